@@ -1,0 +1,43 @@
+# make demo     train an agent, evaluate it beside a random one, draw its curve
+# make test     format, lint, types, tests: what every commit must pass
+# make faults   fault injection: random kills, signals, full disks (minutes)
+# make bench    recollect beside Stable-Baselines3 on this machine (an hour)
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check faults bench clean
+
+.venv/core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video]'
+	touch $@
+
+.venv/dev: .venv/core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,dev]'
+	touch $@
+
+.venv/bench: .venv/dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,dev,bench]'
+	touch $@
+
+demo: .venv/core
+	$(BIN)/recollect demo
+
+test: .venv/dev check
+	$(BIN)/python -m pytest -m "not faults" -n 2
+
+check: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+faults: .venv/dev
+	$(BIN)/python -m pytest -m faults
+
+bench: .venv/bench
+	$(BIN)/python -m benchmarks.peers
+
+clean:
+	rm -rf .venv build *.egg-info

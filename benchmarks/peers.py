@@ -1,0 +1,242 @@
+"""recollect beside Stable-Baselines3 at its RL Zoo settings, in turns on the same machine.
+
+    python -m benchmarks.peers [--tasks CartPole-v1 ...] [--seeds 3] [--out benchmarks/results]
+
+Every run is a process of its own; ours and the peer's take turns, and what counts is the ratio of
+medians. Time runs from the first environment step, with logging on, until the mean return of the
+last 100 training episodes reaches the target; a cap that is hit counts as the time. Where there is
+no target, both do the same number of steps.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row of the table: a target under a cap, or a number of steps."""
+
+    env: str
+    name: str
+    target: float | None
+    cap: float  # seconds
+    goal: str
+    peer: dict[str, Any]  # RL Zoo's settings
+    normalize: bool = False
+    peer_envs: int = 8
+    peer_budget: int = 1_000_000  # over which the peer's schedules run
+    steps: int | None = None  # instead of a target
+    options: dict[str, Any] = field(default_factory=dict)  # ours, beside the preset
+
+
+def linear(initial: float) -> str:
+    """A schedule that falls to zero over the peer's budget, by name so that it survives JSON."""
+    return f"linear {initial}"
+
+
+TASKS = (
+    Task(
+        "CartPole-v1",
+        "CartPole-v1 >= 475",
+        475,
+        60,
+        "<= 1/8 of the time",
+        dict(
+            n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98, n_epochs=20,
+            learning_rate=linear(1e-3), clip_range=linear(0.2),
+        ),
+        peer_budget=100_000,
+        options={"steps": 500_000},
+    ),
+    Task(
+        "Acrobot-v1",
+        "Acrobot-v1 >= -90",
+        -90,
+        60,
+        "<= 1/10 of the time",
+        dict(n_steps=256, gae_lambda=0.94, gamma=0.99, n_epochs=4),
+        normalize=True,
+        peer_envs=16,
+    ),
+    Task(
+        "LunarLander-v3",
+        "LunarLander-v3 >= 200",
+        200,
+        240,
+        "<= 1/15 of the time, within 250 k steps",
+        dict(n_steps=1024, batch_size=64, gae_lambda=0.98, gamma=0.999, n_epochs=4, ent_coef=0.01),
+        peer_envs=16,
+    ),
+    Task(
+        "BipedalWalker-v3",
+        "BipedalWalker-v3, 100 k steps",
+        None,
+        600,
+        "<= 1/6 of the time a step",
+        dict(
+            n_steps=2048, batch_size=64, gae_lambda=0.95, gamma=0.999, n_epochs=10,
+            learning_rate=3e-4, clip_range=0.18,
+        ),
+        normalize=True,
+        peer_envs=32,
+        steps=100_000,
+    ),
+    Task(
+        "CartPole-v1",
+        "CartPole-v1, steps/s",
+        None,
+        600,
+        ">= 60,000 steps/s",
+        dict(n_steps=512, batch_size=1024, n_epochs=4),
+        steps=2_000_000,
+    ),
+)  # fmt: skip
+
+
+# One run in this process ----------------------------------------------------------------------
+
+
+def run_ours(task: Task, seed: int) -> dict[str, Any]:
+    """A preset until its target, its cap or its steps."""
+    import recollect
+
+    options = {**task.options, "ppo.target_return": task.target}
+    with tempfile.TemporaryDirectory() as out:
+        trained = recollect.train(task.env, steps=task.steps, seed=seed, options=options, out=out, quiet=True)
+    summary = trained.summary
+    seconds = min(float(summary["time"]), task.cap)
+    return _result(seconds, summary["step"], summary["return"], task)
+
+
+def run_peer(task: Task, seed: int) -> dict[str, Any]:
+    """Stable-Baselines3 PPO the same way."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    class Watch(BaseCallback):
+        started, seconds, mean = 0.0, 0.0, float("nan")
+
+        def _on_training_start(self) -> None:
+            self.started = time.perf_counter()
+
+        def _on_step(self) -> bool:
+            if self.n_calls % 32:
+                return True
+            self.seconds = time.perf_counter() - self.started
+            recent = [episode["r"] for episode in self.model.ep_info_buffer]
+            self.mean = statistics.mean(recent) if recent else float("nan")
+            reached = task.target is not None and len(recent) == 100 and self.mean >= task.target
+            return not reached and self.seconds < task.cap
+
+    envs = make_vec_env(task.env, n_envs=task.peer_envs, seed=seed)
+    if task.normalize:
+        envs = VecNormalize(envs, gamma=task.peer["gamma"])
+    settings = {key: _schedule(value) for key, value in task.peer.items()}
+    watch = Watch()
+    with tempfile.TemporaryDirectory() as out:
+        model = PPO("MlpPolicy", envs, seed=seed, device="cpu", tensorboard_log=out, **settings)
+        model.learn(task.steps or task.peer_budget, callback=watch)
+    ended = time.perf_counter() - watch.started  # with the last update
+    reached = task.target is not None and watch.mean >= task.target
+    seconds = watch.seconds if reached else ended if task.steps else max(ended, task.cap)
+    return _result(min(seconds, task.cap), model.num_timesteps, watch.mean, task)
+
+
+def _schedule(value: Any) -> Any:
+    if isinstance(value, str):
+        initial = float(value.split()[1])
+        return lambda left: left * initial
+    return value
+
+
+def _result(seconds: float, steps: int, mean: float | None, task: Task) -> dict[str, Any]:
+    reached = None if task.target is None else mean is not None and mean >= task.target
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "seconds": seconds,
+        "steps": steps,
+        "sps": steps / seconds,
+        "return": mean,
+        "reached": reached,
+        "memory_mb": memory,
+    }
+
+
+# All runs -------------------------------------------------------------------------------------
+
+
+def measure(task: Task, seeds: int) -> dict[str, list[dict[str, Any]]]:
+    """Ours and the peer's in turns, each in a new process."""
+    found: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
+    for seed in range(1, seeds + 1):
+        for who, results in found.items():
+            index = TASKS.index(task)
+            command = [sys.executable, "-m", "benchmarks.peers", "--one", who, str(index), str(seed)]
+            out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            results.append(json.loads(out.splitlines()[-1]))
+            r = results[-1]
+            print(
+                f"  {task.name}  {who} seed {seed}: {r['seconds']:.2f} s  {r['steps']:,} steps  "
+                f"{r['sps']:,.0f} steps/s  return {r['return']}  {r['memory_mb']:.0f} MB",
+                flush=True,
+            )
+    return found
+
+
+def row(task: Task, found: dict[str, list[dict[str, Any]]]) -> str:
+    """A line of the table: medians, their ratio and what was asked."""
+    cost = "seconds" if task.steps is None else "seconds_a_step"
+    for results in found.values():
+        for r in results:
+            r["seconds_a_step"] = r["seconds"] / r["steps"]
+    ours, peer = (
+        {k: statistics.median(r[k] for r in v) for k in ("seconds", "steps", "sps", cost)}
+        for v in found.values()
+    )
+    memory = max(r["memory_mb"] for r in found["ours"])
+    return (
+        f"| {task.name} | {ours['seconds']:.2f} s, {ours['steps']:,.0f} steps, {ours['sps']:,.0f} steps/s | "
+        f"{peer['seconds']:.1f} s, {peer['steps']:,.0f} steps, {peer['sps']:,.0f} steps/s | "
+        f"1/{peer[cost] / ours[cost]:.1f} | {task.goal} | {memory:.0f} MB |"
+    )
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--tasks", nargs="*", help="names, or parts of names, of rows")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        who, index, seed = args.one
+        run = run_ours if who == "ours" else run_peer
+        print(json.dumps(run(TASKS[int(index)], int(seed))))
+        return
+    args.out.mkdir(parents=True, exist_ok=True)
+    lines = ["| task | recollect | Stable-Baselines3 | time | asked | memory |", "|---|---|---|---|---|---|"]
+    for task in TASKS:
+        if args.tasks and not any(part in task.name for part in args.tasks):
+            continue
+        found = measure(task, args.seeds)
+        lines.append(row(task, found))
+        name = task.name.replace(" ", "_").replace(">=", "ge").replace(",", "").replace("/", "_per_")
+        data = {"task": asdict(task), **found}
+        (args.out / f"peers-{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

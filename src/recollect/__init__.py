@@ -1,0 +1,41 @@
+"""recollect: PPO for agents that must remember.
+
+    import recollect
+
+    run = recollect.train("CartPole-v1", steps=100_000)
+    print(run.evaluate().mean)
+    player = run.player()
+
+Names are imported when they are first used, so that `recollect --help` does not wait for torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .api import evaluate as evaluate
+    from .api import load as load
+    from .api import resume as resume
+    from .api import train as train
+    from .config import RunConfig as RunConfig
+    from .run import Trained as Trained
+
+_HOMES = {
+    "train": "api",
+    "load": "api",
+    "resume": "api",
+    "evaluate": "api",
+    "RunConfig": "config",
+    "Trained": "run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'recollect' has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+
+
+__all__ = ["RunConfig", "Trained", "__version__", "evaluate", "load", "resume", "train"]

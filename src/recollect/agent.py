@@ -1,0 +1,189 @@
+"""An agent: an actor and a critic, each encoder -> memory -> head, and what feeds them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from . import rng
+from .envs.spaces import ActionSpec, Array, Obs, ObsSpec
+from .errors import UsageError
+from .memory import MemoryConfig
+from .memory.mlp import MlpConfig
+from .nets import Activation, Inputs, Policy, Rows, ValueHead, actor_head, layers, make_policy
+from .normalize import Normalizer
+from .tree import Tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchConfig:
+    """One of the two networks: encoder, memory, head."""
+
+    memory: MemoryConfig = field(default_factory=MlpConfig)
+    """What is remembered, and how."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the encoder's layers, before the memory; none: the memory reads raw features."""
+    head_hidden: tuple[int, ...] = ()
+    """Widths of layers between the memory and the output."""
+    activation: Activation = "tanh"
+    """Of all these layers."""
+    prev_action: bool = False
+    """Whether the action before is an input."""
+    prev_reward: bool = False
+    """Whether the reward before, clipped to 10, is an input."""
+    log_std: float = 0.0
+    """Log deviation of a Box action at the start, in units of [-1, 1] (actor only)."""
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for width in (*self.hidden, *self.head_hidden)):
+            raise UsageError(f"layer widths must be at least 1: {self.hidden}, {self.head_hidden}")
+
+
+class AgentState(NamedTuple):
+    """What both branches remember; opaque to everything but the memories."""
+
+    actor: Tree
+    critic: Tree
+
+
+class Branch(nn.Module):
+    """encoder -> memory -> head: one network with a past of its own."""
+
+    def __init__(self, inputs: Inputs, cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.inputs = inputs
+        width = inputs.out_dim
+        self.memory_first = cfg.memory.before_encoder
+        if self.memory_first:
+            self.memory = cfg.memory.build(width)
+            self.encoder, width = layers(self.memory.out_dim, cfg.hidden, cfg.activation)
+        else:
+            self.encoder, width = layers(width, cfg.hidden, cfg.activation)
+            self.memory = cfg.memory.build(width)
+            width = self.memory.out_dim
+        self.body, width = layers(width, cfg.head_hidden, cfg.activation)
+        self.head = make_head(width)
+
+    def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
+        """Rows (T, B, ...) -> what the head says (T, B, ...), state."""
+        x = self.inputs(rows)
+        if self.memory_first:
+            x, state = self.memory(x, state, rows.first)
+            x = self.encoder(x)
+        else:
+            x, state = self.memory(self.encoder(x), state, rows.first)
+        return self.head(self.body(x)), state
+
+
+class Agent(nn.Module):
+    """An actor and a critic that share nothing but the normaliser, so each may have any memory."""
+
+    def __init__(
+        self,
+        spaces: tuple[ObsSpec, ActionSpec],
+        actor: BranchConfig,
+        critic: BranchConfig,
+        normalize_obs: bool = False,
+    ) -> None:
+        super().__init__()
+        self.obs_spec, self.action_spec = obs, action = spaces
+        self.policy: Policy = make_policy(action)
+        self.normalizer = Normalizer(obs, normalize_obs)
+
+        def branch(cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> Branch:
+            return Branch(Inputs(obs, action, cfg.prev_action, cfg.prev_reward), cfg, make_head)
+
+        self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
+        self.critic = branch(critic, ValueHead)
+
+    def initial_state(self, batch: int) -> AgentState:
+        """The state of `batch` rows that remember nothing."""
+        memories = self.actor.memory, self.critic.memory
+        return AgentState(*(memory.initial_state(batch) for memory in memories))
+
+    def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> "Player":
+        """Something that acts with this agent outside training."""
+        return Player(self, num_envs, deterministic, seed)
+
+
+class Player:
+    """Acts with an agent and holds its memory, so that nobody forgets to clear it.
+
+    player = agent.player()
+    player.reset()
+    action = player.act(obs)
+    """
+
+    def __init__(self, agent: Agent, num_envs: int, deterministic: bool, seed: int) -> None:
+        self.agent, self.num_envs, self.deterministic = agent, num_envs, deterministic
+        self._rng = rng.generator(seed, rng.Purpose.PLAY)
+        self._dtype = next(agent.parameters()).dtype
+        self.reset()
+
+    def reset(self) -> None:
+        """Every environment begins a new episode: nothing is remembered."""
+        self._state = self.agent.initial_state(self.num_envs).actor
+        self._first = np.ones(self.num_envs, dtype=bool)
+        self._action = np.zeros((self.num_envs, self.agent.action_spec.width))
+
+    @torch.no_grad()
+    def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Any:
+        """The action for an observation, as the environment takes it.
+
+        obs     of one environment, or of num_envs with a leading axis
+        reward  of the step before, for agents that look at it
+        first   (num_envs,) bool: which environments begin an episode with this observation;
+                after reset() all do
+        """
+        spec = self.agent.obs_spec
+        single = spec.is_single(obs)
+        if single and self.num_envs != 1:
+            raise UsageError(f"one observation for a player of {self.num_envs} environments")
+        leaves = spec.split(_batched(obs) if single else obs)
+        opens = self._first | (False if first is None else first)
+        rows = self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
+        params, self._state = self.agent.actor(rows, self._state)
+        policy = self.agent.policy
+        if self.deterministic:
+            action = policy.mode(params[0])
+        else:
+            noise = policy.noise(self._rng, (self.num_envs,))
+            action = policy.sample(params[0], torch.from_numpy(noise).to(self._dtype))
+        spec_out = self.agent.action_spec
+        self._action = spec_out.seen(action.numpy())
+        self._first = np.zeros(self.num_envs, dtype=bool)
+        out = spec_out.to_env(action.numpy())
+        return out[0] if single else out
+
+    def _rows(self, leaves: Obs, reward: Any, opens: Array) -> Rows:
+        tensors = {key: torch.from_numpy(np.ascontiguousarray(x)[None]) for key, x in leaves.items()}
+        floats = {k: x.to(self._dtype) if x.is_floating_point() else x for k, x in tensors.items()}
+        reward = torch.as_tensor(np.reshape(reward, self.num_envs) * ~opens, dtype=self._dtype)
+        action = torch.as_tensor(self._action * ~opens[:, None])
+        action = action.long() if self.agent.policy.discrete else action.to(self._dtype)
+        return Rows(self.agent.normalizer(floats), torch.from_numpy(opens)[None], action[None], reward[None])
+
+
+def build_agent(
+    spaces: tuple[ObsSpec, ActionSpec],
+    actor: BranchConfig,
+    critic: BranchConfig,
+    normalize_obs: bool,
+    seed: int,
+) -> Agent:
+    """An agent whose first weights are a function of the seed alone."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT))
+        return Agent(spaces, actor, critic, normalize_obs)
+
+
+def _batched(obs: Any) -> Any:
+    """One observation, with a batch axis of 1 before every array."""
+    if isinstance(obs, dict):
+        return {key: _batched(part) for key, part in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(_batched(part) for part in obs)
+    return np.asarray(obs)[None]

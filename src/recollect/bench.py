@@ -1,0 +1,86 @@
+"""`recollect bench ENV`: steps a second of each phase of training, and of the environment alone."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from .agent import build_agent
+from .config import RunConfig, resolve
+from .envs import Envs, make
+from .learner import Learner, begin
+from .ppo import collect, update, value
+from .presets import assemble
+from .rollout import Rollout
+
+ABOUT = """Where the time goes on this machine: valid rows a second of acting (collect), of the value
+pass, of the update, and of the environment alone. Takes the options of train."""
+SECONDS = 5.0
+
+
+def run_bench(arguments: list[str]) -> int:
+    """Measure a preset for a few seconds and print a table."""
+    config: RunConfig = assemble(arguments, "recollect bench", ABOUT)
+    envs = make(config.env)
+    adapter = envs.adapter
+    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
+    spaces = envs.obs_spec, envs.action_spec
+    agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
+    learner = begin(envs, agent, config.plan, config.env.normalize_reward)
+    phases, rows = _measure(envs, learner, config)
+    total = sum(phases.values())
+    print(
+        f"{config.env.id}  {config.model}  backend {adapter.backend}  "
+        f"N {envs.num_envs}  T {config.ppo.num_steps}"
+    )
+    print(f"{'phase':<12}{'ms a rollout':>14}{'share':>8}{'rows/s':>12}")
+    for name, seconds in phases.items():
+        share = f"{seconds / total:.0%}"
+        print(f"{name:<12}{1000 * seconds:>14.2f}{share:>8}{rows / seconds:>12,.0f}")
+    print(f"{'all':<12}{1000 * total:>14.2f}{'':>8}{rows / total:>12,.0f}")
+    print(f"environment alone, random actions: {_environment_alone(envs):,.0f} steps/s")
+    adapter.close()
+    return 0
+
+
+def _measure(envs: Envs, learner: Learner, config: RunConfig) -> tuple[dict[str, float], float]:
+    """Median seconds of each phase, and mean valid rows, of the rollouts of a few seconds."""
+    plan = config.plan
+    length = plan.ppo.chunk_length(any(learner.agent.initial_state(1)))
+    rollout = Rollout(learner.agent, learner.row, plan.ppo.num_steps)
+    times: dict[str, list[float]] = {"collect": [], "value": [], "update": []}
+    rows: list[int] = []
+    end = time.perf_counter() + SECONDS
+    while time.perf_counter() < end or len(rows) < 3:
+        torch.set_num_threads(1)
+        times["collect"].append(_timed(lambda: collect(envs, learner, rollout, plan, length)))
+        torch.set_num_threads(plan.threads)
+        times["value"].append(_timed(lambda: value(learner, rollout, length)))
+        times["update"].append(_timed(lambda: update(learner, rollout, plan, length)))
+        learner.read(rollout)
+        rows.append(int(rollout.valid[:-1].sum()))
+    return {name: statistics.median(found) for name, found in times.items()}, statistics.mean(rows)
+
+
+def _environment_alone(envs: Envs) -> float:
+    """Steps a second with actions drawn beforehand."""
+    actions = [_random_action(envs) for _ in range(100)]
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() < start + 1:
+        for action in actions:
+            envs.adapter.step(action)
+        count += len(actions) * envs.num_envs
+    return count / (time.perf_counter() - start)
+
+
+def _random_action(envs: Envs) -> np.ndarray:
+    space = envs.adapter.action_space
+    return np.stack([np.asarray(space.sample()) for _ in range(envs.num_envs)])
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,228 @@
+"""The command line: parse, build, call. Heavy imports wait until a command needs them."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+from .errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from .evaluate import Evaluation
+
+HELP = f"""recollect {__version__}: PPO for agents that must remember
+
+usage: recollect COMMAND ...
+
+  train ENV            train an agent:            recollect train CartPole-v1
+  eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
+  resume RUN           go on after a stop, to the same result bit for bit
+  list WHAT            envs, presets, memories or agents
+  bench ENV            where the time goes on this machine
+  demo                 train a lander, play beside a random one, draw the curve
+
+  recollect COMMAND --help tells more. Exit codes: 0 finished, 1 fault, 2 usage or data,
+  130 and 143 stopped by a signal.
+"""
+
+TRAIN = """Train an agent. Settings come from the preset of the model and the environment, then from
+--config FILE.yaml, then from flags; hyphens and underscores are the same.
+
+  recollect train ENV [-e ENV] [-m, --model PRESET] [--actor MEMORY] [--critic MEMORY]
+      [--steps N | --rollouts N | -ne N | --num-epochs N] [--config FILE.yaml] [--cpu]
+
+  recollect train LunarLander-v3 --seed 2 --steps 500000
+  recollect train CartPole-v1 --actor stack --actor.frames 3 --ppo.gamma 0.98
+  recollect train LunarLander-v3 --env.kwargs.continuous true
+"""
+
+EVAL = """Play episodes with a trained agent and report the return.
+
+  recollect eval RUN       a run folder, a checkpoint or a saved agent
+  recollect eval random -e ENV
+"""
+
+RESUME = """Go on with a run that was stopped. The result is what it would have been without the stop,
+bit for bit, on the same machine with the same versions.
+
+  recollect resume RUN
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if arguments[0] == "--version":
+        print(__version__)
+        return 0
+    name, *rest = arguments
+    try:
+        if name not in COMMANDS:
+            raise UsageError(f"unknown command {name!r}; {nearest(name, list(COMMANDS))}")
+        return COMMANDS[name](rest)
+    except UsageError as error:
+        print(f"recollect: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+    except (RuntimeError, OSError) as error:
+        print(f"recollect: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def train(arguments: list[str]) -> int:
+    """recollect train"""
+    from dataclasses import fields
+
+    from .options import TrainOptions
+    from .presets import assemble
+    from .run import Destination, start
+
+    flags = _positional_first(arguments, "--env.id")
+    options = assemble(flags, "recollect train", TRAIN, lambda config: TrainOptions(config=config))
+    where = Destination(**{f.name: getattr(options, f.name) for f in fields(Destination)})
+    return _exit_code(start(options.config, where).summary["status"])
+
+
+def resume(arguments: list[str]) -> int:
+    """recollect resume"""
+    from . import api
+    from .config import apply, tokens
+    from .options import ResumeOptions
+
+    found = tokens(_positional_first(arguments, "--run"))
+    found = [("--env" if name == "--env.id" else name, values) for name, values in found]
+    options = apply(ResumeOptions(), found, "recollect resume", RESUME)
+    if not options.run:
+        raise UsageError("which run? recollect resume runs/MODEL/ENV/ID")
+    trained = api.resume(
+        options.run,
+        env=options.env,
+        memories=options.memories,
+        ignore_versions=options.ignore_versions,
+        quiet=options.quiet,
+    )
+    return _exit_code(trained.summary["status"])
+
+
+def evaluate(arguments: list[str]) -> int:
+    """recollect eval"""
+    from . import api
+    from .config import apply, tokens
+    from .evaluate import render
+    from .options import EvalOptions
+
+    found = [(EVAL_NAMES.get(k, k), v) for k, v in tokens(_positional_first(arguments, "--run"))]
+    options = apply(EvalOptions(), found, "recollect eval", EVAL)
+    if not options.run:
+        raise UsageError("which agent? recollect eval RUN, or recollect eval random -e ENV")
+    if options.render:
+        agent, env = api.open_agent(options.run, options.env, options.imports)
+        episodes = options.num_episodes if any(k == "--num-episodes" for k, _ in found) else 1
+        returns = render(agent, env, options.render, episodes, options.seed)
+        print(f"played {env.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
+        return 0
+    window = options.running_rew_len
+    result = api.evaluate(
+        options.run,
+        options.env,
+        episodes=options.num_episodes,
+        seed=options.seed,
+        deterministic=not options.sample,
+        imports=options.imports,
+        on_episode=_running_mean(window) if window else None,
+    )
+    _print_evaluation(result, options.json)
+    return 0
+
+
+def listing(arguments: list[str]) -> int:
+    """recollect list"""
+    from . import listings
+
+    what = arguments[0] if arguments else ""
+    if what in ("-h", "--help", ""):
+        print("usage: recollect list envs|presets|memories|agents")
+        return 0 if what else 2
+    if what not in listings.LISTS:
+        raise UsageError(f"cannot list {what!r}; {nearest(what, list(listings.LISTS))}")
+    listings.LISTS[what]()
+    return 0
+
+
+def bench(arguments: list[str]) -> int:
+    """recollect bench"""
+    from .bench import run_bench
+
+    return run_bench(_positional_first(arguments, "--env.id"))
+
+
+def demo(arguments: list[str]) -> int:
+    """recollect demo"""
+    from .demo import run_demo
+
+    return run_demo(arguments)
+
+
+# What flags of training mean to eval.
+EVAL_NAMES = {
+    "-f": "--run",
+    "--file-path": "--run",
+    "-m": "--run",
+    "--model": "--run",
+    "--env.id": "--env",
+    "--rollouts": "--num-episodes",
+}
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "eval": evaluate,
+    "resume": resume,
+    "list": listing,
+    "bench": bench,
+    "demo": demo,
+}
+
+
+def _positional_first(arguments: list[str], flag: str) -> list[str]:
+    """The one positional argument, which comes first, as the flag it stands for."""
+    if arguments and not arguments[0].startswith("-"):
+        return [flag, *arguments]
+    return arguments
+
+
+def _exit_code(status: str) -> int:
+    return {"finished": 0, "SIGINT": 130, "SIGTERM": 143}[status]
+
+
+def _running_mean(window: int) -> Callable[[float], None]:
+    recent: list[float] = []
+
+    def on_episode(value: float) -> None:
+        recent.append(value)
+        mean = sum(recent[-window:]) / len(recent[-window:])
+        print(f"episode {len(recent):>5}  return {value:>9.2f}  mean of last {window} {mean:>9.2f}")
+
+    return on_episode
+
+
+def _print_evaluation(result: "Evaluation", as_json: bool) -> None:
+    if as_json:
+        import json
+
+        print(json.dumps(result.as_json()))
+        return
+    s: dict[str, Any] = result.summary()
+    how = "deterministic" if result.deterministic else "sampling"
+    print(f"{result.agent} on {result.env}: {s['episodes']} episodes, {how}, seed {result.seed}")
+    print(f"  return  mean {s['mean']:.2f}   95 % interval {s['low']:.2f} to {s['high']:.2f}")
+    print(f"          std {s['std']:.2f}   interquartile mean {s['iqm']:.2f}   length {s['length']:.1f}")
+    if s["success"] is not None:
+        print(f"  success {s['success']:.1%}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

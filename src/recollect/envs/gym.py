@@ -1,0 +1,220 @@
+"""Gymnasium: any registered or third-party environment, in this process or one process each."""
+
+import importlib
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from ..errors import UsageError, nearest
+from . import Array, EnvConfig, EnvState, Step, VecEnv
+
+Factory = Callable[[], gym.Env[Any, Any]]
+
+
+def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
+    """Gymnasium environments by id, or from a callable that makes one."""
+    if factory is None:
+        name, spec = find(config.id)
+        options = dict(config.kwargs)
+        if name == "CartPole-v1" and not options and config.backend != "workers":
+            return CartPole(config.num_envs, config.time_limit or 500)
+        if config.time_limit is not None:
+            options["max_episode_steps"] = config.time_limit
+        # The checker's tests are made at the border, and it costs a tenth of a step.
+        factory = partial(gym.make, spec, disable_env_checker=True, **options)
+    else:
+        factory = partial(factory, **config.kwargs)
+        if config.time_limit is not None:
+            factory = partial(_limited, factory, config.time_limit)
+    return GymEnv(factory, config)
+
+
+def find(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
+    """The registered spec of an id, importing the module before the colon."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"environment {env_id}: module {module} does not import: {error}") from error
+    if name == "LunarLander-v2":  # Gymnasium 1.x has only v3; the physics differ by a fix of wind
+        name = "LunarLander-v3"
+    spec = gym.registry.get(name)
+    if spec is None:
+        raise UsageError(f"environment {env_id} is unknown; {nearest(name, sorted(gym.registry))}")
+    return name, spec
+
+
+def _limited(factory: Factory, limit: int) -> gym.Env[Any, Any]:
+    return gym.wrappers.TimeLimit(factory(), limit)
+
+
+class GymEnv(VecEnv):
+    """Any Gymnasium environment; classic control is native, the rest stands behind barriers."""
+
+    def __init__(self, factory: Factory, config: EnvConfig) -> None:
+        self.num_envs = config.num_envs
+        self.backend = "workers" if config.backend == "workers" else "gymnasium"
+        self._factory = factory
+        self._fresh = False
+        self._build()
+        self.observation_space = self._vec.single_observation_space
+        self.action_space = self._vec.single_action_space
+        self.tier = self._tier()
+        self.time_limit = self._limit()
+
+    def _build(self) -> None:
+        make_one = [self._factory] * self.num_envs
+        try:
+            if self.backend == "workers":
+                self._vec: AsyncVectorEnv | SyncVectorEnv = AsyncVectorEnv(make_one)
+            else:
+                self._vec = SyncVectorEnv(make_one, copy=False)
+        except (gym.error.DependencyNotInstalled, TypeError) as error:
+            raise UsageError(f"the environment cannot be made: {error}") from error
+        self._fresh = True
+
+    def _limit(self) -> int | None:
+        if isinstance(self._vec, SyncVectorEnv):
+            return _wrapped_limit(self._vec.envs[0])
+        env = self._factory()  # the workers' own are out of sight
+        env.close()
+        return _wrapped_limit(env)
+
+    def _tier(self) -> Literal["native", "barrier"]:
+        # Worker processes and wrappers of others hold state that we do not know of.
+        if isinstance(self._vec, SyncVectorEnv):
+            env: gym.Env[Any, Any] = self._vec.envs[0]
+            limited = False
+            while isinstance(env, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
+                limited |= isinstance(env, gym.wrappers.TimeLimit)
+                env = env.env
+            if limited and type(env).__module__.startswith("gymnasium.envs.classic_control."):
+                return "native"
+        return "barrier"
+
+    def reset(self, seeds: list[int]) -> Any:
+        """Environments are made anew, because a reset may leave traces (Box2D keeps its world)."""
+        if not self._fresh:
+            self._vec.close()
+            self._build()
+        self._fresh = False
+        return self._vec.reset(seed=list(seeds))[0]
+
+    def step(self, action: Array) -> Step:
+        obs, reward, terminated, truncated, info = self._vec.step(action)
+        truncated = truncated & ~terminated
+        return Step(obs, reward, terminated, truncated, _success(info, self.num_envs))
+
+    def get_state(self) -> EnvState:
+        assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
+        envs = [env.unwrapped for env in self._vec.envs]
+        arrays = {
+            "state": np.array([env.state for env in envs]),
+            "resets": np.array(self._vec._autoreset_envs),
+        }
+        data = {
+            "random": [env.np_random.bit_generator.state for env in envs],
+            "elapsed": [_time_limit(env)._elapsed_steps for env in self._vec.envs],
+            "beyond": [getattr(env, "steps_beyond_terminated", None) for env in envs],
+        }
+        return EnvState(arrays, data)
+
+    def set_state(self, state: EnvState) -> None:
+        assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
+        self.reset([0] * self.num_envs)
+        self._vec._autoreset_envs = state.arrays["resets"].copy()
+        rows = zip(self._vec.envs, state.arrays["state"], state.data["random"], strict=True)
+        for i, (env, row, random) in enumerate(rows):
+            inner: Any = env.unwrapped
+            inner.state = row.copy()
+            inner.np_random.bit_generator.state = random
+            _time_limit(env)._elapsed_steps = state.data["elapsed"][i]
+            if hasattr(inner, "steps_beyond_terminated"):
+                inner.steps_beyond_terminated = state.data["beyond"][i]
+
+    def close(self) -> None:
+        self._vec.close()
+
+
+class CartPole(VecEnv):
+    """Gymnasium's own vectorised CartPole: one call of numpy steps all environments."""
+
+    tier: Literal["native", "barrier"] = "native"
+
+    def __init__(self, num_envs: int, time_limit: int) -> None:
+        self.num_envs, self.time_limit, self.backend = num_envs, time_limit, "gymnasium"
+        self._vec = CartPoleVectorEnv(num_envs, max_episode_steps=time_limit)
+        self.observation_space = self._vec.single_observation_space
+        self.action_space = self._vec.single_action_space
+
+    def reset(self, seeds: list[int]) -> Array:
+        # One generator serves all environments here, so all seeds together make its seed.
+        entropy = np.random.SeedSequence(seeds).generate_state(2, np.uint64)
+        return self._vec.reset(seed=int(entropy[0]))[0]
+
+    def step(self, action: Array) -> Step:
+        obs, reward, terminated, truncated, _ = self._vec.step(action)
+        return Step(obs, reward, terminated, truncated & ~terminated)
+
+    def get_state(self) -> EnvState:
+        arrays = {"state": self._vec.state, "steps": self._vec.steps, "resets": self._vec.prev_done}
+        copies = {key: np.array(value) for key, value in arrays.items()}
+        return EnvState(copies, {"random": self._vec.np_random.bit_generator.state})
+
+    def set_state(self, state: EnvState) -> None:
+        self._vec.reset(seed=0)
+        self._vec.state = state.arrays["state"].copy()
+        self._vec.steps = state.arrays["steps"].copy()
+        self._vec.prev_done = state.arrays["resets"].copy()
+        self._vec.np_random.bit_generator.state = state.data["random"]
+
+
+def _time_limit(env: gym.Env[Any, Any]) -> Any:
+    """The TimeLimit wrapper around a classic-control environment."""
+    while not isinstance(env, gym.wrappers.TimeLimit):
+        assert isinstance(env, gym.Wrapper), "registered classic control has a TimeLimit"
+        env = env.env
+    return env
+
+
+def _wrapped_limit(env: gym.Env[Any, Any]) -> int | None:
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            return int(env._max_episode_steps)
+        env = env.env
+    return None
+
+
+def _success(info: dict[str, Any], num_envs: int) -> Array | None:
+    """What episodes report under the names in use; NaN where nothing is reported."""
+    for key in ("success", "is_success"):
+        if key in info:
+            reported = np.broadcast_to(info.get(f"_{key}", True), (num_envs,))
+            return np.where(reported, np.asarray(info[key], dtype=np.float64), np.nan)
+    return None
+
+
+def listing() -> dict[str, str]:
+    """The ids Gymnasium ships that run here; third-party ones run as package.module:Id."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        suites = ("classic_control", "box2d", "toy_text")
+        known = [
+            (name, suite)
+            for name, spec in gym.registry.items()
+            for suite in suites
+            if f"gymnasium.envs.{suite}." in str(spec.entry_point)
+        ]
+    what = {
+        "classic_control": "classic control, whole state seen (native state)",
+        "box2d": "Box2D physics, whole state seen",
+        "toy_text": "small table worlds",
+    }
+    return {name: what[suite] for name, suite in sorted(known)}

@@ -1,0 +1,295 @@
+"""Environments so small that their values and best actions are known: a test bench for learners.
+
+An episode of a probe has a secret, drawn when it begins; what is shown and what an action earns
+follow from the secret and from the steps so far. So one class steps them all, N at a time.
+
+Shapes.  N environments, S numbers in a secret.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from ..errors import UsageError, nearest
+from . import Array, EnvConfig, EnvState, Step, VecEnv
+
+Show = Callable[[Array, Array], Any]
+Earn = Callable[[Array, Array, Array], Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What one probe asks.
+
+    secret   S sizes: an episode draws one number below each
+    show     secret (N, S), steps so far (N,) -> observation
+    earn     secret (N, S), steps so far (N,), action -> reward (N,)
+    length   steps of an episode
+    endless  whether an episode never ends for good and is only cut after `length` steps
+    reports  whether an episode that ends with a reward above 0 is a success, others not
+    """
+
+    observation: gym.Space[Any]
+    action: gym.Space[Any]
+    show: Show
+    earn: Earn
+    secret: tuple[int, ...] = ()
+    length: int = 1
+    endless: bool = False
+    reports: bool = False
+
+
+class Probe(VecEnv):
+    """N copies of one task; environment i draws from a generator made from its own seed."""
+
+    tier: Literal["native", "barrier"] = "native"
+
+    def __init__(self, task: Task, num_envs: int, time_limit: int | None) -> None:
+        self.num_envs, self.backend = num_envs, "own"
+        self.observation_space, self.action_space = task.observation, task.action
+        self.time_limit = self._limit = time_limit or task.length
+        self._task, self._sizes = task, np.array(task.secret, dtype=np.int64)
+        self._random: list[np.random.Generator] = []
+
+    def reset(self, seeds: list[int]) -> Any:
+        self._random = [np.random.default_rng(seed) for seed in seeds]
+        self._secret = np.zeros((self.num_envs, len(self._sizes)), dtype=np.int64)
+        self._steps = np.zeros(self.num_envs, dtype=np.int64)
+        self._ended = np.ones(self.num_envs, dtype=bool)
+        self._open()
+        self._ended = np.zeros(self.num_envs, dtype=bool)
+        return self._task.show(self._secret, self._steps)
+
+    def _open(self) -> None:
+        """Draw a secret where the last episode ended."""
+        self._steps[self._ended] = 0
+        if len(self._sizes):
+            for i in np.flatnonzero(self._ended):
+                self._secret[i] = self._random[i].random(len(self._sizes)) * self._sizes
+
+    def step(self, action: Array) -> Step:
+        task, live = self._task, ~self._ended
+        reward = np.where(live, task.earn(self._secret, self._steps, action), 0.0)
+        self._steps += live
+        self._open()
+        terminated = live & (self._steps >= task.length) & (not task.endless)
+        truncated = live & (self._steps >= self._limit) & ~terminated
+        self._ended = terminated | truncated
+        success = np.where(self._ended, reward > 0, np.nan) if task.reports else None
+        return Step(task.show(self._secret, self._steps), reward, terminated, truncated, success)
+
+    def get_state(self) -> EnvState:
+        arrays = {"secret": self._secret, "steps": self._steps, "ended": self._ended}
+        random = [generator.bit_generator.state for generator in self._random]
+        return EnvState({key: x.copy() for key, x in arrays.items()}, {"random": random})
+
+    def set_state(self, state: EnvState) -> None:
+        self.reset([0] * self.num_envs)
+        self._secret, self._steps, self._ended = (
+            state.arrays[key].copy() for key in ("secret", "steps", "ended")
+        )
+        for generator, stored in zip(self._random, state.data["random"], strict=True):
+            generator.bit_generator.state = stored
+
+
+# What tasks are made of -----------------------------------------------------------------------
+
+
+def _vector(size: int) -> spaces.Box:
+    return spaces.Box(-1.0, 1.0, (size,), np.float32)
+
+
+def _column(x: Array) -> Array:
+    """(N,) -> an observation (N, 1)."""
+    return x[:, None].astype(np.float32)
+
+
+def _sign(secret: Array) -> Array:
+    """0 or 1 -> -1 or +1, of a secret's first number: (N,)."""
+    return 2.0 * secret[:, 0] - 1.0
+
+
+def _score(right: Array) -> Array:
+    """+1 where right, else -1."""
+    return np.where(right, 1.0, -1.0)
+
+
+def _nothing(secret: Array, steps: Array) -> Array:
+    return np.zeros((len(steps), 1), dtype=np.float32)
+
+
+def _one(secret: Array, steps: Array, action: Array) -> Array:
+    return np.ones(len(steps))
+
+
+# Probes ---------------------------------------------------------------------------------------
+
+
+def constant() -> Task:
+    """Reward 1 after one step, nothing to see: V = 1."""
+    return Task(observation=_vector(1), action=spaces.Discrete(1), show=_nothing, earn=_one)
+
+
+def sight() -> Task:
+    """The reward after one step is the observation, -1 or 1: V(obs) = obs."""
+    return Task(
+        observation=_vector(1),
+        action=spaces.Discrete(1),
+        secret=(2,),
+        show=lambda secret, steps: _column(_sign(secret)),
+        earn=lambda secret, steps, action: _sign(secret),
+    )
+
+
+def delay() -> Task:
+    """Two steps, reward 1 at the end: V(0) = gamma, V(1) = 1."""
+    return Task(
+        observation=_vector(1),
+        action=spaces.Discrete(1),
+        length=2,
+        show=lambda secret, steps: _column(np.minimum(steps, 1)),
+        earn=lambda secret, steps, action: (steps == 1).astype(np.float64),
+    )
+
+
+def choice() -> Task:
+    """One step, the second of two actions earns 1, the first -1: V = 1."""
+    return Task(
+        observation=_vector(1),
+        action=spaces.Discrete(2),
+        show=_nothing,
+        earn=lambda secret, steps, action: _score(action == 1),
+    )
+
+
+def match() -> Task:
+    """One step, reward 1 for action 0 where -1 is seen and 1 where 1 is, else -1: V = 1."""
+    return Task(
+        observation=_vector(1),
+        action=spaces.Discrete(2),
+        secret=(2,),
+        show=lambda secret, steps: _column(_sign(secret)),
+        earn=lambda secret, steps, action: _score(action == secret[:, 0]),
+    )
+
+
+def forever() -> Task:
+    """Reward 1 at every step, only ever cut by its time limit of 5: V = 1 / (1 - gamma)."""
+    return Task(
+        observation=_vector(1),
+        action=spaces.Discrete(1),
+        length=5,
+        endless=True,
+        show=_nothing,
+        earn=_one,
+    )
+
+
+def countdown() -> Task:
+    """Reward 1 at each of 5 steps, the end is in sight: V(k left) = (1 - gamma^k) / (1 - gamma)."""
+    return Task(
+        observation=spaces.Box(0.0, 1.0, (1,), np.float32),
+        action=spaces.Discrete(1),
+        length=5,
+        show=lambda secret, steps: _column((5 - steps) / 5),
+        earn=_one,
+    )
+
+
+def box() -> Task:
+    """One step, a Box action in [-2, 4], reward -(action - (1 + 2 obs))^2: V = 0."""
+    return Task(
+        observation=_vector(1),
+        action=spaces.Box(-2.0, 4.0, (1,), np.float32),
+        secret=(2,),
+        show=lambda secret, steps: _column(_sign(secret)),
+        earn=lambda secret, steps, action: -((action[:, 0] - 1.0 - 2.0 * _sign(secret)) ** 2),
+    )
+
+
+def recall(delay: int = 3) -> Task:
+    """A sign is shown once; `delay` steps later the action must equal it: reward 1, else -1."""
+    return Task(
+        observation=_vector(2),
+        action=spaces.Discrete(2),
+        secret=(2,),
+        length=delay + 1,
+        reports=True,
+        show=lambda secret, steps: np.stack(
+            [np.where(steps == 0, _sign(secret), 0.0), steps == delay], axis=-1, dtype=np.float32
+        ),
+        earn=lambda secret, steps, action: np.where(steps == delay, _score(action == secret[:, 0]), 0.0),
+    )
+
+
+def mixed() -> Task:
+    """One step, every kind of space, reward 1 for each of 6 components that is matched: V = 6."""
+
+    def show(secret: Array, steps: Array) -> dict[str, Any]:
+        pair = secret[:, 2:4], secret[:, 4:].astype(np.int8)
+        return {"vector": _column(_sign(secret)), "place": secret[:, 1] + 5, "pair": pair}
+
+    sizes = (2, 3, 2, 4, 2, 2)
+    pair = spaces.Tuple([spaces.MultiDiscrete(sizes[2:4]), spaces.MultiBinary(2)])
+    parts = {"vector": _vector(1), "place": spaces.Discrete(3, start=5), "pair": pair}
+    return Task(
+        observation=spaces.Dict(parts),
+        action=spaces.MultiDiscrete(sizes),
+        secret=sizes,
+        show=show,
+        earn=lambda secret, steps, action: (action == secret).sum(1).astype(np.float64),
+    )
+
+
+def bits() -> Task:
+    """One step, reward 1 if a MultiBinary action equals the 4 bits seen, else 0: V = 1."""
+    return Task(
+        observation=spaces.MultiBinary(4),
+        action=spaces.MultiBinary(4),
+        secret=(2, 2, 2, 2),
+        show=lambda secret, steps: secret.astype(np.int8),
+        earn=lambda secret, steps, action: (action == secret).all(1).astype(np.float64),
+    )
+
+
+_TASKS: dict[str, Callable[..., Task]] = {
+    task.__name__: task
+    for task in (
+        constant,
+        sight,
+        delay,
+        choice,
+        match,
+        forever,
+        countdown,
+        box,
+        recall,
+        mixed,
+        bits,
+    )
+}
+
+
+def make(config: EnvConfig, name: str) -> VecEnv:
+    """N environments of the probe of this name; config.kwargs go to its task."""
+    if name not in _TASKS:
+        raise UsageError(f"environment probe:{name} is unknown; {nearest(name, sorted(_TASKS))}")
+    known = list(inspect.signature(_TASKS[name]).parameters)
+    for key, value in config.kwargs.items():
+        if key not in known:
+            tail = nearest(key, known) if known else "it takes none"
+            raise UsageError(f"probe:{name} has no keyword argument {key}; {tail}")
+        # Every keyword argument of a probe counts steps.
+        if type(value) is not int or value < 0:
+            raise UsageError(f"probe:{name}: {key} is {value!r}, a count of steps is needed")
+    return Probe(_TASKS[name](**config.kwargs), config.num_envs, config.time_limit)
+
+
+def listing() -> dict[str, str]:
+    """Each probe and what its value is."""
+    return {name: inspect.getdoc(task) or "" for name, task in _TASKS.items()}

@@ -1,0 +1,212 @@
+"""Spaces at the border: observations become named leaves, actions become (N, K) arrays.
+
+A leaf is one array of an observation: a Box gives one, a Dict one for each entry, under a dotted
+name. Everything behind the border sees a dict of leaves and nothing of Gymnasium.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+
+Array: TypeAlias = NDArray[Any]
+Obs: TypeAlias = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation.
+
+    kind    "vector": numbers; "discrete": one-hot groups of the given sizes; "binary": zeros and ones
+    shape   of one observation
+    sizes   of the one-hot groups
+    start   the smallest value of each group
+    """
+
+    kind: Literal["vector", "discrete", "binary"]
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+    start: tuple[int, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Features this leaf gives to a network."""
+        return sum(self.sizes) if self.kind == "discrete" else int(np.prod(self.shape))
+
+
+@dataclass(frozen=True)
+class ObsSpec:
+    """The leaves of an observation space; entries in `mask` of its only vector read 0."""
+
+    leaves: dict[str, Leaf]
+    mask: tuple[int, ...] = ()
+
+    def split(self, obs: Any) -> Obs:
+        """A batched observation, as its space nests it, as named leaves (N, *shape)."""
+        found = _flatten(obs)
+        out: Obs = {}
+        for name, leaf in self.leaves.items():
+            array = np.asarray(found[name])
+            if leaf.kind == "discrete":
+                array = array.reshape(-1, len(leaf.sizes)) - np.array(leaf.start)
+            elif leaf.kind == "vector":
+                array = array.astype(np.float32, copy=False)
+            out[name] = array
+        if self.mask:
+            (name,) = out
+            out[name] = out[name].copy()
+            out[name][:, self.mask] = 0.0
+        return out
+
+    def is_single(self, obs: Any) -> bool:
+        """Whether an observation lacks the batch axis."""
+        name, array = next(iter(_flatten(obs).items()))
+        return np.ndim(array) == len(self.leaves[name].shape)
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    """An action space as the policy sees it.
+
+    kind       "categorical": one choice from each of `sizes`; "gaussian": a real vector
+    sizes      choices of each component, or the shape's size for a Gaussian
+    start      the smallest value of each component (categorical)
+    low, high  bounds (gaussian); infinite ones are passed through
+    dtype      what the environment takes (gaussian)
+    shape      of one action at the environment
+    """
+
+    kind: Literal["categorical", "gaussian"]
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+    start: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    dtype: str = "float32"
+
+    @property
+    def width(self) -> int:
+        """K: components of an action."""
+        return len(self.sizes)
+
+    def to_env(self, action: Array) -> Array:
+        """(N, K) as the policy draws it -> what the environment takes.
+
+        Box actions are drawn in units of [-1, 1]: finite bounds are reached at -1 and 1 and never
+        passed; an infinite side passes the number as it is.
+        """
+        if self.kind == "categorical":
+            out = action + np.array(self.start, dtype=action.dtype)
+        else:
+            low, high = (bound.astype(np.float64) for bound in self._bounds)
+            bounded = np.isfinite(low) & np.isfinite(high)
+            with np.errstate(invalid="ignore"):
+                scaled = low + (np.clip(action, -1, 1) + 1) * 0.5 * (high - low)
+            # Rounding may pass a bound by a bit, and an environment may check.
+            out = np.clip(np.where(bounded, scaled, action).astype(self.dtype), *self._bounds)
+        return out.reshape(len(action), *self.shape)
+
+    @property
+    def _bounds(self) -> tuple[Array, Array]:
+        return np.array(self.low, dtype=self.dtype), np.array(self.high, dtype=self.dtype)
+
+    def seen(self, action: Array) -> Array:
+        """(N, K) as a later row sees it: clipped where the environment clips it."""
+        if self.kind == "categorical":
+            return action
+        bounded = np.isfinite(self.low) & np.isfinite(self.high)
+        return np.where(bounded, np.clip(action, -1, 1), action)
+
+
+def read_spaces(
+    observation: gym.Space[Any], action: gym.Space[Any], mask: tuple[int, ...] = ()
+) -> tuple[ObsSpec, ActionSpec]:
+    """Both spaces of one environment, or a UsageError that names what is not supported."""
+    leaves: dict[str, Leaf] = {}
+    _read_leaves(observation, "obs", leaves)
+    if mask:
+        vectors = [leaf for leaf in leaves.values() if leaf.kind == "vector" and len(leaf.shape) == 1]
+        if len(leaves) != 1 or not vectors:
+            raise UsageError(f"env.mask needs a single vector observation, not {observation}")
+        size = vectors[0].shape[0]
+        if not all(0 <= i < size for i in mask):
+            raise UsageError(f"env.mask {list(mask)} is outside an observation of {size} entries")
+    return ObsSpec(leaves, mask), _read_action(action)
+
+
+def spaces_to_json(obs: ObsSpec, action: ActionSpec) -> dict[str, Any]:
+    """Both spaces as plain data."""
+    return {
+        "obs": {name: asdict(leaf) for name, leaf in obs.leaves.items()},
+        "mask": list(obs.mask),
+        "action": asdict(action),
+    }
+
+
+def spaces_from_json(data: dict[str, Any]) -> tuple[ObsSpec, ActionSpec]:
+    """Undoes spaces_to_json."""
+
+    def tuples(entry: dict[str, Any]) -> dict[str, Any]:
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+
+    leaves = {name: Leaf(**tuples(entry)) for name, entry in data["obs"].items()}
+    return ObsSpec(leaves, tuple(data["mask"])), ActionSpec(**tuples(data["action"]))
+
+
+def _read_leaves(space: gym.Space[Any], name: str, out: dict[str, Leaf]) -> None:
+    match space:
+        case spaces.Dict():
+            for key, part in space.spaces.items():
+                _read_leaves(part, f"{name}.{key}", out)
+        case spaces.Tuple():
+            for i, part in enumerate(space.spaces):
+                _read_leaves(part, f"{name}.{i}", out)
+        case spaces.Discrete():
+            out[name] = Leaf("discrete", (), (int(space.n),), (int(space.start),))
+        case spaces.MultiDiscrete():
+            sizes = tuple(int(n) for n in space.nvec.ravel())
+            out[name] = Leaf("discrete", space.nvec.shape, sizes, tuple(map(int, space.start.ravel())))
+        case spaces.MultiBinary():
+            out[name] = Leaf("binary", tuple(space.shape))
+        case spaces.Box():
+            out[name] = Leaf("vector", tuple(space.shape))
+        case _:
+            raise UsageError(f"observation space {space} is not supported ({name}); {_SUPPORTED}")
+
+
+def _read_action(space: gym.Space[Any]) -> ActionSpec:
+    match space:
+        case spaces.Discrete():
+            return ActionSpec("categorical", (int(space.n),), (), (int(space.start),))
+        case spaces.MultiDiscrete():
+            sizes = tuple(int(n) for n in space.nvec.ravel())
+            start = tuple(int(s) for s in space.start.ravel())
+            return ActionSpec("categorical", sizes, space.nvec.shape, start)
+        case spaces.MultiBinary():
+            width = int(np.prod(space.shape))
+            return ActionSpec("categorical", (2,) * width, tuple(space.shape), (0,) * width)
+        case spaces.Box() if np.issubdtype(space.dtype, np.floating):
+            low, high = (tuple(float(x) for x in b.ravel()) for b in (space.low, space.high))
+            sizes = (1,) * len(low)
+            return ActionSpec("gaussian", sizes, tuple(space.shape), (), low, high, str(space.dtype))
+    raise UsageError(
+        f"action space {space} is not supported; Discrete, MultiDiscrete, MultiBinary and Box of floats are"
+    )
+
+
+_SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these are"
+
+
+def _flatten(obs: Any, name: str = "obs") -> Obs:
+    """Nested dicts and tuples of arrays, as named arrays."""
+    if not isinstance(obs, dict | tuple):
+        return {name: obs}
+    out: Obs = {}
+    for key, part in obs.items() if isinstance(obs, dict) else enumerate(obs):
+        out |= _flatten(part, f"{name}.{key}")
+    return out

@@ -1,0 +1,33 @@
+"""No memory: the present row is all there is."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from ..tree import Tree
+from . import Memory, MemoryConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlpConfig(MemoryConfig):
+    """No memory: every row is read alone."""
+
+    name: ClassVar[str] = "mlp"
+
+    def build(self, in_dim: int) -> Memory:
+        return Mlp(in_dim)
+
+
+class Mlp(Memory):
+    """y = x."""
+
+    def __init__(self, in_dim: int) -> None:
+        super().__init__()
+        self.out_dim, self.reach = in_dim, 1
+
+    def initial_state(self, batch: int) -> Tree:
+        return ()
+
+    def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        return x, state

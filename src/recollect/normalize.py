@@ -1,0 +1,112 @@
+"""Running statistics: of observations, which belong to the agent, and of rewards, which do not.
+
+Both are constant from the first act of an iteration to its last gradient step, change nothing in
+the first iteration, and learn from valid rows only.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .envs.spaces import ObsSpec
+
+
+class Normalizer(nn.Module):
+    """Shifts and scales vector leaves by the mean and deviation of all valid rows learned from.
+
+    The statistics belong to the agent and are constant while an iteration acts and learns; before
+    the first rows are learned it changes nothing.
+    """
+
+    def __init__(self, obs: ObsSpec, active: bool) -> None:
+        super().__init__()
+        vectors = {name: leaf for name, leaf in obs.leaves.items() if leaf.kind == "vector"}
+        self.names = tuple(vectors) if active else ()
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.count: Tensor
+        for i, name in enumerate(self.names):
+            self.register_buffer(f"mean{i}", torch.zeros(vectors[name].shape, dtype=torch.float64))
+            self.register_buffer(f"var{i}", torch.ones(vectors[name].shape, dtype=torch.float64))
+        self._scaling: dict[str, tuple[Tensor, Tensor]] = {}  # float copies, made when first used
+
+    def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Leaves (T, B, ...) -> the same, vectors shifted, scaled and clipped to 10."""
+        if not self.names or not self.count:
+            return obs
+        out = dict(obs)
+        for i, name in enumerate(self.names):
+            if name not in self._scaling:
+                mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
+                dtype = obs[name].dtype
+                self._scaling[name] = mean.to(dtype), (var + 1e-8).rsqrt().to(dtype)
+            shift, scale = self._scaling[name]
+            out[name] = ((obs[name] - shift) * scale).clamp_(-10, 10)
+        return out
+
+    @torch.no_grad()
+    def learn(self, obs: dict[str, Tensor], valid: Tensor) -> None:
+        """Take the valid ones of rows (T, N) into the statistics."""
+        for i, name in enumerate(self.names):
+            x = obs[name][valid].double()
+            merge(self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}"), self.count, x)
+        self.count += valid.sum()
+        self._scaling.clear()
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._scaling.clear()
+
+
+class RewardScale:
+    """Divides rewards by the deviation of the discounted return of each environment."""
+
+    def __init__(self, num_envs: int, gamma: float, active: bool) -> None:
+        self.gamma, self.active = gamma, active
+        self.running = torch.zeros(num_envs, dtype=torch.float64)  # discounted return so far
+        self.mean, self.var, self.count = (torch.zeros((), dtype=torch.float64) for _ in range(3))
+
+    @property
+    def divisor(self) -> float:
+        """What a reward of 1 is divided by; 1 before anything was learned."""
+        return float(self.var.sqrt()) + 1e-8 if self.active and self.count > 1 and self.var > 0 else 1.0
+
+    def scaled(self, reward: Tensor) -> Tensor:
+        """Rewards as learning sees them, clipped to 10 where they are scaled."""
+        divisor = self.divisor
+        return reward if divisor == 1 else (reward / divisor).clamp(-10, 10)
+
+    def learn(self, reward: Tensor, valid: Tensor, ended: Tensor) -> None:
+        """Take in rows (T, N); `ended` is true where an episode ends or is cut after the row."""
+        if not self.active:
+            return
+        returns = torch.empty(reward.shape, dtype=torch.float64)
+        running = self.running
+        for t, row in enumerate(reward.double() * valid):
+            returns[t] = running = running * self.gamma + row
+            running = running * ~ended[t]
+        self.running = running
+        x = returns[valid]
+        merge(self.mean, self.var, self.count, x)
+        self.count += len(x)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything, by name, for a checkpoint."""
+        return {"running": self.running, "mean": self.mean, "var": self.var, "count": self.count}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Undoes `tensors`."""
+        self.running = tensors["running"]
+        self.mean, self.var, self.count = (tensors[k] for k in ("mean", "var", "count"))
+
+
+def merge(mean: Tensor, var: Tensor, count: Tensor, x: Tensor) -> None:
+    """Take rows x (n, ...) into a mean and variance of `count` rows, in place (Chan et al.)."""
+    rows = len(x)
+    if not rows:
+        return
+    total = count + rows
+    delta = x.mean(0) - mean
+    between = delta.square() * count * rows / total
+    var.copy_((var * count + x.var(0, correction=0) * rows + between) / total)
+    mean.add_(delta * rows / total)

@@ -1,0 +1,56 @@
+"""What each command takes beside its one positional argument; imported when a command runs."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from .config import RunConfig
+from .run import Destination
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(Destination):
+    """Where a run goes, and the run."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions:
+    """Which run, and what its files may not decide alone."""
+
+    run: str = ""
+    """The run folder."""
+    env: str | None = None
+    """The environment again, if its id imports a module (-e)."""
+    memories: tuple[str, ...] = ()
+    """The memories again, if they come from outside."""
+    ignore_versions: bool = False
+    """Go on with other versions than the run began with; equality is not promised then."""
+    quiet: bool = False
+    """Print nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    """Which agent, where, and how much is shown."""
+
+    run: str = ""
+    """A run folder, a checkpoint, a saved agent, or random (also -f, --file-path, --model)."""
+    env: str | None = None
+    """Another environment than it was trained in (-e)."""
+    num_episodes: int = 100
+    """Episodes to play (-ne)."""
+    running_rew_len: int | None = None
+    """Print each episode with the mean of this many last ones."""
+    seed: int = 0
+    """Of the environments; never one that training saw."""
+    sample: bool = False
+    """Draw actions from the policy instead of taking the likeliest."""
+    json: bool = False
+    """Print everything as JSON."""
+    render: str | None = None
+    """human, or a FILE.mp4 or FILE.gif: show what the agent does (1 episode unless -ne)."""
+    imports: tuple[str, ...] = ()
+    """Names in the file that may import a module."""

@@ -1,0 +1,186 @@
+"""Proximal policy optimisation with a memory for the actor and another, or none, for the critic.
+
+Read from top to bottom: collect, value, advantages, update, train. This file never asks which
+memory it drives (contract: memory/__init__.py) and touches neither files, clocks nor screens.
+
+Shapes.  T rows a rollout, N environments, L rows a chunk (truncated back-propagation).
+Flags.   first[t]       obs[t] opens an episode: memories are cleared before they read it
+         terminated[t]  the episode ended for good after action[t]: its future is worth 0
+         truncated[t]   it was cut after action[t]: its future is worth V(final observation)
+         valid[t]       false on a tail row, which holds a final observation: nobody acts there
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from . import rng
+from .agent import Agent
+from .envs import Envs
+from .learner import Learner, first_row
+from .maths import Losses, explained_variance, mean, policy_loss, standardize, value_loss, variance
+from .rollout import Batch, Rollout, chunk, minibatches, slice_rows
+from .settings import Plan, PPOConfig
+
+# Collect --------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: int) -> None:
+    """Act for T rows with the actor alone, keeping its state only where a chunk starts."""
+    agent, state, policy = learner.agent, learner.state.actor, learner.agent.policy
+    rollout.open(learner.row)
+    random = rng.generator(plan.seed, rng.Purpose.ACT, learner.iteration)
+    shape = rollout.num_steps, rollout.num_envs
+    noise = torch.from_numpy(policy.noise(random, shape)).to(rollout.params.dtype)
+    for t in range(rollout.num_steps):
+        if t % length == 0:
+            rollout.starts.append(state)
+        rows = rollout.at[t]
+        params, state = agent.actor(rows._replace(obs=agent.normalizer(rows.obs)), state)
+        action = policy.sample(params[0], noise[t]).numpy()
+        rollout.params[t] = params[0]
+        rollout.write(t, action, envs.step(action))
+    rollout.log_prob.copy_(policy.log_prob(rollout.params, rollout.action))
+    learner.state = learner.state._replace(actor=state)
+    learner.row = rollout.last_row()
+    if plan.barrier and (learner.iteration + 1) % plan.barrier == 0:
+        rollout.cut()
+        learner.row = first_row(envs, learner.agent, plan.seed, learner.iteration + 1)
+
+
+# Value ----------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def value(learner: Learner, rollout: Rollout, length: int) -> None:
+    """V of rows 0..T from the carried state, one pass over whole chunks.
+
+    Row T is row 0 of the next rollout: it is read from a copy of the state that nobody keeps.
+    """
+    agent, state, steps = learner.agent, learner.state.critic, rollout.num_steps
+    seen = rollout.rows._replace(obs=agent.normalizer(rollout.rows.obs))
+    span = length if state else steps  # without a state one pass is the same
+    for t in range(0, steps, span):
+        rollout.critic_starts += [state] * (span // length)
+        out, state = agent.critic(slice_rows(seen, slice(t, t + span)), state)
+        rollout.value[t : t + span] = out
+    rollout.value[steps] = agent.critic(slice_rows(seen, slice(steps, steps + 1)), state)[0][0]
+    learner.state = learner.state._replace(critic=state)
+
+
+# Advantages -----------------------------------------------------------------------------------
+
+
+def advantages(rollout: Rollout, reward: Tensor, gamma: float, gae_lambda: float) -> Tensor:
+    """Generalised advantages (T, N); 0 on tail rows, and nothing passes an episode's end.
+
+    delta[t] = reward[t] + gamma V[t+1] (1 - terminated[t]) - V[t]
+    A[t]     = delta[t] + gamma lambda A[t+1]   while the episode goes on
+
+    Where an episode is cut, V[t+1] is the value of its tail row: V(final observation).
+    """
+    values, valid = rollout.value, rollout.valid[:-1]
+    delta = reward + gamma * values[1:] * ~rollout.terminated - values[:-1]
+    delta = delta.masked_fill(~valid, 0.0)
+    going_on = valid & ~(rollout.terminated | rollout.truncated)
+    decay = gamma * gae_lambda * going_on.to(delta.dtype)
+    out = torch.empty_like(delta)
+    running = torch.zeros_like(delta[0])
+    rows = zip(delta.unbind(), decay.unbind(), out.unbind(), strict=True)
+    for delta_t, decay_t, out_t in reversed(list(rows)):
+        running = torch.addcmul(delta_t, decay_t, running, out=out_t)
+    return out
+
+
+# Update ---------------------------------------------------------------------------------------
+
+
+def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> Losses:
+    """Run both branches over chunks (L, B, ...) from their stored states."""
+    params, _ = agent.actor(batch.rows, batch.state.actor)
+    values, _ = agent.critic(batch.rows, batch.state.critic)
+    weight = batch.valid / batch.valid.sum()  # every mean is over valid rows
+    advantage = batch.advantage
+    if cfg.normalize_advantage == "minibatch":
+        advantage = standardize(advantage, weight)
+    log_ratio = (agent.policy.log_prob(params, batch.action) - batch.log_prob) * batch.valid
+    ratio = log_ratio.exp()
+    with torch.no_grad():
+        away = ratio - 1
+        kl = mean(weight, away - log_ratio)  # never negative (Schulman's third estimator)
+        clip_fraction = mean(weight, away.abs() > clip)
+        spread = variance(weight, batch.value).sqrt() + 1e-3 * batch.value.abs().max() + 1e-12
+        value_error = ((values - batch.value) * batch.valid).abs().max() / spread
+    return Losses(
+        mean(weight, policy_loss(ratio, advantage, clip)),
+        mean(weight, value_loss(values, batch.value, batch.target, cfg.clip_value)),
+        mean(weight, agent.policy.entropy(params)),
+        kl,
+        clip_fraction,
+        away.abs().max(),
+        value_error,
+    )
+
+
+def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
+    """Several passes over shuffled chunks, each starting from the memory stored for it."""
+    cfg, agent = plan.ppo, learner.agent
+    now = plan.coefficients(learner.iteration, learner.step)
+    reward = learner.rewards.scaled(rollout.reward)
+    batch = chunk(rollout, length, advantages(rollout, reward, cfg.gamma, cfg.gae_lambda))
+    batch = batch._replace(rows=batch.rows._replace(obs=agent.normalizer(batch.rows.obs)))
+    weight = batch.valid / batch.valid.sum()
+    if cfg.normalize_advantage == "rollout":
+        batch = batch._replace(advantage=standardize(batch.advantage, weight))
+    size = cfg.chunks_per_minibatch(rollout.num_envs, length)
+    history: list[Tensor] = []
+    for epoch in range(cfg.update_epochs):
+        random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
+        passed = len(history)
+        for part in minibatches(batch, rollout.num_envs, size, random):
+            if not part.valid.any():
+                continue
+            terms = losses(agent, part, cfg, now.clip)
+            if not history:
+                terms.check()
+            learner.optimizer.zero_grad()
+            (terms.policy + cfg.vf_coef * terms.value - now.entropy * terms.entropy).backward()
+            learner.optimizer.step(now.rates)
+            history.append(torch.stack(terms).detach())
+        kls = [float(terms[3]) for terms in history[passed:]]
+        if cfg.target_kl is not None and sum(kls) > cfg.target_kl * len(kls):
+            break
+    raw = learner.rewards.divisor**2  # values are logged in raw reward, so that runs share a scale
+    means = torch.stack(history).mean(0).tolist()
+    names = "policy_loss", "value_loss", "entropy", "kl", "clip_fraction"
+    return dict(zip(names, means, strict=False)) | {
+        "value_loss": means[1] * raw,
+        "explained_variance": explained_variance(batch.value, batch.target, weight),
+        "ratio_error": float(history[0][5]),
+        "value_error": float(history[0][6]),
+        "learning_rate": now.rates[0],
+        "skipped_steps": learner.optimizer.skipped,
+    }
+
+
+# Train ----------------------------------------------------------------------------------------
+
+
+def train(envs: Envs, learner: Learner, plan: Plan) -> Iterator[dict[str, float | None]]:
+    """Iterate to the end of the plan, yielding metrics; in between, the learner is whole."""
+    cfg = plan.ppo
+    length = cfg.chunk_length(any(learner.agent.initial_state(1)))
+    dtype = next(learner.agent.parameters()).dtype
+    rollout = Rollout(learner.agent, learner.row, cfg.num_steps, dtype)
+    while plan.progress(learner.iteration, learner.step) < 1:
+        torch.set_num_threads(1)
+        collect(envs, learner, rollout, plan, length)
+        torch.set_num_threads(plan.threads)
+        value(learner, rollout, length)
+        metrics = update(learner, rollout, plan, length)
+        learner.read(rollout)
+        yield {**learner.progress(), **metrics}
+        if learner.reached(cfg.target_return):
+            return

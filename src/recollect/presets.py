@@ -1,0 +1,162 @@
+"""Settings that are known to work: per environment, and per model on top of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from .agent import BranchConfig
+from .config import RunConfig, apply, as_flags, last, read_yaml, tokens
+from .envs import EnvConfig, suites
+from .errors import UsageError, nearest
+from .memory import find
+from .memory.stack import StackConfig
+from .settings import Decay, PPOConfig
+
+Flags: TypeAlias = list[tuple[str, list[str]]]
+Options: TypeAlias = Callable[[RunConfig], Any]
+TO_ZERO = Decay(final=0.0)
+
+
+def default(env_id: str) -> RunConfig:
+    """Where nothing is known of an environment: normalise everything, anneal to zero."""
+    return RunConfig(
+        env=EnvConfig(id=env_id, num_envs=16, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=128, learning_rate=1e-3, lr_decay=TO_ZERO),
+    )
+
+
+def cartpole() -> RunConfig:
+    """Gymnasium's own vectorised CartPole is faster than EnvPool's, and its state can be saved."""
+    return RunConfig(
+        env=EnvConfig(
+            id="CartPole-v1",
+            num_envs=64,
+            backend="gymnasium",
+            normalize_obs=True,
+            normalize_reward=True,
+        ),
+        ppo=PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO),
+        steps=500_000,
+    )
+
+
+def acrobot() -> RunConfig:
+    """Small rollouts: the first swing-ups are what everything is learned from."""
+    return RunConfig(
+        env=EnvConfig(id="Acrobot-v1", num_envs=32, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO),
+    )
+
+
+def lunar_lander() -> RunConfig:
+    """A long horizon (gamma 0.999) and a critic as fast as the actor decide here."""
+    wide = BranchConfig(hidden=(128, 128))
+    return RunConfig(
+        env=EnvConfig(id="LunarLander-v3", num_envs=32, normalize_obs=True, normalize_reward=True),
+        actor=wide,
+        critic=wide,
+        ppo=PPOConfig(
+            num_steps=128,
+            update_epochs=8,
+            num_minibatches=8,
+            learning_rate=1.5e-3,
+            lr_decay=TO_ZERO,
+            gamma=0.999,
+            gae_lambda=0.97,
+            ent_coef=0.01,
+        ),
+    )
+
+
+def bipedal_walker() -> RunConfig:
+    """Many passes over large rollouts, and a first policy that does not shake itself down."""
+    return RunConfig(
+        env=EnvConfig(id="BipedalWalker-v3", num_envs=32, normalize_obs=True, normalize_reward=True),
+        actor=BranchConfig(log_std=-0.5),
+        ppo=PPOConfig(
+            num_steps=256,
+            update_epochs=10,
+            num_minibatches=16,
+            learning_rate=7e-4,
+            lr_decay=TO_ZERO,
+        ),
+        steps=5_000_000,
+    )
+
+
+TASKS: dict[str, Callable[[], RunConfig]] = {
+    "CartPole": cartpole,
+    "Acrobot": acrobot,
+    "LunarLander": lunar_lander,
+    "BipedalWalker": bipedal_walker,
+}
+
+
+def ppo(config: RunConfig) -> RunConfig:
+    """No memory: actor and critic see the present observation."""
+    return config
+
+
+def ppo_stack(config: RunConfig) -> RunConfig:
+    """The last four observations side by side, for actor and critic."""
+    stack = StackConfig()
+    return replace(
+        config,
+        actor=replace(config.actor, memory=stack),
+        critic=replace(config.critic, memory=stack),
+    )
+
+
+MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {"ppo": ppo, "ppo_stack": ppo_stack}
+
+
+def preset(model: str, env_id: str) -> RunConfig:
+    """The named model on an environment, with the environment's settings where they are known."""
+    if model not in MODELS:
+        raise UsageError(f"model {model!r} is unknown; {nearest(model, sorted(MODELS))}")
+    family = env_id.rpartition(":")[2].partition("-")[0]
+    config = TASKS[family]() if family in TASKS else default(env_id)
+    config = replace(config, env=replace(config.env, id=env_id), model=model)
+    return MODELS[model](config)
+
+
+# From flags -----------------------------------------------------------------------------------
+
+
+def assemble(arguments: Sequence[str], prog: str, about: str, options: Options | None = None) -> Any:
+    """Flags, over a --config file, over the preset they name: a RunConfig, or options around one."""
+    found = tokens(arguments)
+    file = last(found, "--config")
+    if file is not None:
+        found = tokens(as_flags(read_yaml(Path(file)))) + [f for f in found if f[0] != "--config"]
+    model, env_id = last(found, "--model") or "ppo", last(found, "--env.id") or "CartPole-v1"
+    config = preset(model, env_id)
+    config, found = with_memories(config, found)
+    return apply(config if options is None else options(config), found, prog, about)
+
+
+def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:
+    """A config that was saved. A name that would import a module counts only if it is in `imports`.
+
+    So nothing that a stranger's file says is imported or run unless the user says so too.
+    """
+    found = tokens(as_flags(data))
+    for flag in ("--env.id", "--actor.memory.name", "--critic.memory.name"):
+        name = last(found, flag) or ""
+        suite, colon, _ = name.partition(":")
+        if colon and name not in imports and not (flag == "--env.id" and suite in suites()):
+            option = {"--env.id": "-e"}.get(flag, flag.partition(".")[0])
+            raise UsageError(f"the file names {name}, which imports a module: allow it with {option} {name}")
+    config, found = with_memories(RunConfig(), found)
+    return apply(config, found, "recollect", "")
+
+
+def with_memories(config: RunConfig, found: Flags) -> tuple[RunConfig, Flags]:
+    """The config with the memories that flags name; flags then set their fields."""
+    for branch in ("actor", "critic"):
+        name = last(found, f"--{branch}.memory.name")
+        if name is not None:
+            part = replace(getattr(config, branch), memory=find(name)())
+            config = replace(config, **{branch: part})
+    return config, [f for f in found if not f[0].endswith(".memory.name")]

@@ -1,0 +1,409 @@
+"""One run: build, loop over train(), validate, log, checkpoint; and the same again after a stop.
+
+runs/<model>/<env>/<id>/
+    config.yaml       everything that was decided
+    metrics.jsonl     a line per iteration
+    events.*          the same for TensorBoard
+    checkpoints/      iteration-*.safetensors to resume from; last and best: the weights
+    summary.json      how it ended
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from . import checkpoint, rng
+from ._version import __version__
+from .agent import Agent, Player, build_agent
+from .config import RunConfig, config_hash, resolve, to_dict, write_yaml
+from .envs import Envs, make
+from .envs.spaces import spaces_from_json, spaces_to_json
+from .errors import CheckpointError, UsageError
+from .evaluate import Evaluation, evaluate, play
+from .learner import Learner, begin
+from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_display
+from .ppo import train
+
+Factory = Callable[[], gymnasium.Env[Any, Any]]
+WARN_ERROR = 1e-3  # of ratio_error and value_error; at 1e-2 the run stops (ppo.py)
+NEAR_BARRIER = 5.0  # seconds a signal waits for the next barrier
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where a run is kept and who is told."""
+
+    out: Path = Path("runs")
+    """The folder of all runs."""
+    run_id: str | None = None
+    """Names the run's folder; None: the seed and the time."""
+    wandb_project: str | None = None
+    """Log to this project of Weights & Biases too."""
+    wandb_entity: str | None = None
+    """The account the project belongs to."""
+    quiet: bool = False
+    """Print nothing."""
+
+
+@dataclass
+class Trained:
+    """A finished or stopped run: an agent, and where everything about it lies."""
+
+    agent: Agent
+    config: RunConfig
+    folder: Path
+    summary: dict[str, Any]
+    factory: Factory | None = None
+
+    def evaluate(self, episodes: int = 100, seed: int = 0, deterministic: bool = True) -> Evaluation:
+        """Play episodes on seeds that no training ever sees."""
+        args = self.agent, self.config.env, episodes, seed, deterministic, str(self.folder)
+        return evaluate(*args, factory=self.factory)
+
+    def save(self, path: str | Path) -> None:
+        """The weights and all that is needed to act with them, as one file."""
+        save_weights(Path(path), self.agent, self.config)
+
+    def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> Player:
+        """Something that acts, for your own loop."""
+        return self.agent.player(num_envs, deterministic, seed)
+
+
+# Weights --------------------------------------------------------------------------------------
+
+
+def save_weights(path: Path, agent: Agent, config: RunConfig) -> None:
+    """An agent as one file that says how to build it."""
+    tensors = {f"agent.{name}": x for name, x in agent.state_dict().items()}
+    checkpoint.write(path, tensors, _identity(agent, config))
+
+
+def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> tuple[Agent, RunConfig]:
+    """An agent from a run folder, a checkpoint or a weights file; nothing of it is executed."""
+    file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
+    if not file.exists():
+        raise UsageError(
+            f"{file} does not exist" + ("; the run has saved nothing yet" if path.is_dir() else "")
+        )
+    tensors, meta = checkpoint.read(file)
+    config = config_of(meta["config"])
+    agent = build_agent(
+        spaces_from_json(meta["spaces"]), config.actor, config.critic, config.env.normalize_obs, 0
+    )
+    checkpoint.load_agent(agent, tensors)
+    return agent, config
+
+
+def _identity(agent: Agent, config: RunConfig) -> dict[str, Any]:
+    spaces = spaces_to_json(agent.obs_spec, agent.action_spec)
+    return {"config": to_dict(config), "spaces": spaces, "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """What bit-for-bit equality depends on besides the config."""
+    found = {"recollect": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    found["gymnasium"] = gymnasium.__version__
+    found["cpu"] = torch.backends.cpu.get_cpu_capability()
+    return found
+
+
+# Begin and go on ------------------------------------------------------------------------------
+
+
+def start(config: RunConfig, where: Destination, factory: Factory | None = None) -> Trained:
+    """Train from the beginning in a new folder."""
+    envs, agent, config = _build(config, factory)
+    run_id = where.run_id or f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = [config.model, config.env.id, run_id]
+    folder = where.out.joinpath(*(name.replace("/", "-").replace(":", "-") for name in names))
+    if folder.exists():
+        raise UsageError(
+            f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another --run-id"
+        )
+    (folder / "checkpoints").mkdir(parents=True)
+    write_yaml(config, folder / "config.yaml")
+    _write_json(folder / "summary.json", _opening_summary(config, where))
+    with _locked(folder):
+        learner = begin(envs, agent, config.plan, config.env.normalize_reward)
+        return _Session(config, folder, envs, learner, where).go(factory)
+
+
+def resume(
+    folder: Path,
+    config: RunConfig,
+    quiet: bool = False,
+    ignore_versions: bool = False,
+    factory: Factory | None = None,
+) -> Trained:
+    """Go on from the newest whole checkpoint, to what the run would have been without the stop."""
+    summary = json.loads((folder / "summary.json").read_text())
+    with _locked(folder):
+        envs, agent, resolved = _build(config, factory)
+        if resolved != config:
+            raise UsageError(
+                f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}"
+            )
+        where = Destination(**{**summary["logging"], "quiet": quiet})
+        if summary["status"] == "finished":
+            checkpoint.load_agent(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
+            make_display("", quiet).say(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
+            return Trained(agent, config, folder, summary, factory)
+        learner = begin(envs, agent, config.plan, config.env.normalize_reward)
+        session = _Session(config, folder, envs, learner, where)
+        session.load(ignore_versions)
+        return session.go(factory)
+
+
+def _build(config: RunConfig, factory: Factory | None) -> tuple[Envs, Agent, RunConfig]:
+    length = config.ppo.chunk_length(False)
+    config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
+    envs = make(config.env, factory)
+    adapter = envs.adapter
+    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
+    spaces = envs.obs_spec, envs.action_spec
+    agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
+    length = config.ppo.chunk_length(any(agent.initial_state(1)))
+    config.ppo.chunks_per_minibatch(config.env.num_envs, length)
+    return envs, agent, config
+
+
+def _opening_summary(config: RunConfig, where: Destination) -> dict[str, Any]:
+    logging = {"wandb_project": where.wandb_project, "wandb_entity": where.wandb_entity}
+    return {
+        "status": "running",
+        "config_hash": config_hash(config),
+        "versions": versions(),
+        "logging": logging,
+    }
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer a folder; the lock goes with the process, however it ends."""
+    file: IO[str] = open(folder / ".lock", "w")  # noqa: SIM115 (held, not read)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise UsageError(f"{folder} is in use by another process") from error
+    try:
+        yield
+    finally:
+        file.close()
+
+
+# The loop -------------------------------------------------------------------------------------
+
+
+class _Session:
+    """A run while it goes on."""
+
+    def __init__(
+        self, config: RunConfig, folder: Path, envs: Envs, learner: Learner, where: Destination
+    ) -> None:
+        self.config, self.folder, self.envs, self.learner, self.where = (
+            config,
+            folder,
+            envs,
+            learner,
+            where,
+        )
+        self.checkpoints = folder / "checkpoints"
+        self.elapsed, self.offset, self.best = 0.0, 0, -np.inf
+        self.purge_from: int | None = None
+        self.validator: Envs | None = None
+        self.display = make_display(f"{config.model}  {config.env.id}  seed {config.seed}", where.quiet)
+        checkpoint.tidy(self.checkpoints, config.keep)
+
+    def load(self, ignore_versions: bool) -> None:
+        """The newest checkpoint that is whole; without any, the run begins again."""
+        self.purge_from = 0
+        for path in reversed(checkpoint.existing(self.checkpoints)):
+            try:
+                meta = checkpoint.restore(path, self.learner, self.envs, self.config.seed)
+            except CheckpointError as error:
+                self.display.say(f"passed over: {error}")
+                continue
+            different = {k: v for k, v in meta["versions"].items() if versions().get(k) != v}
+            if different and not ignore_versions:
+                raise UsageError(
+                    f"{path} was written with {different}, here it is {versions()}; --ignore-versions "
+                    "goes on without the promise of equality"
+                )
+            self.elapsed, self.offset, self.best = meta["time"], meta["offset"], meta["best"]
+            self.purge_from = self.learner.step + 1
+            self.display.say(f"resumed {path.name} at step {self.learner.step:,}")
+            return
+        self.display.say("no whole checkpoint: beginning again from the seed")
+
+    def go(self, factory: Factory | None) -> Trained:
+        """Train to the end or to a signal."""
+        jsonl = JsonLines(self.folder / "metrics.jsonl", self.offset)
+        sinks: list[Any] = [jsonl, TensorBoard(self.folder, self.purge_from)]
+        if self.where.wandb_project:
+            account = self.where.wandb_project, self.where.wandb_entity
+            name = "-".join(self.folder.parts[-3:])
+            sinks.append(Wandb(*account, name, self.folder, to_dict(self.config)))
+        status = "running"
+        try:
+            with _Signals() as signals:
+                status = self._loop(sinks, jsonl, signals, factory)
+        finally:
+            for sink in (*sinks, self.display):
+                sink.close()
+            self.envs.adapter.close()
+        summary = self._close(status)
+        return Trained(self.learner.agent, self.config, self.folder, summary, factory)
+
+    def _loop(self, sinks: list[Any], jsonl: JsonLines, signals: "_Signals", factory: Factory | None) -> str:
+        plan, learner, config = self.config.plan, self.learner, self.config
+        started = time.perf_counter() - self.elapsed
+        before, step_before = self.elapsed, learner.step
+        for metrics in train(self.envs, learner, plan):
+            due = (
+                bool(config.val_check_interval) and learner.iteration % (config.val_check_interval or 1) == 0
+            )
+            metrics["val_return"] = self._validate(factory) if due else None
+            self.elapsed = time.perf_counter() - started
+            metrics["time"] = self.elapsed
+            metrics["sps"] = (learner.step - step_before) / max(self.elapsed - before, 1e-9)
+            pace, before, step_before = self.elapsed - before, self.elapsed, learner.step
+            for sink in sinks:
+                sink.write(metrics)
+            self._warn(metrics)
+            self.display.show(metrics, plan.progress(learner.iteration, learner.step))
+            if learner.iteration % (config.save_interval or 1) == 0:
+                self._save(jsonl.offset)
+            if signals.caught and self._may_stop(pace, jsonl, signals):
+                return signals.name
+        return "finished"
+
+    def _may_stop(self, pace: float, jsonl: JsonLines, signals: "_Signals") -> bool:
+        """After a signal: at once where the state can be saved, or where no barrier is near."""
+        barrier = self.config.barrier
+        to_go = -self.learner.iteration % barrier if barrier else 0
+        if to_go and to_go * pace <= NEAR_BARRIER:
+            return False
+        if not to_go:
+            self._save(jsonl.offset)
+        return True
+
+    def _validate(self, factory: Factory | None) -> float:
+        """The mean return of a few episodes in environments of their own."""
+        config, episodes = self.config, self.config.val_episodes
+        torch.set_num_threads(1)
+        if self.validator is None:
+            self.validator = make(replace(config.env, num_envs=episodes), factory)
+        seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, self.learner.iteration, episodes)
+        player = self.learner.agent.player(episodes)
+        mean = float(np.mean(play(self.validator, player, episodes, seeds)[0]))
+        if mean >= self.best:
+            self.best = mean
+            self._guarded(
+                lambda: save_weights(self.checkpoints / "best.safetensors", self.learner.agent, config)
+            )
+        return mean
+
+    def _save(self, offset: int) -> None:
+        meta = {
+            **_identity(self.learner.agent, self.config),
+            "offset": offset,
+            "time": self.elapsed,
+            "best": self.best,
+        }
+        path = checkpoint.place(self.checkpoints, self.learner.iteration)
+
+        def write() -> None:
+            checkpoint.save(path, self.learner, self.envs, meta)
+            save_weights(self.checkpoints / "last.safetensors", self.learner.agent, self.config)
+            checkpoint.tidy(self.checkpoints, self.config.keep)
+
+        self._guarded(write)
+
+    def _guarded(self, write: Callable[[], None]) -> None:
+        """A full disk costs a checkpoint, not the run: the older ones stand."""
+        try:
+            write()
+        except OSError as error:
+            self.display.say(
+                f"not saved at step {self.learner.step:,}: {error}; older checkpoints stand, training goes on"
+            )
+
+    def _warn(self, metrics: dict[str, float | None]) -> None:
+        for name in ("ratio_error", "value_error"):
+            error = metrics[name]
+            if error is not None and error > WARN_ERROR:
+                text = f"{name} is {error:.2g}: acting and learning disagree more than rounding explains"
+                warnings.warn(text, stacklevel=2)
+
+    def _close(self, status: str) -> dict[str, Any]:
+        learner, config = self.learner, self.config
+        if status == "finished":
+            save_weights(self.checkpoints / "last.safetensors", learner.agent, config)
+            if not (self.checkpoints / "best.safetensors").exists():
+                save_weights(self.checkpoints / "best.safetensors", learner.agent, config)
+        result = learner.episodes.means()
+        summary = {
+            **_opening_summary(config, self.where),
+            "status": status,
+            "step": learner.step,
+            "iteration": learner.iteration,
+            "episodes": learner.episodes.finished,
+            **result,
+            "time": self.elapsed,
+            "sps": learner.step / max(self.elapsed, 1e-9),
+            "best_val_return": self.best if is_finite(self.best) else None,
+        }
+        _write_json(self.folder / "summary.json", summary)
+        if status == "finished":
+            self.display.say(f"{learner.step:,} steps in {duration(self.elapsed)}, kept in {self.folder}")
+        else:
+            self.display.say(f"stopped by {status}; recollect resume {self.folder}")
+        return summary
+
+
+class _Signals:
+    """The first SIGINT or SIGTERM is noted and acted on between iterations; a second ends at once."""
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._old: dict[int, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The signal's name, or "" before any."""
+        return signal.Signals(self.caught).name if self.caught else ""
+
+    def __enter__(self) -> "_Signals":
+        with contextlib.suppress(ValueError):  # not the main thread: signals are not ours to handle
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._old[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.caught:
+            os._exit(128 + number)
+        self.caught = number
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(data, indent=2) + "\n")
+    os.replace(temporary, path)

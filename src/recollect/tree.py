@@ -1,0 +1,50 @@
+"""Nested tuples and dicts of tensors: observations and memory states are such trees."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Tree: TypeAlias = "Tensor | tuple[Tree, ...] | dict[str, Tree]"
+
+
+def map_leaves(fn: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
+    """The same tree with fn applied to every tensor."""
+    if isinstance(tree, Tensor):
+        return fn(tree)
+    if isinstance(tree, dict):
+        return {key: map_leaves(fn, value) for key, value in tree.items()}
+    return tuple(map_leaves(fn, value) for value in tree)
+
+
+def leaves(tree: Tree, prefix: str = "") -> dict[str, Tensor]:
+    """Every tensor by its path: {"actor.0": ..., "actor.1": ...}."""
+    if isinstance(tree, Tensor):
+        return {prefix: tree}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    found: dict[str, Tensor] = {}
+    for key, value in items:
+        found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def refill(tree: Tree, found: dict[str, Tensor], prefix: str = "") -> Tree:
+    """The same tree with every tensor taken from `found` by its path: undoes `leaves`."""
+    if isinstance(tree, Tensor):
+        return found[prefix].to(tree.device)
+    path = f"{prefix}." if prefix else ""
+    if isinstance(tree, dict):
+        return {key: refill(value, found, f"{path}{key}") for key, value in tree.items()}
+    return tuple(refill(value, found, f"{path}{i}") for i, value in enumerate(tree))
+
+
+def stack(trees: list[Tree], dim: int = 0) -> Tree:
+    """One tree whose leaves are the leaves of many, stacked along a new axis."""
+    head = trees[0]
+    if isinstance(head, Tensor):
+        return torch.stack([t for t in trees if isinstance(t, Tensor)], dim)
+    if isinstance(head, dict):
+        return {key: stack([t[key] for t in trees if isinstance(t, dict)], dim) for key in head}
+    columns = zip(*(t for t in trees if isinstance(t, tuple)), strict=True)
+    return tuple(stack(list(column), dim) for column in columns)

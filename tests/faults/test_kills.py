@@ -1,0 +1,126 @@
+"""A hundred kills at random moments, inside saves too: nothing that was whole is lost, nothing differs.
+
+Each trial is a process that trains, a SIGKILL at a uniformly drawn fraction of the measured run
+time, and a process that resumes. The parent imports everything once and forks, so that a trial
+costs a run and not an import. Saves are slowed, so that many kills fall inside them.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recollect import api, checkpoint
+from recollect.errors import CheckpointError
+from recollect.log import Silent
+
+from ..helpers import assert_same_end, run_quietly, small_config
+
+KILLS = 100
+SAVES_TAKE = 0.008  # seconds for each sync
+CONFIGS = {
+    "native": small_config(rollouts=40),
+    "barrier": small_config("LunarLander-v3", barrier=2, save_interval=2, rollouts=40),
+}
+
+
+class Told(Silent):
+    """Writes down where a resumed run began, and every save that is complete."""
+
+    def __init__(self, journal: Path) -> None:
+        self.journal = journal
+
+    def say(self, text: str) -> None:
+        note(self.journal, text)
+
+
+def note(journal: Path, text: str) -> None:
+    with open(journal, "a") as file:
+        file.write(text + "\n")
+        file.flush()
+
+
+def in_a_child(work: Callable[[], object]) -> int:
+    """Fork, work, and leave without the parent's clean-up; the child's id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def prepare(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow syncs, and a line in the journal after each complete save."""
+    sync, save = os.fsync, checkpoint.save
+
+    def slow_sync(descriptor: int) -> None:
+        time.sleep(SAVES_TAKE)
+        sync(descriptor)
+
+    def noted_save(path: Path, *args: object) -> None:
+        save(path, *args)
+        note(journal, f"saved {path.name}")
+
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    monkeypatch.setattr(checkpoint, "save", noted_save)
+    monkeypatch.setattr("recollect.run.make_display", lambda *_: Told(journal))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("tier", CONFIGS)
+def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
+    config, dice = CONFIGS[tier], random.Random(20261120)
+    kills = KILLS // len(CONFIGS)
+    prepare(tmp_path / "journal-straight", monkeypatch)
+    straight = tmp_path / config.model / config.env.id / "straight"
+    start = time.perf_counter()
+    assert os.waitpid(in_a_child(lambda: run_quietly(config, tmp_path, "straight")), 0)[1] == 0
+    whole = time.perf_counter() - start
+    inside_saves, early, trials = 0, 0, 0
+    while trials < kills:
+        name = f"killed{trials + early}"
+        folder = tmp_path / config.model / config.env.id / name
+        journal = tmp_path / f"journal-{name}"
+        prepare(journal, monkeypatch)
+        child = in_a_child(lambda name=name: run_quietly(config, tmp_path, name))
+        time.sleep(dice.uniform(0, whole))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        lines = journal.read_text().splitlines() if journal.exists() else []
+        saved = [line.split()[1] for line in lines if line.startswith("saved ")]
+        if not os.WIFSIGNALED(status) or not saved:
+            early += 1  # it had finished, or had saved nothing yet: another draw
+            assert early < 3 * kills, "the run is too short to be killed inside"
+            continue
+        inside_saves += bool(list((folder / "checkpoints").glob(".*.tmp")))
+        newest = last_whole(folder)
+        assert newest >= saved[-1], "a complete checkpoint was lost"
+        assert os.waitpid(in_a_child(lambda folder=folder: api.resume(folder, quiet=True)), 0)[1] == 0
+        resumed = [line for line in journal.read_text().splitlines() if line.startswith("resumed ")]
+        assert resumed[-1].split()[1] == newest
+        assert 0 < int(newest[10:18]) < 40, "the resumed step lies inside the run"
+        assert_same_end(straight, folder)
+        trials += 1
+    print(
+        f"\n{tier}: {kills} kills in runs of {whole:.2f} s, {inside_saves} inside a save, {early} drawn anew"
+    )
+    assert inside_saves >= kills // 20
+
+
+def last_whole(folder: Path) -> str:
+    """The name of the newest checkpoint that can be read."""
+    for path in reversed(checkpoint.existing(folder / "checkpoints")):
+        try:
+            checkpoint.read(path)
+        except CheckpointError:
+            continue
+        return path.name
+    raise AssertionError(f"no whole checkpoint in {folder}")

@@ -1,0 +1,229 @@
+"""The command line as a user meets it: in processes of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect import cli
+from recollect.errors import UsageError
+from recollect.presets import assemble
+
+from .helpers import metrics_of, run_quietly, small_config
+
+RECOLLECT = [sys.executable, "-m", "recollect.cli"]
+
+
+def recollect(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RECOLLECT, *arguments], capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def seconds(*arguments: str) -> float:
+    """The quickest of three runs: what it costs, not what the neighbours cost."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        recollect(*arguments)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return run_quietly(small_config(), tmp_path_factory.mktemp("cli")).folder
+
+
+def test_help_and_typing_errors_do_not_wait_for_torch() -> None:
+    assert seconds("--help") < 0.5
+    assert seconds("trian") < 0.5
+    assert seconds("train", "--help") < 2.5
+    assert seconds("train", "CartPole-v1", "--ppo.gama", "1") < 2.5
+
+
+def test_help_names_every_command_and_every_field() -> None:
+    text = recollect("--help").stdout
+    assert all(f"  {name} " in text for name in cli.COMMANDS)
+    text = recollect("train", "--help").stdout
+    for flag in ("--ppo.gamma", "--env.num-envs", "--actor.hidden", "--seed", "--run-id", "--wandb-project"):
+        assert flag in text
+
+
+BAD_INPUT = {
+    "command": (["trian"], "unknown command 'trian'; did you mean train?"),
+    "environment": (["train", "CartPol-v1"], "CartPol-v1 is unknown; did you mean CartPole-v1"),
+    "module": (["train", "no_such_module:Env-v0"], "module no_such_module does not import"),
+    "model": (["train", "-m", "ppoo"], "model 'ppoo' is unknown; did you mean ppo"),
+    "memory": (["train", "--actor", "stck"], "memory 'stck' is unknown; did you mean stack"),
+    "field": (["train", "--ppo.gama", "1"], "unknown option --ppo.gama; did you mean --ppo.gamma"),
+    "value": (["train", "--ppo.gamma", "x"], "--ppo.gamma: could not convert string to float: 'x'"),
+    "range": (["train", "--ppo.gamma", "2"], "ppo.gamma is 2.0, it must lie in [0, 1]"),
+    "choice": (["train", "--env.backend", "x"], "invalid choice 'x' for argument '--env.backend'"),
+    "sizes": (["train", "--ppo.bptt", "7"], "L must divide T: N = 64 environments, T = 64 rows, L = 7"),
+    "config file": (["train", "--config", "nowhere.yaml"], "config file nowhere.yaml"),
+    "kwargs": (["train", "Acrobot-v1", "--env.kwargs.x", "1"], "unexpected keyword argument 'x'"),
+    "mask": (["train", "--env.mask", "9"], "env.mask [9] is outside an observation of 4 entries"),
+    "run": (["eval", "nowhere"], "nowhere does not exist"),
+    "no run": (["resume"], "which run?"),
+    "not a run": (["resume", "."], ". is not a run: it has no config.yaml"),
+    "random where": (["eval", "random"], "a random agent needs an environment"),
+    "list": (["list", "env"], "cannot list 'env'; did you mean envs"),
+    "film": (["eval", "random", "-e", "CartPole-v1", "--render", "x.avi"], "a file.mp4 or a file.gif"),
+    "stray word": (["eval", "a", "b"], "--run takes one value, not 2: a b"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_gets_one_line(arguments, message, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("recollect: ") and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_below_flags_and_all_spellings(tmp_path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "env: {id: Acrobot-v1, num_envs: 5, kwargs: {render_mode: null}}\n"
+        "actor: {memory: {name: stack, frames: 2}, hidden: []}\n"
+        "ppo: {gamma: 0.9, gae_lambda: 0.8}\nrollouts: 7\n"
+    )
+    config = assemble(
+        ["--config", str(file), "--ppo.gae_lambda=0.7", "--actor.hidden", "8", "9", "--actor.frames", "3"],
+        "",
+        "",
+    )
+    assert config.env.id == "Acrobot-v1" and config.env.num_envs == 5
+    assert config.env.kwargs == {"render_mode": None}
+    assert (config.ppo.gamma, config.ppo.gae_lambda) == (0.9, 0.7)
+    assert config.actor.hidden == (8, 9) and config.actor.memory.frames == 3
+    assert (config.steps, config.rollouts) == (None, 7)
+    seed_style = assemble(["-e", "Acrobot-v1", "--model-name", "ppo", "-ne", "4", "--cpu"], "", "")
+    assert seed_style.rollouts == 4 and seed_style.device == "cpu"
+    assert assemble(["--num_epochs", "3"], "", "").rollouts == 3
+    assert assemble(["--ppo.batch-size", "128"], "", "").ppo.num_minibatches is None
+    kwargs = assemble(["-e", "LunarLander-v3", "--env.kwargs.continuous", "true"], "", "").env.kwargs
+    assert kwargs == {"continuous": True}
+    with pytest.raises(UsageError, match="takes one value"):
+        assemble(["--model", "ppo", "ppo_stack"], "", "")
+
+
+def test_a_saved_config_is_read_as_it_was(run) -> None:
+    from recollect.config import read_yaml
+    from recollect.presets import from_dict
+
+    config = from_dict(read_yaml(run / "config.yaml"))
+    again = assemble(["--config", str(run / "config.yaml")], "", "")
+    assert config == again
+    assert config.env.backend == "gymnasium" and config.barrier == 0 and config.threads == 1
+
+
+def test_train_eval_and_list(tmp_path) -> None:
+    result = recollect(
+        "train", "CartPole-v1", "--steps", "3000", "--env.num-envs", "8", "--run-id", "a", "--seed", "7",
+        "--threads", "1", cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "kept in runs/ppo/CartPole-v1/a" in result.stdout
+    folder = "runs/ppo/CartPole-v1/a"
+    assert metrics_of(tmp_path / folder)[-1]["step"] >= 3000
+    answer = recollect("eval", folder, "-ne", "7", "--json", cwd=tmp_path)
+    data = json.loads(answer.stdout)
+    assert data["episodes"] == 7 == len(data["returns"])
+    assert data["low"] <= data["mean"] <= data["high"]
+    same = recollect(
+        "eval", "-f", f"{folder}/checkpoints/best.safetensors", "-ne", "3", "--sample", cwd=tmp_path
+    )
+    assert same.returncode == 0 and "3 episodes, sampling" in same.stdout
+    shown = recollect("eval", folder, "-ne", "3", "--running-rew-len", "2", cwd=tmp_path).stdout
+    assert "mean of last 2" in shown
+    assert folder in recollect("list", "agents", cwd=tmp_path).stdout.replace("\n", "")
+    for what in ("envs", "presets", "memories"):
+        assert recollect("list", what, cwd=tmp_path).returncode == 0
+    refused = recollect("train", "CartPole-v1", "--run-id", "a", cwd=tmp_path)
+    assert refused.returncode == 2 and "nothing is overwritten" in refused.stderr
+
+
+@pytest.mark.parametrize("suffix", ["gif", "mp4"])
+def test_a_film_of_what_the_agent_does(run, tmp_path, suffix) -> None:
+    pytest.importorskip("imageio_ffmpeg" if suffix == "mp4" else "PIL")
+    film = tmp_path / f"film.{suffix}"
+    assert cli.main(["eval", str(run), "--render", str(film)]) == 0
+    head = film.read_bytes()[:12]
+    assert head.startswith(b"GIF89a") if suffix == "gif" else b"ftyp" in head
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_resume_goes_on(tmp_path, number, code) -> None:
+    arguments = ("train", "CartPole-v1", "--steps", "20_000_000", "--run-id", "a", "--threads", "1")
+    process = subprocess.Popen([*RECOLLECT, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    folder = tmp_path / "runs" / "ppo" / "CartPole-v1" / "a"
+    _wait_for(lambda: (folder / "metrics.jsonl").exists() and len(metrics_of(folder)) > 2)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert f"stopped by {number.name}; recollect resume runs/ppo/CartPole-v1/a" in output
+    steps = metrics_of(folder)[-1]["step"]
+    again = subprocess.Popen(
+        [*RECOLLECT, "resume", str(folder)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    _wait_for(lambda: metrics_of(folder)[-1]["step"] > steps)
+    busy = recollect("resume", str(folder))
+    assert busy.returncode == 2 and "in use by another process" in busy.stderr
+    again.send_signal(number)
+    output, _ = again.communicate(timeout=20)
+    assert again.returncode == code and f"at step {int(steps):,}" in output
+
+
+def test_a_second_signal_ends_at_once(tmp_path) -> None:
+    script = (
+        "import os, signal, time\nfrom recollect.run import _Signals\n"
+        "with _Signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('noted', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    print('not reached', flush=True)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.returncode == 143 and result.stdout == "noted\n"
+
+
+def test_signal_handlers_of_others_come_back(tmp_path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    run_quietly(small_config(rollouts=1), tmp_path)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def _wait_for(condition, limit: float = 30.0) -> None:
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        try:
+            if condition():
+                return
+        except (ValueError, OSError):  # a line is being written
+            pass
+        time.sleep(0.05)
+    raise AssertionError("waited in vain")
+
+
+def test_the_display_is_lines_without_a_terminal_and_a_panel_on_one(tmp_path) -> None:
+    import io
+
+    from rich.console import Console
+
+    from recollect.log import Screen
+
+    stream = io.StringIO()
+    screen = Screen("a run", Console(file=stream, force_terminal=True, width=100))
+    row = dict.fromkeys(
+        ("policy_loss", "value_loss", "entropy", "kl", "explained_variance", "length"), 0.5
+    ) | {"step": 1000, "sps": 5e4, "episodes": 120, "time": 3.0}
+    for i in range(12):
+        screen.show({**row, "return": float(i)}, 0.5 + i / 24)
+    screen._next = 0.0
+    screen.show({**row, "return": 20.0}, 1.0)
+    screen.close()
+    text = stream.getvalue()
+    assert "a run" in text and "100%" in text and "50,000" in text and "↑" in text and "█" in text
