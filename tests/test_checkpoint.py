@@ -107,7 +107,7 @@ def test_a_saved_environment_that_imports_a_module_needs_leave(trained, tmp_path
     meta["config"]["env"]["id"] = "CartPole-v1"
     meta["config"]["actor"]["memory"]["name"] = "antigravity_of_a_stranger:Config"
     checkpoint.write(tmp_path / "agent.safetensors", tensors, meta)
-    with pytest.raises(UsageError, match="imports a module: allow it with --actor"):
+    with pytest.raises(UsageError, match="imports a module: allow it with --imports"):
         api.load(tmp_path / "agent.safetensors")
 
 

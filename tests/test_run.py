@@ -161,6 +161,35 @@ def test_tensorboard_holds_the_metrics_of_every_iteration(tmp_path) -> None:
     assert logged == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_run_that_cannot_be_resumed_begins_again_whole(tmp_path, monkeypatch) -> None:
+    config = small_config("LunarLander-v3", barrier=0)
+    straight = run_quietly(config, tmp_path, "straight")
+    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(5))
+    stopped = run_quietly(config, tmp_path, "stopped")
+    assert checkpoint.existing(stopped.folder / "checkpoints") == []
+    monkeypatch.setattr("recollect.run.make_display", lambda *_: Silent())
+    again = api.resume(stopped.folder)
+    assert metrics_of(again.folder) == metrics_of(straight.folder)
+    for a, b in zip(straight.agent.parameters(), again.agent.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_environments_that_do_not_repeat_are_not_taken_for_resumed(tmp_path, monkeypatch) -> None:
+    def restless():
+        return gymnasium.wrappers.TransformObservation(
+            gymnasium.make("CartPole-v1"), lambda obs: obs + next(noise), None
+        )
+
+    noise = (1e-3 * i for i in itertools.count())
+    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(5))
+    stopped = run_quietly(small_config(barrier=1), tmp_path, factory=restless)
+    display = StopAt()
+    monkeypatch.setattr("recollect.run.make_display", lambda *_: display)
+    again = api.resume(stopped.folder, env=restless)
+    assert any("do not repeat from their seeds" in line for line in display.said)
+    assert [row["iteration"] for row in metrics_of(again.folder)] == list(range(1, 11))
+
+
 def test_nothing_is_overwritten(tmp_path) -> None:
     trained = run_quietly(small_config(), tmp_path)
     before = {path: path.read_bytes() for path in trained.folder.rglob("*") if path.is_file()}
@@ -255,10 +284,9 @@ def test_the_python_api_in_five_lines(tmp_path) -> None:
     assert len(result.returns) == 5
     trained.save(tmp_path / "agent.safetensors")
     loaded = api.load(tmp_path / "agent.safetensors")
-    for a, b in zip(trained.agent.state_dict().values(), loaded.state_dict().values(), strict=True):
-        assert torch.equal(a, b)
-    again = api.evaluate(tmp_path / "agent.safetensors", episodes=5)
-    assert again.returns == result.returns
+    pairs = zip(trained.agent.state_dict().values(), loaded.agent.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert loaded.evaluate(episodes=5).returns == result.returns
     player = trained.player()
     player.reset()
     assert player.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .api import evaluate as evaluate
     from .api import load as load
     from .api import resume as resume
     from .api import train as train
@@ -26,7 +25,6 @@ _HOMES = {
     "train": "api",
     "load": "api",
     "resume": "api",
-    "evaluate": "api",
     "RunConfig": "config",
     "Trained": "run",
 }
@@ -38,4 +36,4 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
 
 
-__all__ = ["RunConfig", "Trained", "__version__", "evaluate", "load", "resume", "train"]
+__all__ = ["RunConfig", "Trained", "__version__", "load", "resume", "train"]

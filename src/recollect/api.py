@@ -8,13 +8,9 @@ from typing import Any
 import gymnasium
 
 from . import run as runs
-from .agent import Agent
 from .config import RunConfig, as_flags, read_yaml
-from .envs import EnvConfig
 from .errors import UsageError
-from .evaluate import Evaluation
-from .evaluate import evaluate as evaluate_agent
-from .presets import assemble, from_dict, preset
+from .presets import assemble, from_dict
 from .run import Destination, Trained
 
 Environment = str | Callable[[], gymnasium.Env[Any, Any]]
@@ -59,59 +55,35 @@ def resume(
     folder: str | Path,
     *,
     env: Environment | None = None,
-    memories: Sequence[str] = (),
+    imports: Sequence[str] = (),
     ignore_versions: bool = False,
     quiet: bool = False,
 ) -> Trained:
     """Go on with a run that was stopped, to what it would have been without the stop.
 
-    env       again, if the run was of a callable or of an id that imports a module
-    memories  again, if the run's came from outside as package.module:Config
+    env      again, if the run was of a callable or of an id that imports a module
+    imports  other names in its files that may import a module: memories from outside
     """
     path = Path(folder)
     if not (path / "config.yaml").is_file():
         raise UsageError(f"{path} is not a run: it has no config.yaml")
     named = [env] if isinstance(env, str) else []
-    config = from_dict(read_yaml(path / "config.yaml"), [*named, *memories])
+    config = from_dict(read_yaml(path / "config.yaml"), [*named, *imports])
     factory = env if callable(env) else None
     return runs.resume(path, config, quiet, ignore_versions, factory)
 
 
-def load(path: str | Path, *, imports: Sequence[str] = ()) -> Agent:
-    """The agent of a run folder, a checkpoint or a saved file.
+def load(path: str | Path, *, env: Environment | None = None, imports: Sequence[str] = ()) -> Trained:
+    """A trained agent from a run folder, a checkpoint or a saved file: evaluate it, or play.
 
-    imports  the names in it that may import a module: environments and memories from outside
+    env      where it plays; None: where it was trained
+    imports  names in the file that may import a module: memories from outside
     """
-    return runs.load_agent(Path(path), lambda data: from_dict(data, imports))[0]
-
-
-def evaluate(
-    path: str | Path,
-    env: str | None = None,
-    *,
-    episodes: int = 100,
-    seed: int = 0,
-    deterministic: bool = True,
-    imports: Sequence[str] = (),
-    on_episode: Callable[[float], None] | None = None,
-) -> Evaluation:
-    """Play episodes with a saved agent, or with "random", on seeds that no training ever sees."""
-    agent, config = open_agent(path, env, imports)
-    args = agent, config, episodes, seed, deterministic, str(path)
-    return evaluate_agent(*args, on_episode=on_episode)
-
-
-def open_agent(
-    path: str | Path, env: str | None, imports: Sequence[str] = ()
-) -> tuple[Agent | None, EnvConfig]:
-    """A saved agent, or None for "random", and the environment it plays in."""
-    if str(path) == "random":
-        if env is None:
-            raise UsageError("a random agent needs an environment: -e ID")
-        return None, preset("ppo", env).env
-    allowed = [*imports, *([env] if env else [])]
+    allowed = [*imports, *([env] if isinstance(env, str) else [])]
     agent, config = runs.load_agent(Path(path), lambda data: from_dict(data, allowed))
-    return agent, config.env if env is None else replace(config.env, id=env, backend="auto")
+    if isinstance(env, str) and env != config.env.id:
+        config = replace(config, env=replace(config.env, id=env, backend="auto"))
+    return Trained(agent, config, Path(path), {}, env if callable(env) else None)
 
 
 def _name(factory: Callable[..., Any]) -> str:

@@ -141,7 +141,24 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     }
     saved = {name: x for name, x in tensors.items() if not name.startswith("envs.")}
     _check_shapes(path, saved, learner_tensors(learner))
-    counts = meta["counters"]
+    obs = {name: saved[f"row.obs.{name}"].numpy().copy() for name in learner.row.obs}
+    if envs.adapter.tier == "native":
+        envs.adapter.set_state(EnvState(env_arrays, meta["envs"]))
+    else:
+        fresh = first_row(envs, learner.agent, seed, meta["counters"]["iteration"])
+        if any((fresh.obs[name] != x).any() for name, x in obs.items()):
+            raise CheckpointError(
+                f"{path}: the environments do not repeat from their seeds, so this run cannot be "
+                "resumed exactly; start a new one with --run-id"
+            )
+    row = {name: saved[f"row.{name}"].numpy().copy() for name in Row._fields if name != "obs"}
+    learner.row = Row(obs=obs, **row)
+    _fill(learner, saved, meta["counters"])
+    return meta
+
+
+def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int]) -> None:
+    """Everything of a learner but its row."""
     learner.iteration, learner.step = counts["iteration"], counts["step"]
     learner.episodes.finished = counts["episodes"]
     learner.optimizer.skipped = counts["skipped"]
@@ -150,24 +167,12 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     for name, x in learner.optimizer.tensors().items():
         x.copy_(saved[f"optimizer.{name}"])
     learner.rewards.load({name: saved[f"rewards.{name}"] for name in learner.rewards.tensors()})
-    learner.state = AgentState(*tree.refill(learner.state, saved, "state"))
+    actor, critic = (tree.refill(part, saved, f"state.{i}") for i, part in enumerate(learner.state))
+    learner.state = AgentState(actor, critic)
     learner.episodes.running_return = saved["episodes.return"].numpy().copy()
     learner.episodes.running_length = saved["episodes.length"].numpy().copy()
     rows = saved["episodes.recent"].tolist()
     learner.episodes.recent = [(ret, int(length), success) for ret, length, success in rows]
-    row = {name: saved[f"row.{name}"].numpy().copy() for name in Row._fields if name != "obs"}
-    obs = {name: saved[f"row.obs.{name}"].numpy().copy() for name in learner.row.obs}
-    learner.row = Row(obs=obs, **row)
-    if envs.adapter.tier == "native":
-        envs.adapter.set_state(EnvState(env_arrays, meta["envs"]))
-    else:
-        fresh = first_row(envs, learner.agent, seed, learner.iteration)
-        if any((fresh.obs[name] != x).any() for name, x in obs.items()):
-            raise CheckpointError(
-                f"{path}: the environments do not repeat from their seeds, so this run cannot be "
-                "resumed exactly; start a new one with --run-id"
-            )
-    return meta
 
 
 def load_agent(agent: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:

@@ -82,6 +82,8 @@ def train(arguments: list[str]) -> int:
     from .run import Destination, start
 
     flags = _positional_first(arguments, "--env.id")
+    if not set(flags) & {"-h", "--help", "--env.id", "-e", "--env", "--config"}:
+        raise UsageError("which environment? recollect train CartPole-v1")
     options = assemble(flags, "recollect train", TRAIN, lambda config: TrainOptions(config=config))
     where = Destination(**{f.name: getattr(options, f.name) for f in fields(Destination)})
     return _exit_code(start(options.config, where).summary["status"])
@@ -101,7 +103,7 @@ def resume(arguments: list[str]) -> int:
     trained = api.resume(
         options.run,
         env=options.env,
-        memories=options.memories,
+        imports=options.imports,
         ignore_versions=options.ignore_versions,
         quiet=options.quiet,
     )
@@ -112,30 +114,31 @@ def evaluate(arguments: list[str]) -> int:
     """recollect eval"""
     from . import api
     from .config import apply, tokens
+    from .evaluate import evaluate as play
     from .evaluate import render
     from .options import EvalOptions
+    from .presets import preset
 
     found = [(EVAL_NAMES.get(k, k), v) for k, v in tokens(_positional_first(arguments, "--run"))]
     options = apply(EvalOptions(), found, "recollect eval", EVAL)
     if not options.run:
         raise UsageError("which agent? recollect eval RUN, or recollect eval random -e ENV")
+    agent, env = None, options.env
+    if options.run != "random":
+        trained = api.load(options.run, env=options.env, imports=options.imports)
+        agent, config = trained.agent, trained.config.env
+    elif env is None:
+        raise UsageError("a random agent needs an environment: -e ID")
+    else:
+        config = preset("ppo", env).env
     if options.render:
-        agent, env = api.open_agent(options.run, options.env, options.imports)
         episodes = options.num_episodes if any(k == "--num-episodes" for k, _ in found) else 1
-        returns = render(agent, env, options.render, episodes, options.seed)
-        print(f"played {env.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
+        returns = render(agent, config, options.render, episodes, options.seed)
+        print(f"played {config.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
         return 0
-    window = options.running_rew_len
-    result = api.evaluate(
-        options.run,
-        options.env,
-        episodes=options.num_episodes,
-        seed=options.seed,
-        deterministic=not options.sample,
-        imports=options.imports,
-        on_episode=_running_mean(window) if window else None,
-    )
-    _print_evaluation(result, options.json)
+    show = _running_mean(options.running_rew_len) if options.running_rew_len else None
+    args = agent, config, options.num_episodes, options.seed, not options.sample, options.run
+    _print_evaluation(play(*args, on_episode=show), options.json)
     return 0
 
 
@@ -217,6 +220,7 @@ def _print_evaluation(result: "Evaluation", as_json: bool) -> None:
         return
     s: dict[str, Any] = result.summary()
     how = "deterministic" if result.deterministic else "sampling"
+    how = "at random" if result.agent == "random" else how
     print(f"{result.agent} on {result.env}: {s['episodes']} episodes, {how}, seed {result.seed}")
     print(f"  return  mean {s['mean']:.2f}   95 % interval {s['low']:.2f} to {s['high']:.2f}")
     print(f"          std {s['std']:.2f}   interquartile mean {s['iqm']:.2f}   length {s['length']:.1f}")

@@ -50,11 +50,11 @@ class RunConfig:
     """Rollouts between resets of all environments, which a run resumes from where they cannot be saved;
     None: every 10 time limits if needed; 0: never."""
     save_interval: int | None = None
-    """Rollouts between checkpoints; None: at every barrier, or 10 a run."""
+    """Rollouts between checkpoints to resume from; None: at every barrier, or 10 a run; 0: none."""
     keep: int = 3
     """Checkpoints that are kept."""
-    threads: int = 0
-    """Threads of torch while learning; 0: one a core, at most 4."""
+    threads: int = 1
+    """Threads of torch while learning; more pay for wide layers, but only where cores are idle."""
     device: str = "cpu"
     """Where the networks run."""
 
@@ -63,6 +63,8 @@ class RunConfig:
             raise UsageError(f"seed is {self.seed}, it must lie in [0, 2^63)")
         if self.keep < 1:
             raise UsageError(f"keep is {self.keep}, at least 1 checkpoint is needed")
+        if self.threads < 1:
+            raise UsageError(f"threads is {self.threads}, at least 1 is needed")
         if not (self.steps or self.rollouts):
             raise UsageError("give steps or rollouts: a run needs an end")
         if self.device != "cpu":
@@ -92,9 +94,9 @@ def resolve(config: RunConfig, backend: Backend, native: bool, time_limit: int |
     save = config.save_interval
     if save is None:
         rollouts = config.rollouts or (config.steps or 0) // rows
-        save = barrier or max(1, rollouts // 10)
-    elif barrier:
-        save = -(-save // barrier) * barrier
+        save = barrier or (max(1, rollouts // 10) if native else 0)
+    elif barrier or not native:
+        save = -(-save // barrier) * barrier if barrier else 0
     validate = config.val_check_interval
     if validate is None:
         # A row of validation costs about as much as a row of training.
@@ -107,7 +109,6 @@ def resolve(config: RunConfig, backend: Backend, native: bool, time_limit: int |
         barrier=barrier,
         save_interval=save,
         val_check_interval=validate,
-        threads=config.threads or min(cores, 4),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import rng
 from .agent import Agent
-from .envs import Array, EnvConfig, Envs, make
+from .envs import Array, EnvConfig, Envs, make, suites
 from .errors import UsageError
 from .stats import bootstrap, iqm
 
@@ -156,6 +156,8 @@ def render(agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed
     suffix = Path(target).suffix
     if target != "human" and suffix not in (".mp4", ".gif"):
         raise UsageError(f"--render {target}: human, a file.mp4 or a file.gif is possible")
+    if env.id.partition(":")[0] in suites():
+        raise UsageError(f"--render: {env.id} has no picture; Gymnasium's environments have")
     mode = "human" if target == "human" else "rgb_array"
     _, spec = gym_suite.find(env.id)
     options = {**env.kwargs, "render_mode": mode}

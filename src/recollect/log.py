@@ -15,8 +15,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .errors import UsageError
-
 Metrics: TypeAlias = Mapping[str, float | None]
 
 # Every key of a line of metrics.jsonl; docs/metrics.md says what each means.
@@ -103,10 +101,8 @@ class Wandb:
     """Weights & Biases, when a project is named; WANDB_MODE=offline keeps it on this machine."""
 
     def __init__(self, project: str, entity: str | None, run_id: str, folder: Path, config: Any) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'") from error
+        import wandb
+
         self._run = wandb.init(
             project=project, entity=entity, id=run_id, resume="allow", dir=folder, config=config
         )

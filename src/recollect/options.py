@@ -24,8 +24,8 @@ class ResumeOptions:
     """The run folder."""
     env: str | None = None
     """The environment again, if its id imports a module (-e)."""
-    memories: tuple[str, ...] = ()
-    """The memories again, if they come from outside."""
+    imports: tuple[str, ...] = ()
+    """Other names in its files that may import a module: memories from outside."""
     ignore_versions: bool = False
     """Go on with other versions than the run began with; equality is not promised then."""
     quiet: bool = False

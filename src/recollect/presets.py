@@ -146,7 +146,7 @@ def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:
         name = last(found, flag) or ""
         suite, colon, _ = name.partition(":")
         if colon and name not in imports and not (flag == "--env.id" and suite in suites()):
-            option = {"--env.id": "-e"}.get(flag, flag.partition(".")[0])
+            option = "-e" if flag == "--env.id" else "--imports"
             raise UsageError(f"the file names {name}, which imports a module: allow it with {option} {name}")
     config, found = with_memories(RunConfig(), found)
     return apply(config, found, "recollect", "")

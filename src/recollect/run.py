@@ -10,6 +10,7 @@ runs/<model>/<env>/<id>/
 
 import contextlib
 import fcntl
+import importlib.util
 import json
 import os
 import signal
@@ -68,10 +69,16 @@ class Trained:
     summary: dict[str, Any]
     factory: Factory | None = None
 
-    def evaluate(self, episodes: int = 100, seed: int = 0, deterministic: bool = True) -> Evaluation:
+    def evaluate(
+        self,
+        episodes: int = 100,
+        seed: int = 0,
+        deterministic: bool = True,
+        on_episode: Callable[[float], None] | None = None,
+    ) -> Evaluation:
         """Play episodes on seeds that no training ever sees."""
         args = self.agent, self.config.env, episodes, seed, deterministic, str(self.folder)
-        return evaluate(*args, factory=self.factory)
+        return evaluate(*args, factory=self.factory, on_episode=on_episode)
 
     def save(self, path: str | Path) -> None:
         """The weights and all that is needed to act with them, as one file."""
@@ -125,6 +132,8 @@ def versions() -> dict[str, str]:
 
 def start(config: RunConfig, where: Destination, factory: Factory | None = None) -> Trained:
     """Train from the beginning in a new folder."""
+    if where.wandb_project and importlib.util.find_spec("wandb") is None:
+        raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
     envs, agent, config = _build(config, factory)
     run_id = where.run_id or f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = [config.model, config.env.id, run_id]
@@ -285,7 +294,7 @@ class _Session:
                 sink.write(metrics)
             self._warn(metrics)
             self.display.show(metrics, plan.progress(learner.iteration, learner.step))
-            if learner.iteration % (config.save_interval or 1) == 0:
+            if config.save_interval and learner.iteration % config.save_interval == 0:
                 self._save(jsonl.offset)
             if signals.caught and self._may_stop(pace, jsonl, signals):
                 return signals.name
@@ -297,7 +306,7 @@ class _Session:
         to_go = -self.learner.iteration % barrier if barrier else 0
         if to_go and to_go * pace <= NEAR_BARRIER:
             return False
-        if not to_go:
+        if not to_go and self.config.save_interval:
             self._save(jsonl.offset)
         return True
 

@@ -21,10 +21,12 @@ from recollect.log import Silent
 from ..helpers import assert_same_end, run_quietly, small_config
 
 KILLS = 100
+ROLLOUTS = 40
 SAVES_TAKE = 0.008  # seconds for each sync
+FSYNC, SAVE = os.fsync, checkpoint.save
 CONFIGS = {
-    "native": small_config(rollouts=40),
-    "barrier": small_config("LunarLander-v3", barrier=2, save_interval=2, rollouts=40),
+    "native": small_config(rollouts=ROLLOUTS),
+    "barrier": small_config("LunarLander-v3", barrier=2, save_interval=2, rollouts=ROLLOUTS),
 }
 
 
@@ -59,14 +61,13 @@ def in_a_child(work: Callable[[], object]) -> int:
 
 def prepare(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow syncs, and a line in the journal after each complete save."""
-    sync, save = os.fsync, checkpoint.save
 
     def slow_sync(descriptor: int) -> None:
         time.sleep(SAVES_TAKE)
-        sync(descriptor)
+        FSYNC(descriptor)
 
     def noted_save(path: Path, *args: object) -> None:
-        save(path, *args)
+        SAVE(path, *args)
         note(journal, f"saved {path.name}")
 
     monkeypatch.setattr(os, "fsync", slow_sync)
@@ -84,9 +85,9 @@ def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
     start = time.perf_counter()
     assert os.waitpid(in_a_child(lambda: run_quietly(config, tmp_path, "straight")), 0)[1] == 0
     whole = time.perf_counter() - start
-    inside_saves, early, trials = 0, 0, 0
+    inside_saves, outside, trials = 0, 0, 0
     while trials < kills:
-        name = f"killed{trials + early}"
+        name = f"killed{trials + outside}"
         folder = tmp_path / config.model / config.env.id / name
         journal = tmp_path / f"journal-{name}"
         prepare(journal, monkeypatch)
@@ -96,21 +97,21 @@ def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
         _, status = os.waitpid(child, 0)
         lines = journal.read_text().splitlines() if journal.exists() else []
         saved = [line.split()[1] for line in lines if line.startswith("saved ")]
-        if not os.WIFSIGNALED(status) or not saved:
-            early += 1  # it had finished, or had saved nothing yet: another draw
-            assert early < 3 * kills, "the run is too short to be killed inside"
+        newest = last_whole(folder) if saved else None
+        if not os.WIFSIGNALED(status) or newest is None or int(newest[10:18]) == ROLLOUTS:
+            outside += 1  # it had saved nothing yet, or had nothing left to do: another draw
+            assert outside < 3 * kills, "the run is too short to be killed inside"
             continue
         inside_saves += bool(list((folder / "checkpoints").glob(".*.tmp")))
-        newest = last_whole(folder)
         assert newest >= saved[-1], "a complete checkpoint was lost"
         assert os.waitpid(in_a_child(lambda folder=folder: api.resume(folder, quiet=True)), 0)[1] == 0
         resumed = [line for line in journal.read_text().splitlines() if line.startswith("resumed ")]
         assert resumed[-1].split()[1] == newest
-        assert 0 < int(newest[10:18]) < 40, "the resumed step lies inside the run"
+        assert 0 < int(newest[10:18]) < ROLLOUTS, "the resumed step lies inside the run"
         assert_same_end(straight, folder)
         trials += 1
     print(
-        f"\n{tier}: {kills} kills in runs of {whole:.2f} s, {inside_saves} inside a save, {early} drawn anew"
+        f"\n{tier}: {kills} kills in runs of {whole:.2f} s, {inside_saves} inside a save, {outside} drawn anew"
     )
     assert inside_saves >= kills // 20
 

@@ -184,7 +184,7 @@ def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | Non
         if config.backend == "envpool":
             raise UsageError(envpool_suite.why_not(config))
     if config.backend == "own":
-        raise UsageError(f"env.backend own is for {', '.join(suites())}, not for {config.id}")
+        raise UsageError(f"env.backend own is for our own suites (probe:...), not for {config.id}")
     return Envs(gym_suite.make(config), config.mask)
 
 
