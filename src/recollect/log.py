@@ -170,6 +170,12 @@ class Lines(Display):
         print(text, flush=True)
 
 
+SHOWN_LOSSES = {
+    "actor": ("policy_loss", "entropy", "kl"),
+    "critic": ("value_loss", "explained_variance"),
+}
+
+
 class Screen(Display):
     """A panel that is redrawn in place, at most eight times a second."""
 
@@ -196,24 +202,25 @@ class Screen(Display):
         self._live.stop()
 
     def _panel(self, metrics: Metrics, progress: float) -> RenderableType:
-        head = Table.grid(expand=False, padding=(0, 2))
+        head = Table.grid(padding=(0, 2))
+        head.add_column(no_wrap=True)
         head.add_row(
             Text(self._title, style="bold"),
-            ProgressBar(total=1.0, completed=min(progress, 1.0), width=28),
+            ProgressBar(total=1.0, completed=min(progress, 1.0), width=24),
             f"{progress:4.0%}",
             f"[dim]left[/] {duration(left(metrics, progress))}",
         )
         body = Table.grid(padding=(0, 3))
         trend = self._trend()
-        body.add_row("[dim]return[/]", f"[bold]{number(mean_of(metrics))}[/]  {trend}")
+        body.add_row("[dim]return[/]", f"[bold]{number(metrics['return'])}[/]  {trend}")
         body.add_row(
             "[dim]steps[/]",
             f"{int(metrics['step'] or 0):,}  [dim]at[/] {int(metrics['sps'] or 0):,}[dim]/s[/]  "
             f"[dim]episodes[/] {int(metrics['episodes'] or 0):,}  [dim]length[/] {number(metrics['length'])}",
         )
-        shown = ("policy_loss", "value_loss", "entropy", "kl", "explained_variance")
-        names = (f"[dim]{name.replace('_', ' ')}[/] {number(metrics[name])}" for name in shown)
-        body.add_row("[dim]learning[/]", "  ".join(names))
+        for label, shown in SHOWN_LOSSES.items():
+            names = (f"[dim]{name.replace('_', ' ')}[/] {number(metrics[name])}" for name in shown)
+            body.add_row(f"[dim]{label}[/]", "  ".join(names))
         return Group(head, body)
 
     def _trend(self) -> str:
@@ -237,11 +244,6 @@ def make_display(title: str, quiet: bool) -> Display:
     return Screen(title, console) if console.is_terminal and not console.is_dumb_terminal else Lines()
 
 
-def mean_of(metrics: Metrics) -> float | None:
-    """The mean return, None until 100 episodes have finished."""
-    return metrics["return"]
-
-
 def left(metrics: Metrics, progress: float) -> float | None:
     """Seconds to the end at the pace so far."""
     return (metrics["time"] or 0.0) * (1 - progress) / progress if progress > 0 else None
@@ -251,7 +253,7 @@ def number(value: float | None) -> str:
     """Short enough to read at a glance."""
     if value is None or not math.isfinite(value):
         return "-"
-    if value == 0 or 0.01 <= abs(value) < 1e5:
+    if value == 0 or 0.001 <= abs(value) < 1e5:
         return f"{value:.4g}"
     return f"{value:.1e}"
 

@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
 def tanh(x: Tensor) -> Tensor:
     """numpy's tanh where it can be used: torch's takes 130 us for 1024 x 64 on a CPU, numpy's 11."""
-    if x.is_cpu:
+    if x.is_cpu and x.dtype in (torch.float32, torch.float64) and x.ndim:
         return torch.from_numpy(np.tanh(x.numpy()))
     return torch.tanh(x)
 

@@ -36,13 +36,16 @@ class Normalizer(nn.Module):
             return obs
         out = dict(obs)
         for i, name in enumerate(self.names):
-            if name not in self._scaling:
-                mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
-                dtype = obs[name].dtype
-                self._scaling[name] = mean.to(dtype), (var + 1e-8).rsqrt().to(dtype)
-            shift, scale = self._scaling[name]
+            shift, scale = self._scale_of(i, name, obs[name].dtype)
             out[name] = ((obs[name] - shift) * scale).clamp_(-10, 10)
         return out
+
+    def _scale_of(self, i: int, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        found = self._scaling.get(name)
+        if found is None or found[0].dtype != dtype:
+            mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
+            found = self._scaling[name] = mean.to(dtype), (var + 1e-8).rsqrt().to(dtype)
+        return found
 
     @torch.no_grad()
     def learn(self, obs: dict[str, Tensor], valid: Tensor) -> None:
