@@ -50,13 +50,16 @@ def acrobot() -> RunConfig:
 
 
 def lunar_lander() -> RunConfig:
-    """A long horizon (gamma 0.999) and a critic as fast as the actor decide here."""
+    """A long horizon (gamma 0.999), small rollouts and wide layers with a modest rate decide here."""
+    wide = BranchConfig(hidden=(128, 128))
     return RunConfig(
         env=EnvConfig(id="LunarLander-v3", num_envs=32, normalize_obs=True, normalize_reward=True),
+        actor=wide,
+        critic=wide,
         ppo=PPOConfig(
             num_steps=64,
             update_epochs=8,
-            learning_rate=1.5e-3,
+            learning_rate=1e-3,
             lr_decay=TO_ZERO,
             gamma=0.999,
             gae_lambda=0.97,
