@@ -104,7 +104,7 @@ def relearn(s, length=L):
         params, _ = s.agent.actor(batch.rows, batch.state.actor)
         values, _ = s.agent.critic(batch.rows, batch.state.critic)
     valid = batch.valid
-    log_prob = s.agent.policy.log_prob(params, batch.action)
+    log_prob = s.agent.policy.evaluate(params, batch.action)[0]
     return (log_prob[valid], values[valid]), (batch.log_prob[valid], batch.value[valid])
 
 
@@ -302,8 +302,8 @@ def test_categorical_against_torch(sizes):
     ours = policy.sample(params, torch.from_numpy(policy.noise(np.random.default_rng(0), (7, 2))))
     parts = parted(params, sizes)
     log_prob = sum(part.log_prob(ours[..., k]) for k, part in enumerate(parts))
-    torch.testing.assert_close(policy.log_prob(params, ours), log_prob)
-    torch.testing.assert_close(policy.entropy(params), sum(part.entropy() for part in parts))
+    torch.testing.assert_close(policy.evaluate(params, ours)[0], log_prob)
+    torch.testing.assert_close(policy.evaluate(params, ours)[1], sum(part.entropy() for part in parts))
     mode = torch.stack([part.probs.argmax(-1) for part in parts], -1)
     assert torch.equal(policy.mode(params), mode)
     assert policy.num_params == sum(sizes) and policy.width == len(sizes)
@@ -313,8 +313,8 @@ def test_gaussian_against_torch():
     policy, params = Gaussian(3), torch.randn(7, 2, 6, dtype=torch.float64)
     theirs = distributions.Normal(params[..., :3], params[..., 3:].exp())
     action = torch.randn(7, 2, 3, dtype=torch.float64)
-    torch.testing.assert_close(policy.log_prob(params, action), theirs.log_prob(action).sum(-1))
-    torch.testing.assert_close(policy.entropy(params), theirs.entropy().sum(-1))
+    torch.testing.assert_close(policy.evaluate(params, action)[0], theirs.log_prob(action).sum(-1))
+    torch.testing.assert_close(policy.evaluate(params, action)[1], theirs.entropy().sum(-1))
     assert torch.equal(policy.mode(params), params[..., :3])
 
 
@@ -548,7 +548,7 @@ def test_every_parameter_gets_a_gradient_and_is_in_the_optimiser(name, action):
     roll(s)
     advantage = torch.randn(T, N, dtype=torch.float64)
     batch = chunk(s.rollout, L, advantage)
-    terms = ppo.losses(s.agent, batch, s.plan.ppo, 0.2)
+    terms, _, _ = ppo.losses(s.agent, batch, s.plan.ppo, 0.2)
     s.learner.optimizer.zero_grad()
     (terms.policy + terms.value - 0.1 * terms.entropy).backward()
     silent = [k for k, p in s.agent.named_parameters() if p.grad is None or not p.grad.any()]

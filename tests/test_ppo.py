@@ -18,9 +18,17 @@ from recollect import ppo
 from recollect.agent import BranchConfig, build_agent
 from recollect.envs import EnvConfig, make
 from recollect.envs.spaces import read_spaces
-from recollect.errors import DivergedError, UsageError
+from recollect.errors import DisagreementError, DivergedError, UsageError
 from recollect.learner import begin
-from recollect.maths import explained_variance, mean, policy_loss, standardize, value_loss, variance
+from recollect.maths import (
+    agreement,
+    explained_variance,
+    mean,
+    policy_loss,
+    standardize,
+    value_loss,
+    variance,
+)
 from recollect.optim import MOST_SKIPPED, FlatAdam
 from recollect.rollout import Rollout, chunk, opening_row
 from recollect.settings import Decay, Plan, PPOConfig
@@ -491,14 +499,16 @@ def test_losses_are_means_over_valid_rows():
     moved[0] = True
     shift = moved * math.log(1.5)
     cfg = PPOConfig(normalize_advantage="off")
-    terms = ppo.losses(s.agent, batch._replace(log_prob=batch.log_prob + shift), cfg, 0.2)
+    terms, found, values = ppo.losses(s.agent, batch._replace(log_prob=batch.log_prob + shift), cfg, 0.2)
     rows = int(batch.valid.sum())
     hit = int((moved & batch.valid).sum())
     assert 0 < hit < rows < batch.valid.numel()
     assert terms.clip_fraction.item() == pytest.approx(hit / rows)
     assert terms.kl.item() == pytest.approx(hit / rows * (2 / 3 - 1 + math.log(1.5)))
-    assert terms.ratio_error.item() == pytest.approx(1 / 3)
-    assert terms.value_error.item() < 1e-12
+    assert (found - 1).abs().max().item() == pytest.approx(1 / 3)
+    assert (values - batch.value)[batch.valid].abs().max().item() < 1e-12
+    with pytest.raises(DisagreementError, match=r"ratio_error is 0\.33"):
+        agreement(found, values, batch.value, batch.valid)
     live = [torch.where(batch.valid, x, 0) for x in (batch.advantage, advantage_target(batch))]
     ratio = torch.where(moved, 2 / 3, 1.0)
     surrogate = -torch.minimum(ratio * live[0], ratio.clamp(0.8, 1.2) * live[0]).sum() / rows
@@ -518,9 +528,9 @@ def entropies(ent_coef):
     s = rolled(ent_coef=ent_coef, scale=0.6, learning_rate=3e-2, update_epochs=8, gamma=0.0)
     s.rollout.reward.copy_(s.rollout.value[:-1])  # advantages of 0: nothing else moves the policy
     batch = chunk(s.rollout, 4, torch.zeros(16, 4, dtype=torch.float64))
-    before = ppo.losses(s.agent, batch, s.plan.ppo, 0.2).entropy.item()
+    before = ppo.losses(s.agent, batch, s.plan.ppo, 0.2)[0].entropy.item()
     ppo.update(s.learner, s.rollout, s.plan, 4)
-    return before, ppo.losses(s.agent, batch, s.plan.ppo, 0.2).entropy.item()
+    return before, ppo.losses(s.agent, batch, s.plan.ppo, 0.2)[0].entropy.item()
 
 
 def test_the_entropy_bonus_keeps_choices_open():

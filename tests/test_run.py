@@ -188,6 +188,8 @@ def test_environments_that_do_not_repeat_are_not_taken_for_resumed(tmp_path, mon
     again = api.resume(stopped.folder, env=restless)
     assert any("do not repeat from their seeds" in line for line in display.said)
     assert [row["iteration"] for row in metrics_of(again.folder)] == list(range(1, 11))
+    # The rows a run begins with are those of its environments as they stand.
+    assert all(row["ratio_error"] < 1e-3 for row in metrics_of(again.folder))
 
 
 def test_nothing_is_overwritten(tmp_path) -> None:
@@ -265,6 +267,7 @@ def test_bad_data_stops_the_run_before_anything_is_learned_from_it(tmp_path) -> 
     folder = tmp_path / "ppo" / "CartPole-v1" / "run" / "checkpoints"
     tensors, meta = checkpoint.read(checkpoint.existing(folder)[-1])
     assert meta["counters"]["iteration"] == 399 // (4 * 16)
+    assert json.loads((folder.parent / "summary.json").read_text())["status"] == "failed"
     assert all(
         x.isfinite().all() for name, x in tensors.items() if x.is_floating_point() and "recent" not in name
     )

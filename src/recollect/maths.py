@@ -36,7 +36,7 @@ def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float | None) -
 
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
     """Mean 0 and deviation 1 over valid rows, whose weights sum to 1; unchanged below 2 of them."""
-    if int((weight > 0).sum()) < 2:
+    if float(weight.max()) > 0.5:  # a single row has all the weight
         return x
     centered = x - mean(weight, x)
     return centered / (mean(weight, centered.square()).sqrt() + 1e-8)
@@ -48,22 +48,30 @@ def explained_variance(values: Tensor, target: Tensor, weight: Tensor) -> float:
 
 
 class Losses(NamedTuple):
-    """Means over the valid rows of a minibatch, and how far learning is from acting."""
+    """Means over the valid rows of a minibatch."""
 
     policy: Tensor
     value: Tensor
     entropy: Tensor
     kl: Tensor
     clip_fraction: Tensor
-    ratio_error: Tensor
-    value_error: Tensor
 
-    def check(self) -> None:
-        """Before the first gradient step, learning must compute what acting and valuing computed."""
-        for name in ("ratio_error", "value_error"):
-            error = float(getattr(self, name))
-            if not error < LARGEST_ERROR:
-                raise DisagreementError(
-                    f"acting and learning disagree: {name} is {error:.2g} before the first gradient step, "
-                    f"{LARGEST_ERROR} is allowed; recollect.testing.check_memory tells which rule is broken"
-                )
+
+def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> dict[str, float]:
+    """Before the first gradient step, learning must compute what acting and valuing computed.
+
+    ratio   of probabilities, which must be 1      values  which must be `acted`
+    """
+    weight = valid / valid.sum()
+    spread = variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + 1e-12
+    errors = {
+        "ratio_error": float((ratio - 1).abs().max()),
+        "value_error": float(((values - acted) * valid).abs().max() / spread),
+    }
+    for name, error in errors.items():
+        if not error < LARGEST_ERROR:
+            raise DisagreementError(
+                f"acting and learning disagree: {name} is {error:.2g} before the first gradient step, "
+                f"{LARGEST_ERROR} is allowed; recollect.testing.check_memory tells which rule is broken"
+            )
+    return errors

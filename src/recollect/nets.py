@@ -153,12 +153,8 @@ class Policy(ABC):
         """The likeliest action (..., K)."""
 
     @abstractmethod
-    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """log pi(action), summed over components: (...)."""
-
-    @abstractmethod
-    def entropy(self, params: Tensor) -> Tensor:
-        """Summed over components: (...)."""
+    def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """log pi(action) and the entropy of pi, each summed over components: (...)."""
 
 
 class Categorical(Policy):
@@ -171,14 +167,12 @@ class Categorical(Policy):
         self.most = max(sizes)
 
     def _logits(self, params: Tensor) -> Tensor:
-        """(..., P) -> normalised (..., K, most); choices a component lacks are all but impossible."""
+        """(..., P) -> (..., K, most); choices a component lacks are all but impossible."""
         if self.num_params == self.width * self.most:
-            logits = params.unflatten(-1, (self.width, self.most))
-        else:
-            parts = params.split(self.sizes, -1)
-            padded = [F.pad(p, (0, self.most - p.shape[-1]), value=-1e9) for p in parts]
-            logits = torch.stack(padded, -2)
-        return logits.log_softmax(-1)
+            return params.unflatten(-1, (self.width, self.most))
+        parts = params.split(self.sizes, -1)
+        padded = [F.pad(p, (0, self.most - p.shape[-1]), value=-1e9) for p in parts]
+        return torch.stack(padded, -2)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         return rng.gumbel(size=(*shape, self.width, self.most))
@@ -189,12 +183,10 @@ class Categorical(Policy):
     def mode(self, params: Tensor) -> Tensor:
         return self._logits(params).argmax(-1)
 
-    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        return self._logits(params).gather(-1, action[..., None])[..., 0].sum(-1)
-
-    def entropy(self, params: Tensor) -> Tensor:
-        logits = self._logits(params)
-        return -(logits * logits.exp()).sum((-1, -2))
+    def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = self._logits(params).log_softmax(-1)
+        chosen = log_probs.gather(-1, action.unsqueeze(-1)).sum((-1, -2))
+        return chosen, -(log_probs * log_probs.exp()).sum((-1, -2))
 
 
 class Gaussian(Policy):
@@ -215,14 +207,12 @@ class Gaussian(Policy):
     def mode(self, params: Tensor) -> Tensor:
         return params[..., : self.width]
 
-    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+    def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = params.chunk(2, -1)
         z = (action - mean) * (-log_std).exp()
-        return (-0.5 * z * z - log_std).sum(-1) - 0.5 * self.width * math.log(2 * math.pi)
-
-    def entropy(self, params: Tensor) -> Tensor:
-        _, log_std = params.chunk(2, -1)
-        return log_std.sum(-1) + 0.5 * self.width * math.log(2 * math.pi * math.e)
+        spread = log_std.sum(-1)
+        constant = 0.5 * self.width * math.log(2 * math.pi)
+        return -0.5 * z.square().sum(-1) - spread - constant, spread + constant + 0.5 * self.width
 
 
 def make_policy(action: ActionSpec) -> Policy:

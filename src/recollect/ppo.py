@@ -19,7 +19,7 @@ from . import rng
 from .agent import Agent
 from .envs import Envs
 from .learner import Learner, first_row
-from .maths import Losses, explained_variance, mean, policy_loss, standardize, value_loss, variance
+from .maths import Losses, agreement, explained_variance, mean, policy_loss, standardize, value_loss
 from .rollout import Batch, Rollout, chunk, minibatches, slice_rows
 from .settings import Plan, PPOConfig
 
@@ -33,16 +33,18 @@ def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: 
     rollout.open(learner.row)
     random = rng.generator(plan.seed, rng.Purpose.ACT, learner.iteration)
     shape = rollout.num_steps, rollout.num_envs
-    noise = torch.from_numpy(policy.noise(random, shape)).to(rollout.params.dtype)
+    noise = torch.from_numpy(policy.noise(random, shape)).to(rollout.log_prob.dtype).unbind()
+    history: list[Tensor] = []
     for t in range(rollout.num_steps):
         if t % length == 0:
             rollout.starts.append(state)
         rows = rollout.at[t]
         params, state = agent.actor(rows._replace(obs=agent.normalizer(rows.obs)), state)
         action = policy.sample(params[0], noise[t]).numpy()
-        rollout.params[t] = params[0]
+        history.append(params)
         rollout.write(t, action, envs.step(action))
-    rollout.log_prob.copy_(policy.log_prob(rollout.params, rollout.action))
+    # Of what the actor said while acting, all at once: one call for T rows.
+    rollout.log_prob.copy_(policy.evaluate(torch.cat(history), rollout.action)[0])
     learner.state = learner.state._replace(actor=state)
     learner.row = rollout.last_row()
     if plan.barrier and (learner.iteration + 1) % plan.barrier == 0:
@@ -97,31 +99,29 @@ def advantages(rollout: Rollout, reward: Tensor, gamma: float, gae_lambda: float
 # Update ---------------------------------------------------------------------------------------
 
 
-def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> Losses:
-    """Run both branches over chunks (L, B, ...) from their stored states."""
+def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> tuple[Losses, Tensor, Tensor]:
+    """Run both branches over chunks (L, B, ...) from their stored states; also ratio and values."""
     params, _ = agent.actor(batch.rows, batch.state.actor)
     values, _ = agent.critic(batch.rows, batch.state.critic)
     weight = batch.valid / batch.valid.sum()  # every mean is over valid rows
     advantage = batch.advantage
     if cfg.normalize_advantage == "minibatch":
         advantage = standardize(advantage, weight)
-    log_ratio = (agent.policy.log_prob(params, batch.action) - batch.log_prob) * batch.valid
+    log_prob, entropy = agent.policy.evaluate(params, batch.action)
+    log_ratio = (log_prob - batch.log_prob) * batch.valid
     ratio = log_ratio.exp()
     with torch.no_grad():
         away = ratio - 1
         kl = mean(weight, away - log_ratio)  # never negative (Schulman's third estimator)
         clip_fraction = mean(weight, away.abs() > clip)
-        spread = variance(weight, batch.value).sqrt() + 1e-3 * batch.value.abs().max() + 1e-12
-        value_error = ((values - batch.value) * batch.valid).abs().max() / spread
-    return Losses(
+    means = Losses(
         mean(weight, policy_loss(ratio, advantage, clip)),
         mean(weight, value_loss(values, batch.value, batch.target, cfg.clip_value)),
-        mean(weight, agent.policy.entropy(params)),
+        mean(weight, entropy),
         kl,
         clip_fraction,
-        away.abs().max(),
-        value_error,
     )
+    return means, ratio.detach(), values.detach()
 
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
@@ -135,6 +135,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     if cfg.normalize_advantage == "rollout":
         batch = batch._replace(advantage=standardize(batch.advantage, weight))
     size = cfg.chunks_per_minibatch(rollout.num_envs, length)
+    errors: dict[str, float] = {}
     history: list[Tensor] = []
     for epoch in range(cfg.update_epochs):
         random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
@@ -142,9 +143,9 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
         for part in minibatches(batch, rollout.num_envs, size, random):
             if not part.valid.any():
                 continue
-            terms = losses(agent, part, cfg, now.clip)
+            terms, ratio, values = losses(agent, part, cfg, now.clip)
             if not history:
-                terms.check()
+                errors = agreement(ratio, values, part.value, part.valid)
             learner.optimizer.zero_grad()
             (terms.policy + cfg.vf_coef * terms.value - now.entropy * terms.entropy).backward()
             learner.optimizer.step(now.rates)
@@ -152,14 +153,15 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
         kls = [float(terms[3]) for terms in history[passed:]]
         if cfg.target_kl is not None and sum(kls) > cfg.target_kl * len(kls):
             break
-    raw = learner.rewards.divisor**2  # values are logged in raw reward, so that runs share a scale
-    means = torch.stack(history).mean(0).tolist()
-    names = "policy_loss", "value_loss", "entropy", "kl", "clip_fraction"
-    return dict(zip(names, means, strict=False)) | {
-        "value_loss": means[1] * raw,
+    means: dict[str, float] = dict(zip(Losses._fields, torch.stack(history).mean(0).tolist(), strict=True))
+    return errors | {
+        "policy_loss": means["policy"],
+        # In raw reward, so that runs share a scale.
+        "value_loss": means["value"] * learner.rewards.divisor**2,
+        "entropy": means["entropy"],
+        "kl": means["kl"],
+        "clip_fraction": means["clip_fraction"],
         "explained_variance": explained_variance(batch.value, batch.target, weight),
-        "ratio_error": float(history[0][5]),
-        "value_error": float(history[0][6]),
         "learning_rate": now.rates[0],
         "skipped_steps": learner.optimizer.skipped,
     }

@@ -69,7 +69,6 @@ class Rollout:
             rows(row.prev_reward, 1),
         )
         self.valid = rows(row.valid, 1)
-        self.params = torch.zeros(num_steps, self.num_envs, agent.policy.num_params, dtype=dtype)
         self.action = rows(row.prev_action)
         self.reward = rows(row.prev_reward)
         self.terminated, self.truncated = rows(row.first), rows(row.first)

@@ -34,7 +34,7 @@ from .envs import Envs, make
 from .envs.spaces import spaces_from_json, spaces_to_json
 from .errors import CheckpointError, UsageError
 from .evaluate import Evaluation, evaluate, play
-from .learner import Learner, begin
+from .learner import Learner, begin, first_row
 from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_display
 from .ppo import train
 
@@ -158,7 +158,7 @@ def resume(
     factory: Factory | None = None,
 ) -> Trained:
     """Go on from the newest whole checkpoint, to what the run would have been without the stop."""
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = _read_summary(folder)
     with _locked(folder):
         envs, agent, resolved = _build(config, factory)
         if resolved != config:
@@ -199,6 +199,16 @@ def _opening_summary(config: RunConfig, where: Destination) -> dict[str, Any]:
     }
 
 
+def _read_summary(folder: Path) -> dict[str, Any]:
+    try:
+        summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+        if summary["status"] and summary["logging"] is not None:
+            return summary
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder / 'summary.json'} cannot be read: {error!r}") from error
+    raise UsageError(f"{folder / 'summary.json'} says nothing of the run")
+
+
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One writer a folder; the lock goes with the process, however it ends."""
@@ -223,13 +233,8 @@ class _Session:
     def __init__(
         self, config: RunConfig, folder: Path, envs: Envs, learner: Learner, where: Destination
     ) -> None:
-        self.config, self.folder, self.envs, self.learner, self.where = (
-            config,
-            folder,
-            envs,
-            learner,
-            where,
-        )
+        self.config, self.folder, self.where = config, folder, where
+        self.envs, self.learner = envs, learner
         self.checkpoints = folder / "checkpoints"
         self.elapsed, self.offset, self.best = 0.0, 0, -np.inf
         self.purge_from: int | None = None
@@ -257,6 +262,7 @@ class _Session:
             self.display.say(f"resumed {path.name} at step {self.learner.step:,}")
             return
         self.display.say("no whole checkpoint: beginning again from the seed")
+        self.learner.row = first_row(self.envs, self.learner.agent, self.config.seed, 0)
 
     def go(self, factory: Factory | None) -> Trained:
         """Train to the end or to a signal."""
@@ -266,25 +272,28 @@ class _Session:
             account = self.where.wandb_project, self.where.wandb_entity
             name = "-".join(self.folder.parts[-3:])
             sinks.append(Wandb(*account, name, self.folder, to_dict(self.config)))
-        status = "running"
         try:
             with _Signals() as signals:
                 status = self._loop(sinks, jsonl, signals, factory)
+        except Exception:
+            self._summarize("failed")
+            raise
         finally:
             for sink in (*sinks, self.display):
                 sink.close()
-            self.envs.adapter.close()
-        summary = self._close(status)
+            for envs in (self.envs, self.validator):
+                if envs is not None:
+                    envs.adapter.close()
+        summary = self._finish(status)
         return Trained(self.learner.agent, self.config, self.folder, summary, factory)
 
     def _loop(self, sinks: list[Any], jsonl: JsonLines, signals: "_Signals", factory: Factory | None) -> str:
         plan, learner, config = self.config.plan, self.learner, self.config
+        interval = config.val_check_interval or 0
         started = time.perf_counter() - self.elapsed
         before, step_before = self.elapsed, learner.step
         for metrics in train(self.envs, learner, plan):
-            due = (
-                bool(config.val_check_interval) and learner.iteration % (config.val_check_interval or 1) == 0
-            )
+            due = interval > 0 and learner.iteration % interval == 0
             metrics["val_return"] = self._validate(factory) if due else None
             self.elapsed = time.perf_counter() - started
             metrics["time"] = self.elapsed
@@ -358,29 +367,32 @@ class _Session:
                 text = f"{name} is {error:.2g}: acting and learning disagree more than rounding explains"
                 warnings.warn(text, stacklevel=2)
 
-    def _close(self, status: str) -> dict[str, Any]:
-        learner, config = self.learner, self.config
+    def _finish(self, status: str) -> dict[str, Any]:
+        """Keep the weights of a finished run, and say how it ended."""
+        best, last = (self.checkpoints / f"{name}.safetensors" for name in ("best", "last"))
         if status == "finished":
-            save_weights(self.checkpoints / "last.safetensors", learner.agent, config)
-            if not (self.checkpoints / "best.safetensors").exists():
-                save_weights(self.checkpoints / "best.safetensors", learner.agent, config)
-        result = learner.episodes.means()
+            save_weights(last, self.learner.agent, self.config)
+            if not best.exists():
+                save_weights(best, self.learner.agent, self.config)
+        summary = self._summarize(status)
+        if status == "finished":
+            self.display.say(f"{summary['step']:,} steps in {duration(self.elapsed)}, kept in {self.folder}")
+        else:
+            self.display.say(f"stopped by {status}; recollect resume {self.folder}")
+        return summary
+
+    def _summarize(self, status: str) -> dict[str, Any]:
+        """Write summary.json as things stand."""
+        learner = self.learner
         summary = {
-            **_opening_summary(config, self.where),
+            **_opening_summary(self.config, self.where),
             "status": status,
-            "step": learner.step,
-            "iteration": learner.iteration,
-            "episodes": learner.episodes.finished,
-            **result,
+            **learner.progress(),
             "time": self.elapsed,
             "sps": learner.step / max(self.elapsed, 1e-9),
             "best_val_return": self.best if is_finite(self.best) else None,
         }
         _write_json(self.folder / "summary.json", summary)
-        if status == "finished":
-            self.display.say(f"{learner.step:,} steps in {duration(self.elapsed)}, kept in {self.folder}")
-        else:
-            self.display.say(f"stopped by {status}; recollect resume {self.folder}")
         return summary
 
 

@@ -101,7 +101,7 @@ class ActionSpec:
         passed; an infinite side passes the number as it is.
         """
         if self.kind == "categorical":
-            out = action + np.array(self.start, dtype=action.dtype)
+            out = action + np.array(self.start, dtype=action.dtype) if any(self.start) else action
         else:
             low, high = (bound.astype(np.float64) for bound in self._bounds)
             bounded = np.isfinite(low) & np.isfinite(high)
