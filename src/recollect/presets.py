@@ -45,7 +45,7 @@ def acrobot() -> RunConfig:
     """Small rollouts: the first swing-ups are what everything is learned from."""
     return RunConfig(
         env=EnvConfig(id="Acrobot-v1", num_envs=32, normalize_obs=True, normalize_reward=True),
-        ppo=PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO),
+        ppo=PPOConfig(num_steps=32, num_minibatches=2, learning_rate=2.5e-3, lr_decay=TO_ZERO),
     )
 
 

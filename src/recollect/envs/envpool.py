@@ -1,7 +1,9 @@
 """EnvPool: environments in C++ threads, several times faster than Python's (extra `fast`)."""
 
+import contextlib
 import importlib.util
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Literal
 
@@ -42,6 +44,14 @@ def make(config: EnvConfig, name: str) -> VecEnv:
     return EnvPool(config, name)
 
 
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Its spaces warn, whenever a pool first needs them, of bounds that do not fit float32."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 class EnvPool(VecEnv):
     """One pool. It cannot save its state and ignores reset seeds, so a reset makes it anew."""
 
@@ -54,28 +64,30 @@ class EnvPool(VecEnv):
         if config.time_limit is not None:
             self._options["max_episode_steps"] = config.time_limit
         self._build([0] * self.num_envs)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of bounds that do not fit float32
+        with _without_warnings():
             self.observation_space = self._pool.observation_space
             self.action_space = self._pool.action_space
         self.time_limit = int(self._pool.spec.config.max_episode_steps)
         self._dtype = np.dtype(self.action_space.dtype)
 
     def _build(self, seeds: list[int]) -> None:
-        try:
-            self._pool = _pool().make(
-                self._name,
-                env_type="gymnasium",
-                num_envs=self.num_envs,
-                seed=[seed >> 32 for seed in seeds],  # it takes 31 bits of our 63
-                **self._options,
-            )
-        except (TypeError, ValueError, AssertionError) as error:
-            raise UsageError(f"EnvPool cannot make {self._name} with {self._options}: {error}") from error
+        with _without_warnings():
+            try:
+                self._pool = _pool().make(
+                    self._name,
+                    env_type="gymnasium",
+                    num_envs=self.num_envs,
+                    seed=[seed >> 32 for seed in seeds],  # it takes 31 bits of our 63
+                    **self._options,
+                )
+            except (TypeError, ValueError, AssertionError) as error:
+                message = f"EnvPool cannot make {self._name} with {self._options}: {error}"
+                raise UsageError(message) from error
 
     def reset(self, seeds: list[int]) -> Any:
         self._build(seeds)
-        return self._pool.reset()[0]
+        with _without_warnings():
+            return self._pool.reset()[0]
 
     def step(self, action: Array) -> Step:
         obs, reward, terminated, truncated, _ = self._pool.step(action.astype(self._dtype))
