@@ -18,6 +18,7 @@ from recollect import api, checkpoint
 from recollect.errors import EnvDataError, UsageError
 from recollect.log import METRICS, Silent
 from recollect.memory.stack import StackConfig
+from recollect.presets import default
 
 from .helpers import SMALL, StopAt, assert_same_end, metrics_of, run_quietly, small_config
 
@@ -192,6 +193,13 @@ def test_environments_that_do_not_repeat_are_not_taken_for_resumed(tmp_path, mon
     assert all(row["ratio_error"] < 1e-3 for row in metrics_of(again.folder))
 
 
+def test_a_lander_that_is_replaced_is_said(tmp_path, monkeypatch) -> None:
+    display = StopAt()
+    monkeypatch.setattr("recollect.run.make_display", lambda *_: display)
+    run_quietly(small_config("LunarLander-v2", rollouts=1), tmp_path)
+    assert "LunarLander-v3 takes its place" in display.said[0]
+
+
 def test_nothing_is_overwritten(tmp_path) -> None:
     trained = run_quietly(small_config(), tmp_path)
     before = {path: path.read_bytes() for path in trained.folder.rglob("*") if path.is_file()}
@@ -303,4 +311,5 @@ def test_a_callable_makes_the_environment(tmp_path) -> None:
         factory, steps=500, options={"env.num_envs": 2, "threads": 1}, out=tmp_path, quiet=True
     )
     assert trained.config.env.id == "callable-factory"
+    assert trained.config.ppo.num_steps == default("").ppo.num_steps, "the preset of another environment"
     assert len(trained.evaluate(episodes=3).returns) == 3

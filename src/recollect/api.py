@@ -40,9 +40,7 @@ def train(
     else:
         env_id = env if isinstance(env, str) else _name(env)
         given = {"env.id": env_id, "model": model, **(options or {})}
-        flags = as_flags({k: v for k, v in given.items() if k != "env.id" or factory is None})
-        config = assemble(flags, "recollect.train", "")
-        config = replace(config, env=replace(config.env, id=env_id))
+        config = assemble(as_flags(given), "recollect.train", "")
     if steps is not None:
         config = replace(config, steps=steps, rollouts=None)
     if seed is not None:

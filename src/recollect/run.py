@@ -240,6 +240,8 @@ class _Session:
         self.purge_from: int | None = None
         self.validator: Envs | None = None
         self.display = make_display(f"{config.model}  {config.env.id}  seed {config.seed}", where.quiet)
+        if envs.adapter.note:
+            self.display.say(envs.adapter.note)
         checkpoint.tidy(self.checkpoints, config.keep)
 
     def load(self, ignore_versions: bool) -> None:

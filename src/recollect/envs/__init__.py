@@ -90,6 +90,7 @@ class VecEnv(ABC):
     tier: Literal["native", "barrier"]
     backend: Backend
     time_limit: int | None
+    note: str = ""  # what a user should know of the choice that was made
 
     @abstractmethod
     def reset(self, seeds: list[int]) -> Any:

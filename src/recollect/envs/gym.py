@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from ..errors import UsageError, nearest
 from . import Array, EnvConfig, EnvState, Step, VecEnv
 
+OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]
 
 
@@ -32,7 +33,10 @@ def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
         factory = partial(factory, **config.kwargs)
         if config.time_limit is not None:
             factory = partial(_limited, factory, config.time_limit)
-    return GymEnv(factory, config)
+    env = GymEnv(factory, config)
+    if config.id == OLD_LANDER:
+        env.note = f"Gymnasium no longer has {OLD_LANDER}: {NEW_LANDER} takes its place (EnvPool has both)"
+    return env
 
 
 def find(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
@@ -43,8 +47,7 @@ def find(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
             importlib.import_module(module)
         except ImportError as error:
             raise UsageError(f"environment {env_id}: module {module} does not import: {error}") from error
-    if name == "LunarLander-v2":  # Gymnasium 1.x has only v3; the physics differ by a fix of wind
-        name = "LunarLander-v3"
+    name = NEW_LANDER if name == OLD_LANDER else name
     spec = gym.registry.get(name)
     if spec is None:
         raise UsageError(f"environment {env_id} is unknown; {nearest(name, sorted(gym.registry))}")
