@@ -208,6 +208,11 @@ def test_nothing_is_overwritten(tmp_path) -> None:
     assert {p: p.read_bytes() for p in trained.folder.rglob("*") if p.is_file()} == before
 
 
+def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path) -> None:
+    folders = {api.train(small_config(rollouts=1), out=tmp_path, quiet=True).folder for _ in range(3)}
+    assert len(folders) == 3
+
+
 def test_a_folder_has_one_writer(tmp_path) -> None:
     import fcntl
 

@@ -135,9 +135,7 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     if where.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
     envs, agent, config = _build(config, factory)
-    run_id = where.run_id or f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = [config.model, config.env.id, run_id]
-    folder = where.out.joinpath(*(name.replace("/", "-").replace(":", "-") for name in names))
+    folder = _new_folder(config, where)
     if folder.exists():
         raise UsageError(
             f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another --run-id"
@@ -148,6 +146,17 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     with _locked(folder):
         learner = begin(envs, agent, config.plan, config.env.normalize_reward)
         return _Session(config, folder, envs, learner, where).go(factory)
+
+
+def _new_folder(config: RunConfig, where: Destination) -> Path:
+    """<out>/<model>/<env>/<run id>; an id that nobody chose is one that is free."""
+    plain = (name.replace("/", "-").replace(":", "-") for name in (config.model, config.env.id))
+    home = where.out.joinpath(*plain)
+    if where.run_id:
+        return home / where.run_id.replace("/", "-").replace(":", "-")
+    name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    free = (home / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
+    return next(path for path in free if not path.exists())
 
 
 def resume(
