@@ -26,7 +26,8 @@ demo: .venv/core
 	$(BIN)/recollect demo
 
 test: .venv/dev check
-	$(BIN)/python -m pytest -m "not faults" -n 2
+	$(BIN)/python -m pytest -m "not faults and not timing" -n 2
+	$(BIN)/python -m pytest -m timing
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

@@ -37,6 +37,7 @@ def run(tmp_path_factory) -> Path:
     return run_quietly(small_config(), tmp_path_factory.mktemp("cli")).folder
 
 
+@pytest.mark.timing
 def test_help_and_typing_errors_do_not_wait_for_torch() -> None:
     assert seconds("--help") < 0.5
     assert seconds("trian") < 0.5
