@@ -2,8 +2,8 @@
 
     python -m benchmarks.returns [--tasks CartPole-v1 ...] [--seeds 5] [--out benchmarks/results]
 
-All seeds are reported. Runs go one after another unless --jobs says otherwise; each takes one
-thread then, so that neighbours do not slow each other.
+All seeds are reported. Runs go one after another unless --jobs says otherwise; EnvPool takes one
+thread then, so that neighbours do not slow each other. Threads change no result.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def run(env: str, steps: int, learned: float, seed: int, threads: int) -> dict[s
     import recollect
 
     with tempfile.TemporaryDirectory() as out:
-        options = {"threads": threads, "env.threads": threads}
+        options = {"env.threads": threads}
         trained = recollect.train(env, steps=steps, seed=seed, options=options, out=out, quiet=True)
         lines = (trained.folder / "metrics.jsonl").read_text().splitlines()
         result = trained.evaluate(episodes=100, seed=seed)
@@ -61,19 +61,19 @@ def main() -> None:
         print(json.dumps(run(env, int(steps), float(learned), int(seed), int(threads))))
         return
     args.out.mkdir(parents=True, exist_ok=True)
+    tasks = [t for t in TASKS if not args.tasks or any(part in t[0] for part in args.tasks)]
+    threads = "1" if args.jobs > 1 else "0"
+    with ThreadPoolExecutor(args.jobs) as pool:
+        # The longest first, so that no core waits at the end.
+        runs = {
+            (env, seed): pool.submit(_in_a_process, env, steps, learned, seed, threads)
+            for env, steps, _, learned in sorted(tasks, key=lambda task: -task[1])
+            for seed in range(1, args.seeds + 1)
+        }
     print("| environment | steps | mean return of each seed | mean | asked | learned after steps |")
     print("|---|---|---|---|---|---|")
-    for env, steps, asked, learned in TASKS:
-        if args.tasks and not any(part in env for part in args.tasks):
-            continue
-        what = [env, str(steps), str(learned)]
-        threads = "1" if args.jobs > 1 else "0"
-        commands = [
-            [sys.executable, "-m", "benchmarks.returns", "--one", *what, str(seed), threads]
-            for seed in range(1, args.seeds + 1)
-        ]
-        with ThreadPoolExecutor(args.jobs) as pool:
-            found = list(pool.map(_in_a_process, commands))
+    for env, steps, asked, _ in tasks:
+        found = [runs[env, seed].result() for seed in range(1, args.seeds + 1)]
         (args.out / f"returns-{env}.json").write_text(json.dumps(found, indent=1) + "\n")
         means = ", ".join(f"{r['mean']:.1f}" for r in found)
         at = ", ".join("-" if r["learned_at"] is None else f"{r['learned_at'] / 1000:.0f} k" for r in found)
@@ -81,9 +81,12 @@ def main() -> None:
         print(f"| {env} | {steps:,} | {means} | {overall:.1f} | >= {asked:g} | {at} |", flush=True)
 
 
-def _in_a_process(command: list[str]) -> dict[str, Any]:
+def _in_a_process(env: str, steps: int, learned: float, seed: int, threads: str) -> dict[str, Any]:
+    what = [env, str(steps), str(learned), str(seed), threads]
+    command = [sys.executable, "-m", "benchmarks.returns", "--one", *what]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    print(f"  {env} seed {seed}: {found}", file=sys.stderr, flush=True)
     return found
 
 
