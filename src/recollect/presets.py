@@ -76,8 +76,8 @@ def bipedal_walker() -> RunConfig:
         ppo=PPOConfig(
             num_steps=256,
             update_epochs=10,
-            num_minibatches=16,
-            learning_rate=7e-4,
+            num_minibatches=8,
+            learning_rate=1e-3,
             lr_decay=TO_ZERO,
         ),
         steps=5_000_000,
