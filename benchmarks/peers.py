@@ -99,7 +99,7 @@ TASKS = (
         600,
         ">= 60,000 steps/s",
         dict(n_steps=512, batch_size=1024, n_epochs=4),
-        steps=2_000_000,
+        steps=1_200_000,
         peer_steps=200_000,
     ),
 )  # fmt: skip
