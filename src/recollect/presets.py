@@ -44,8 +44,8 @@ def cartpole() -> RunConfig:
 def acrobot() -> RunConfig:
     """Small rollouts: the first swing-ups are what everything is learned from."""
     return RunConfig(
-        env=EnvConfig(id="Acrobot-v1", num_envs=32, normalize_obs=True, normalize_reward=True),
-        ppo=PPOConfig(num_steps=32, num_minibatches=2, learning_rate=2.5e-3, lr_decay=TO_ZERO),
+        env=EnvConfig(id="Acrobot-v1", num_envs=64, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=32, learning_rate=2.5e-3, lr_decay=TO_ZERO),
     )
 
 
