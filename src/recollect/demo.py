@@ -67,7 +67,15 @@ def draw_curve(trained: Trained, mine: Evaluation, random: Evaluation, path: Pat
     )
     left.plot([r["step"] for r in rows], [r["return"] for r in rows], color="#2563eb", linewidth=1.8)
     left.axhline(random.mean, color="#9ca3af", linestyle="--", linewidth=1)
-    left.annotate("random", (0, random.mean), xytext=(4, 4), textcoords="offset points", color="#6b7280")
+    left.annotate(
+        "random",
+        (1, random.mean),
+        xycoords=("axes fraction", "data"),
+        xytext=(-4, 4),
+        textcoords="offset points",
+        ha="right",
+        color="#6b7280",
+    )
     left.set(
         xlabel="steps",
         ylabel="return (mean of 100 episodes)",
