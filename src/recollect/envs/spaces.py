@@ -5,6 +5,7 @@ name. Everything behind the border sees a dict of leaves and nothing of Gymnasiu
 """
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import gymnasium as gym
@@ -104,23 +105,25 @@ class ActionSpec:
             out = action + np.array(self.start, dtype=action.dtype) if any(self.start) else action
         else:
             low, high = (bound.astype(np.float64) for bound in self._bounds)
-            bounded = np.isfinite(low) & np.isfinite(high)
             with np.errstate(invalid="ignore"):
                 scaled = low + (np.clip(action, -1, 1) + 1) * 0.5 * (high - low)
             # Rounding may pass a bound by a bit, and an environment may check.
-            out = np.clip(np.where(bounded, scaled, action).astype(self.dtype), *self._bounds)
+            out = np.clip(np.where(self._bounded, scaled, action).astype(self.dtype), *self._bounds)
         return out.reshape(len(action), *self.shape)
 
-    @property
+    @cached_property
     def _bounds(self) -> tuple[Array, Array]:
         return np.array(self.low, dtype=self.dtype), np.array(self.high, dtype=self.dtype)
+
+    @cached_property
+    def _bounded(self) -> Array:
+        return np.isfinite(self.low) & np.isfinite(self.high)
 
     def seen(self, action: Array) -> Array:
         """(N, K) as a later row sees it: clipped where the environment clips it."""
         if self.kind == "categorical":
             return action
-        bounded = np.isfinite(self.low) & np.isfinite(self.high)
-        return np.where(bounded, np.clip(action, -1, 1), action)
+        return np.where(self._bounded, np.clip(action, -1, 1), action)
 
 
 def read_spaces(
