@@ -7,7 +7,6 @@ observation and in which nobody acts. One file in this folder = one suite of env
 """
 
 import importlib
-import importlib.util
 import math
 import pkgutil
 from abc import ABC, abstractmethod
