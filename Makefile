@@ -1,12 +1,13 @@
 # make demo     train an agent, evaluate it beside a random one, draw its curve
 # make test     format, lint, types, tests: what every commit must pass
 # make faults   fault injection: random kills, signals, full disks (minutes)
+# make memory-gym  install Memory Gym where its own pins would not
 # make bench    recollect beside Stable-Baselines3 on this machine (an hour)
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check faults bench clean
+.PHONY: demo test check faults memory-gym bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -15,11 +16,16 @@ BIN := .venv/bin
 	touch $@
 
 .venv/dev: .venv/core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,minigrid,popgym,dev]'
+	$(MAKE) memory-gym
 	touch $@
 
+# Its package asks for a Gymnasium and a pygame of 2023; it runs with today's, so they stay.
+memory-gym: .venv/core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps memory-gym
+
 .venv/bench: .venv/dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,dev,bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,minigrid,popgym,dev,bench]'
 	touch $@
 
 demo: .venv/core

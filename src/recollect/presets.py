@@ -71,10 +71,10 @@ def lunar_lander() -> RunConfig:
 def bipedal_walker() -> RunConfig:
     """Many passes over large rollouts, and a first policy that does not shake itself down."""
     return RunConfig(
-        env=EnvConfig(id="BipedalWalker-v3", num_envs=32, normalize_obs=True, normalize_reward=True),
+        env=EnvConfig(id="BipedalWalker-v3", num_envs=64, normalize_obs=True, normalize_reward=True),
         actor=BranchConfig(log_std=-0.5),
         ppo=PPOConfig(
-            num_steps=256,
+            num_steps=128,
             update_epochs=10,
             num_minibatches=8,
             learning_rate=1e-3,
