@@ -26,7 +26,7 @@ LAYERS = (
     ("agent",),
     ("settings",),
     ("optim", "rollout"),
-    ("learner",),
+    ("learner", "states"),
     ("ppo",),
     ("config",),
     ("checkpoint", "log", "evaluate"),

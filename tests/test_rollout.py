@@ -13,7 +13,7 @@ from recollect import envs as suite
 from recollect import learner as learning
 from recollect import ppo
 from recollect import rollout as rows_of
-from recollect.agent import Agent, BranchConfig, build_agent
+from recollect.agent import Agent, AgentState, BranchConfig, build_agent
 from recollect.envs import EnvConfig, Envs, Step, VecEnv
 from recollect.rollout import Episodes, Rollout, Row
 from recollect.settings import Plan, PPOConfig
@@ -220,11 +220,15 @@ def test_a_barrier_resets_the_environments_and_carries_an_opening_row():
     for iteration, cut in enumerate([False, True, False]):
         ppo.collect(envs, learner, rollout, plan, 1)
         assert rollout.truncated.any() == cut
+        learner.read(rollout)
+        if cut:
+            learner.state = AgentState((torch.ones(3, 1),), (torch.ones(3, 1),))
+            learner.restart(envs, plan.seed)
+            assert learner.state == agent.initial_state(3)
         assert learner.row.first.all() == cut and learner.row.valid.all()
         # What is carried is the first look after the reset, not the row that was cut.
         assert (learner.row.obs["obs"][:, 0] == [4, 0, 4][iteration]).all()
         assert (rollout.rows.obs["obs"][-1, :, 0] == [4, 8, 4][iteration]).all()
-        learner.read(rollout)
 
 
 # Advantages -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from .envs.spaces import ActionSpec, Array, Obs, ObsSpec
 from .errors import UsageError
 from .memory import MemoryConfig
 from .memory.mlp import MlpConfig
-from .nets import Activation, Inputs, Policy, Rows, ValueHead, actor_head, layers, make_policy
+from .nets import Activation, Inputs, Pictures, Policy, Rows, ValueHead, actor_head, layers, make_policy
 from .normalize import Normalizer
 from .tree import Tree
 
@@ -30,6 +30,12 @@ class BranchConfig:
     """Widths of layers between the memory and the output."""
     activation: Activation = "tanh"
     """Of all these layers."""
+    pictures: Pictures = "nature"
+    """How pictures are read: three convolutions, or a small residual network."""
+    shared: bool = False
+    """Critic only: a head on the actor's features, not a network of its own (--critic shared)."""
+    reset: bool = True
+    """Whether the memory is cleared where an episode opens."""
     prev_action: bool = False
     """Whether the action before is an input."""
     prev_reward: bool = False
@@ -54,7 +60,7 @@ class Branch(nn.Module):
 
     def __init__(self, inputs: Inputs, cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        self.inputs = inputs
+        self.inputs, self.resets = inputs, cfg.reset
         width = inputs.out_dim
         self.memory_first = cfg.memory.before_encoder
         if self.memory_first:
@@ -64,22 +70,43 @@ class Branch(nn.Module):
             self.encoder, width = layers(width, cfg.hidden, cfg.activation)
             self.memory = cfg.memory.build(width)
             width = self.memory.out_dim
+        self.features_dim = width
         self.body, width = layers(width, cfg.head_hidden, cfg.activation)
         self.head = make_head(width)
 
+    def features(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
+        """Rows (T, B, ...) -> what is seen and remembered (T, B, F), state."""
+        x = self.inputs(rows)
+        # A memory that is never reset hears of no episode; its caller begins it from nothing.
+        first = rows.first if self.resets else torch.zeros_like(rows.first)
+        if self.memory_first:
+            x, state = self.memory(x, state, first)
+            return self.encoder(x), state
+        return self.memory(self.encoder(x), state, first)
+
     def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         """Rows (T, B, ...) -> what the head says (T, B, ...), state."""
-        x = self.inputs(rows)
-        if self.memory_first:
-            x, state = self.memory(x, state, rows.first)
-            x = self.encoder(x)
-        else:
-            x, state = self.memory(self.encoder(x), state, rows.first)
+        x, state = self.features(rows, state)
         return self.head(self.body(x)), state
 
 
+class SharedCritic(nn.Module):
+    """A head on the actor's features: it sees and remembers what the actor does."""
+
+    def __init__(self, width: int, cfg: BranchConfig) -> None:
+        super().__init__()
+        self.body, width = layers(width, cfg.head_hidden, cfg.activation)
+        self.head = ValueHead(width)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(T, B, F) -> V (T, B)."""
+        return self.head(self.body(features))
+
+
 class Agent(nn.Module):
-    """An actor and a critic that share nothing but the normaliser, so each may have any memory."""
+    """An actor and a critic, each with any memory, or with one between them."""
+
+    critic: Branch | SharedCritic
 
     def __init__(
         self,
@@ -94,15 +121,41 @@ class Agent(nn.Module):
         self.normalizer = Normalizer(obs, normalize_obs)
 
         def branch(cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> Branch:
-            return Branch(Inputs(obs, action, cfg.prev_action, cfg.prev_reward), cfg, make_head)
+            previous = cfg.prev_action, cfg.prev_reward
+            return Branch(Inputs(obs, action, *previous, cfg.pictures), cfg, make_head)
 
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
-        self.critic = branch(critic, ValueHead)
+        self.shared = critic.shared
+        self.critic = (
+            SharedCritic(self.actor.features_dim, critic) if critic.shared else branch(critic, ValueHead)
+        )
 
     def initial_state(self, batch: int) -> AgentState:
         """The state of `batch` rows that remember nothing."""
-        memories = self.actor.memory, self.critic.memory
-        return AgentState(*(memory.initial_state(batch) for memory in memories))
+        critic = () if isinstance(self.critic, SharedCritic) else self.critic.memory.initial_state(batch)
+        return AgentState(self.actor.memory.initial_state(batch), critic)
+
+    def value(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
+        """V (T, B) from the state of the memory that values are read from (`value_state`)."""
+        if isinstance(self.critic, SharedCritic):
+            features, state = self.actor.features(rows, state)
+            return self.critic(features), state
+        return self.critic(rows, state)
+
+    def both(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
+        """What the actor says, and V, over chunks (L, B, ...)."""
+        if isinstance(self.critic, SharedCritic):
+            features, _ = self.actor.features(rows, state.actor)
+            return self.actor.head(self.actor.body(features)), self.critic(features)
+        return self.actor(rows, state.actor)[0], self.critic(rows, state.critic)[0]
+
+    def value_state(self, state: AgentState) -> Tree:
+        """What values are read from: the critic's memory, or the actor's where they share one."""
+        return state.actor if self.shared else state.critic
+
+    def critic_state(self, state: Tree) -> Tree:
+        """What of a state of `value` the critic keeps as its own."""
+        return () if self.shared else state
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> "Player":
         """Something that acts with this agent outside training."""

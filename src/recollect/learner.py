@@ -44,6 +44,11 @@ class Learner:
         }
         return {**counts, **self.episodes.means()}
 
+    def restart(self, envs: Envs, seed: int) -> None:
+        """A barrier: every environment begins anew from its key, and nothing is remembered."""
+        self.row = first_row(envs, self.agent, seed, self.iteration)
+        self.state = self.agent.initial_state(envs.num_envs)
+
     def reached(self, target_return: float | None) -> bool:
         """Whether the last 100 episodes are good enough to stop."""
         mean = self.episodes.means()["return"]

@@ -33,6 +33,7 @@ METRICS = (
     "explained_variance",
     "ratio_error",
     "value_error",
+    "state_error",
     "learning_rate",
     "skipped_steps",
     "val_return",

@@ -18,10 +18,11 @@ from torch import Tensor
 from . import rng
 from .agent import Agent
 from .envs import Envs
-from .learner import Learner, first_row
+from .learner import Learner
 from .maths import Losses, agreement, explained_variance, mean, policy_loss, standardize, value_loss
 from .rollout import Batch, Rollout, chunk, minibatches, slice_rows
 from .settings import Plan, PPOConfig
+from .states import chunk_states, refreshed, restate
 
 # Collect --------------------------------------------------------------------------------------
 
@@ -46,10 +47,9 @@ def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: 
     # Of what the actor said while acting, all at once: one call for T rows.
     rollout.log_prob.copy_(policy.evaluate(torch.cat(history), rollout.action)[0])
     learner.state = learner.state._replace(actor=state)
-    learner.row = rollout.last_row()
-    if plan.barrier and (learner.iteration + 1) % plan.barrier == 0:
+    if plan.barrier_after(learner.iteration):
         rollout.cut()
-        learner.row = first_row(envs, learner.agent, plan.seed, learner.iteration + 1)
+    learner.row = rollout.last_row()
 
 
 # Value ----------------------------------------------------------------------------------------
@@ -61,15 +61,15 @@ def value(learner: Learner, rollout: Rollout, length: int) -> None:
 
     Row T is row 0 of the next rollout: it is read from a copy of the state that nobody keeps.
     """
-    agent, state, steps = learner.agent, learner.state.critic, rollout.num_steps
-    seen = rollout.rows._replace(obs=agent.normalizer(rollout.rows.obs))
+    agent, steps, seen = learner.agent, rollout.num_steps, rollout.seen(learner.agent)
+    state = agent.value_state(learner.state._replace(actor=rollout.starts[0]))
     span = length if state else steps  # without a state one pass is the same
     for t in range(0, steps, span):
-        rollout.critic_starts += [state] * (span // length)
-        out, state = agent.critic(slice_rows(seen, slice(t, t + span)), state)
+        rollout.critic_starts += [agent.critic_state(state)] * (span // length)
+        out, state = agent.value(slice_rows(seen, slice(t, t + span)), state)
         rollout.value[t : t + span] = out
-    rollout.value[steps] = agent.critic(slice_rows(seen, slice(steps, steps + 1)), state)[0][0]
-    learner.state = learner.state._replace(critic=state)
+    rollout.value[steps] = agent.value(slice_rows(seen, slice(steps, steps + 1)), state)[0][0]
+    learner.state = learner.state._replace(critic=agent.critic_state(state))
 
 
 # Advantages -----------------------------------------------------------------------------------
@@ -101,8 +101,7 @@ def advantages(rollout: Rollout, reward: Tensor, gamma: float, gae_lambda: float
 
 def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> tuple[Losses, Tensor, Tensor]:
     """Run both branches over chunks (L, B, ...) from their stored states; also ratio and values."""
-    params, _ = agent.actor(batch.rows, batch.state.actor)
-    values, _ = agent.critic(batch.rows, batch.state.critic)
+    params, values = agent.both(batch.rows, batch.state)
     weight = batch.valid / batch.valid.sum()  # every mean is over valid rows
     advantage = batch.advantage
     if cfg.normalize_advantage == "minibatch":
@@ -135,9 +134,12 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     if cfg.normalize_advantage == "rollout":
         batch = batch._replace(advantage=standardize(batch.advantage, weight))
     size = cfg.chunks_per_minibatch(rollout.num_envs, length)
-    errors: dict[str, float] = {}
+    quality = explained_variance(batch.value, batch.target, weight)
+    batch, errors = restate(agent, rollout, batch, cfg, size)
     history: list[Tensor] = []
     for epoch in range(cfg.update_epochs):
+        if epoch and cfg.renews_states:
+            batch = batch._replace(state=chunk_states(agent, rollout, cfg))
         random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
         passed = len(history)
         for part in minibatches(batch, rollout.num_envs, size, random):
@@ -145,7 +147,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
                 continue
             terms, ratio, values = losses(agent, part, cfg, now.clip)
             if not history:
-                errors = agreement(ratio, values, part.value, part.valid)
+                errors = agreement(ratio, values, part.value, part.valid) | errors
             learner.optimizer.zero_grad()
             (terms.policy + cfg.vf_coef * terms.value - now.entropy * terms.entropy).backward()
             learner.optimizer.step(now.rates)
@@ -153,6 +155,8 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
         kls = [float(terms[3]) for terms in history[passed:]]
         if cfg.target_kl is not None and sum(kls) > cfg.target_kl * len(kls):
             break
+    if cfg.chunk_state == "refresh":
+        learner.state = refreshed(agent, rollout)
     means: dict[str, float] = dict(zip(Losses._fields, torch.stack(history).mean(0).tolist(), strict=True))
     return errors | {
         "policy_loss": means["policy"],
@@ -161,7 +165,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
         "entropy": means["entropy"],
         "kl": means["kl"],
         "clip_fraction": means["clip_fraction"],
-        "explained_variance": explained_variance(batch.value, batch.target, weight),
+        "explained_variance": quality,
         "learning_rate": now.rates[0],
         "skipped_steps": learner.optimizer.skipped,
     }
@@ -183,6 +187,8 @@ def train(envs: Envs, learner: Learner, plan: Plan) -> Iterator[dict[str, float 
         value(learner, rollout, length)
         metrics = update(learner, rollout, plan, length)
         learner.read(rollout)
+        if plan.barrier_after(learner.iteration - 1):
+            learner.restart(envs, plan.seed)
         yield {**learner.progress(), **metrics}
         if learner.reached(cfg.target_return):
             return

@@ -9,7 +9,8 @@ from .agent import BranchConfig
 from .config import RunConfig, apply, as_flags, last, read_yaml, tokens
 from .envs import EnvConfig, suites
 from .errors import UsageError, nearest
-from .memory import find
+from .memory import MemoryConfig, find
+from .memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from .memory.stack import StackConfig
 from .settings import Decay, PPOConfig
 
@@ -97,6 +98,30 @@ def ppo(config: RunConfig) -> RunConfig:
     return config
 
 
+def ppo_gru(config: RunConfig) -> RunConfig:
+    """A GRU for the actor and another for the critic."""
+    return recurrent(config, GruConfig())
+
+
+def ppo_lstm(config: RunConfig) -> RunConfig:
+    """An LSTM for the actor and another for the critic."""
+    return recurrent(config, LstmConfig())
+
+
+def ppo_mingru(config: RunConfig) -> RunConfig:
+    """A linear recurrence for the actor and another for the critic."""
+    return recurrent(config, MinGruConfig())
+
+
+def recurrent(config: RunConfig, memory: MemoryConfig) -> RunConfig:
+    """A memory on what is seen, and a layer after it, as wide as the task's layers are."""
+    actor, critic = (
+        replace(branch, memory=memory, hidden=branch.hidden[:-1], head_hidden=branch.hidden[-1:])
+        for branch in (config.actor, config.critic)
+    )
+    return replace(config, actor=actor, critic=critic)
+
+
 def ppo_stack(config: RunConfig) -> RunConfig:
     """The last four observations side by side, for actor and critic."""
     stack = StackConfig()
@@ -107,7 +132,13 @@ def ppo_stack(config: RunConfig) -> RunConfig:
     )
 
 
-MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {"ppo": ppo, "ppo_stack": ppo_stack}
+MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {
+    "ppo": ppo,
+    "ppo_stack": ppo_stack,
+    "ppo_gru": ppo_gru,
+    "ppo_lstm": ppo_lstm,
+    "ppo_mingru": ppo_mingru,
+}
 
 
 def preset(model: str, env_id: str) -> RunConfig:
@@ -152,10 +183,21 @@ def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:
 
 
 def with_memories(config: RunConfig, found: Flags) -> tuple[RunConfig, Flags]:
-    """The config with the memories that flags name; flags then set their fields."""
-    for branch in ("actor", "critic"):
-        name = last(found, f"--{branch}.memory.name")
-        if name is not None:
+    """The config with the memories that flags name; flags then set their fields.
+
+    `--critic shared` names no memory of its own; naming one again undoes it.
+    """
+    rest: Flags = []
+    for flag, values in found:
+        if not flag.endswith(".memory.name"):
+            rest.append((flag, values))
+            continue
+        name = last([(flag, values)], flag) or ""
+        shared = flag == "--critic.memory.name" and name == "shared"
+        if flag == "--critic.memory.name":
+            rest.append(("--critic.shared", [str(shared)]))
+        if not shared:
+            branch = flag.removeprefix("--").partition(".")[0]
             part = replace(getattr(config, branch), memory=find(name)())
             config = replace(config, **{branch: part})
-    return config, [f for f in found if not f[0].endswith(".memory.name")]
+    return config, rest

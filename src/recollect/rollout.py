@@ -118,6 +118,10 @@ class Rollout:
         view["truncated"][last] |= self.cut_short
         view["valid"][last + 1] &= ~self.cut_short
 
+    def seen(self, agent: Agent) -> Rows:
+        """Rows 0..T as the networks see them: observations normalised."""
+        return self.rows._replace(obs=agent.normalizer(self.rows.obs))
+
     def last_row(self) -> Row:
         """Row T, to carry."""
         obs = {name: x[-1].copy() for name, x in self._obs.items()}
@@ -197,12 +201,16 @@ def chunk(rollout: Rollout, length: int, advantage: Tensor) -> Batch:
     def live(x: Tensor) -> Tensor:
         return cut(x[:steps].masked_fill(~valid, 0.0))  # whatever a tail row holds, nobody reads it
 
-    starts = rollout.starts, rollout.critic_starts
-    state = (tree.map_leaves(lambda x: x.flatten(0, 1), tree.stack(part)) for part in starts)
+    state = join(rollout.starts), join(rollout.critic_starts)
     rows = Rows({k: cut(x) for k, x in rollout.rows.obs.items()}, *map(cut, rollout.rows[1:]))
     scores = live(rollout.log_prob), live(rollout.value), live(advantage)
     target = live(advantage + rollout.value[:steps])
     return Batch(rows, AgentState(*state), cut(valid), cut(rollout.action), *scores, target)
+
+
+def join(states: list[Tree]) -> Tree:
+    """States (N, ...) where chunks start, as one (C, ...) in the order of `chunk`."""
+    return tree.map_leaves(lambda x: x.flatten(0, 1), tree.stack(states))
 
 
 def take(batch: Batch, index: Tensor) -> Batch:

@@ -41,6 +41,11 @@ class PPOConfig:
     """T: rows per environment between two updates."""
     bptt: int | None = None
     """L: rows a gradient travels back through a memory; divides T. None: T with a memory, 1 without."""
+    chunk_state: Literal["stored", "zero", "burn-in", "refresh"] = "stored"
+    """Where memories stand when a chunk is learned from: as they stood while acting; at nothing; after
+    reading the burn_in rows before it; or computed anew, with today's weights, for every pass."""
+    burn_in: int = 0
+    """Rows that are read before each chunk, without gradient, with chunk_state burn-in."""
     update_epochs: int = 4
     """Passes over each rollout."""
     num_minibatches: int | None = 4
@@ -89,19 +94,32 @@ class PPOConfig:
         for name, least in (("num_steps", 2), ("update_epochs", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"ppo.{name} is {getattr(self, name)}, at least {least} is needed")
-        if self.bptt is not None and self.bptt < 1:
-            raise UsageError(f"ppo.bptt is {self.bptt}, at least 1 is needed")
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"ppo.{name} is {getattr(self, name)}, it must lie in [0, 1]")
         for name in ("learning_rate", "clip", "adam_eps"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"ppo.{name} is {getattr(self, name)}, it must be above 0")
+        self._check_chunks()
         if (self.num_minibatches is None) == (self.batch_size is None):
             raise UsageError(
                 "give one of ppo.num_minibatches and ppo.batch_size and set the other to None: "
                 f"they are {self.num_minibatches} and {self.batch_size}"
             )
+
+    def _check_chunks(self) -> None:
+        if self.bptt is not None and self.bptt < 1:
+            raise UsageError(f"ppo.bptt is {self.bptt}, at least 1 is needed")
+        if (self.burn_in > 0) != (self.chunk_state == "burn-in") or self.burn_in < 0:
+            raise UsageError(
+                f"ppo.burn_in is {self.burn_in} with ppo.chunk_state {self.chunk_state}: burn-in needs at "
+                "least 1 row, the others 0"
+            )
+
+    @property
+    def renews_states(self) -> bool:
+        """Whether the states of chunks follow the weights from pass to pass."""
+        return self.chunk_state in ("burn-in", "refresh")
 
     def chunk_length(self, remembers: bool) -> int:
         """L: as configured, else whole rollouts with a memory and single rows without one."""
@@ -149,6 +167,10 @@ class Plan:
     """Rollouts between two resets of all environments from their keys; 0: never."""
     threads: int = 1
     """Threads of torch while learning; acting takes one."""
+
+    def barrier_after(self, iteration: int) -> bool:
+        """Whether all environments are reset after this iteration."""
+        return self.barrier > 0 and (iteration + 1) % self.barrier == 0
 
     def coefficients(self, rollouts: int, steps: int) -> "Coefficients":
         """What moves during a run, as it stands after so many rollouts and steps."""

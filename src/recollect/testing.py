@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from . import tree
-from .agent import Agent, Branch
+from .agent import Agent
 from .envs.spaces import Leaf
 from .memory import MemoryConfig
 from .nets import Rows
 from .rollout import slice_rows
+from .states import Reads
 from .tree import Tree
 
 BATCH = 3
@@ -54,7 +55,7 @@ def check_agent(agent: Agent, length: int = 8, num_envs: int = BATCH) -> None:
         state = agent.initial_state(num_envs)
         for name, branch, start in (
             ("actor", agent.actor, state.actor),
-            ("critic", agent.critic, state.critic),
+            ("critic", agent.value, agent.value_state(state)),
         ):
             acted, learned = _both_ways(branch, rows, start, length)
             _demand(
@@ -511,7 +512,7 @@ def _same(a: Any, b: Any) -> bool:
 # Rows for a whole agent -----------------------------------------------------------------------
 
 
-def _both_ways(branch: Branch, rows: Rows, state: Tree, length: int) -> tuple[Tensor, Tensor]:
+def _both_ways(branch: Reads, rows: Rows, state: Tree, length: int) -> tuple[Tensor, Tensor]:
     """What a branch says row by row, and over two chunks side by side from their states."""
     num_envs = rows.first.shape[1]
     said, starts = [], []
@@ -545,6 +546,8 @@ def _random_rows(agent: Agent, length: int, num_envs: int) -> Rows:
 
 
 def _random_leaf(leaf: Leaf, length: int, num_envs: int) -> Tensor:
+    if leaf.kind == "picture":
+        return torch.randint(256, (length, num_envs, *leaf.shape), dtype=torch.uint8)
     if leaf.kind == "discrete":
         return torch.stack([torch.randint(n, (length, num_envs)) for n in leaf.sizes], -1)
     x = torch.randn(length, num_envs, *leaf.shape, dtype=torch.float64)

@@ -3,7 +3,10 @@
 Every adapter resets itself on the step after an episode ended ("next-step"): the step that ends an
 episode returns its final observation, and the next one ignores its action and returns the first
 observation of a new episode. So the row after an end is a tail row, which holds the final
-observation and in which nobody acts. One file in this folder = one suite of environments.
+observation and in which nobody acts.
+
+One file in this folder = one suite of environments. It has `listing`, and `make` where it steps
+environments, or `settings` where its ids stand for settings of environments of others.
 """
 
 import importlib
@@ -12,6 +15,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium
@@ -168,24 +172,42 @@ def _squared(x: Array) -> float:
 
 def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None) -> Envs:
     """The environments a config asks for; `factory` makes one when the id names a callable."""
-    suite, _, name = config.id.partition(":")
-    if factory is None and suite in suites():
-        module = importlib.import_module(f"{__name__}.{suite}")
-        return Envs(module.make(config, name), config.mask)
+    if factory is not None:
+        from . import gym as gym_suite
+
+        return Envs(gym_suite.make(config, factory=factory), config.mask)
+    suite, name = suite_of(config.id)
+    if suite is None:
+        return Envs(_by_backend(config), config.mask)
+    if hasattr(suite, "settings"):
+        return make(suite.settings(config, name))
+    return Envs(suite.make(config, name), config.mask)
+
+
+def _by_backend(config: EnvConfig) -> VecEnv:
+    """Environments of EnvPool or Gymnasium, as config.backend says."""
+    from . import envpool as envpool_suite
     from . import gym as gym_suite
 
-    if factory is not None:
-        return Envs(gym_suite.make(config, factory=factory), config.mask)
-    if config.backend in ("auto", "envpool"):
-        from . import envpool as envpool_suite
-
-        if envpool_suite.has(config):
-            return Envs(envpool_suite.make(config, config.id), config.mask)
-        if config.backend == "envpool":
-            raise UsageError(envpool_suite.why_not(config))
+    if config.backend in ("auto", "envpool") and envpool_suite.has(config):
+        return envpool_suite.make(config, config.id)
+    if config.backend == "envpool":
+        raise UsageError(envpool_suite.why_not(config))
     if config.backend == "own":
         raise UsageError(f"env.backend own is for our own suites (probe:...), not for {config.id}")
-    return Envs(gym_suite.make(config), config.mask)
+    return gym_suite.make(config)
+
+
+def suite_of(env_id: str) -> tuple[ModuleType | None, str]:
+    """The suite that an id belongs to, or None, and the id's name there.
+
+    The name of a suite stands before the colon or alone; ids in its BARE need no suite before them.
+    """
+    prefix, _, name = env_id.partition(":")
+    if prefix in suites():
+        return _module(prefix), name
+    claiming = (suite for suite in map(_module, suites()) if env_id in getattr(suite, "BARE", ()))
+    return next(claiming, None), env_id
 
 
 def suites() -> list[str]:
@@ -196,8 +218,11 @@ def suites() -> list[str]:
 
 def listing() -> dict[str, dict[str, str]]:
     """Suite -> id -> a line on what it tests, for `recollect list envs`."""
-    names = ["gym", *suites()]
-    return {name: importlib.import_module(f"{__name__}.{name}").listing() for name in names}
+    return {name: _module(name).listing() for name in ["gym", *suites()]}
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 __all__ = [
@@ -213,5 +238,6 @@ __all__ = [
     "VecEnv",
     "listing",
     "make",
+    "suite_of",
     "suites",
 ]

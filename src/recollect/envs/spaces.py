@@ -17,19 +17,21 @@ from ..errors import UsageError
 
 Array: TypeAlias = NDArray[Any]
 Obs: TypeAlias = dict[str, Array]
+SMALLEST_PICTURE = 16  # pixels a side; smaller boxes of bytes are numbers
 
 
 @dataclass(frozen=True)
 class Leaf:
     """One array of an observation.
 
-    kind    "vector": numbers; "discrete": one-hot groups of the given sizes; "binary": zeros and ones
+    kind    "vector": numbers; "discrete": one-hot groups of the given sizes; "binary": zeros and ones;
+            "picture": bytes, kept as bytes
     shape   of one observation
     sizes   of the one-hot groups
     start   the smallest value of each group
     """
 
-    kind: Literal["vector", "discrete", "binary"]
+    kind: Literal["vector", "discrete", "binary", "picture"]
     shape: tuple[int, ...]
     sizes: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
@@ -38,6 +40,20 @@ class Leaf:
     def width(self) -> int:
         """Features this leaf gives to a network."""
         return sum(self.sizes) if self.kind == "discrete" else int(np.prod(self.shape))
+
+    @property
+    def channels_last(self) -> bool:
+        """Of a picture of 3 or 4 dimensions: the channels are the shorter of the sides they may be."""
+        return self.shape[-1] <= self.shape[-3]
+
+    @property
+    def picture_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of a picture; the channels of stacked ones side by side."""
+        if len(self.shape) == 2:
+            return 1, *self.shape
+        *frames, a, b, c = self.shape
+        channels, height, width = (c, a, b) if self.channels_last else (a, b, c)
+        return channels * int(np.prod(frames)), height, width
 
 
 @dataclass(frozen=True)
@@ -177,9 +193,17 @@ def _read_leaves(space: gym.Space[Any], name: str, out: dict[str, Leaf]) -> None
         case spaces.MultiBinary():
             out[name] = Leaf("binary", tuple(space.shape))
         case spaces.Box():
-            out[name] = Leaf("vector", tuple(space.shape))
+            out[name] = Leaf("picture" if _is_picture(space) else "vector", tuple(space.shape))
         case _:
             raise UsageError(f"observation space {space} is not supported ({name}); {_SUPPORTED}")
+
+
+def _is_picture(space: spaces.Box) -> bool:
+    """Bytes in two dimensions or more, large enough to be looked at rather than read as numbers."""
+    shape = space.shape
+    if space.dtype != np.uint8 or not 2 <= len(shape) <= 4:
+        return False
+    return min(Leaf("picture", shape).picture_shape[1:]) >= SMALLEST_PICTURE
 
 
 def _read_action(space: gym.Space[Any]) -> ActionSpec:
