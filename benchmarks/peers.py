@@ -10,15 +10,12 @@ no target, both do the same number of steps.
 
 import argparse
 import json
-import resource
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from .common import Result, cells, describe, in_a_process, kept, memory, result
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ TASKS = (
 # One run in this process ----------------------------------------------------------------------
 
 
-def run_ours(task: Task, seed: int) -> dict[str, Any]:
+def run_ours(task: Task, seed: int) -> Result:
     """A preset until its target, its cap or its steps."""
     import recollect
 
@@ -116,103 +113,52 @@ def run_ours(task: Task, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as out:
         trained = recollect.train(task.env, steps=task.steps, seed=seed, options=options, out=out, quiet=True)
     summary = trained.summary
-    seconds = min(float(summary["time"]), task.cap)
-    return _result(seconds, summary["step"], summary["return"], task)
-
-
-def run_peer(task: Task, seed: int) -> dict[str, Any]:
-    """Stable-Baselines3 PPO the same way."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
-
-    class Watch(BaseCallback):
-        started, seconds, mean = 0.0, 0.0, float("nan")
-
-        def _on_training_start(self) -> None:
-            self.started = time.perf_counter()
-
-        def _on_step(self) -> bool:
-            if self.n_calls % 32:
-                return True
-            self.seconds = time.perf_counter() - self.started
-            recent = [episode["r"] for episode in self.model.ep_info_buffer]
-            self.mean = statistics.mean(recent) if recent else float("nan")
-            reached = task.target is not None and len(recent) == 100 and self.mean >= task.target
-            return not reached and self.seconds < task.cap
-
-    envs = make_vec_env(task.env, n_envs=task.peer_envs, seed=seed)
-    if task.normalize:
-        envs = VecNormalize(envs, gamma=task.peer["gamma"])
-    settings = {key: _schedule(value) for key, value in task.peer.items()}
-    watch = Watch()
-    with tempfile.TemporaryDirectory() as out:
-        model = PPO("MlpPolicy", envs, seed=seed, device="cpu", tensorboard_log=out, **settings)
-        model.learn(task.peer_steps or task.steps or task.peer_budget, callback=watch)
-    ended = time.perf_counter() - watch.started  # with the last update
-    reached = task.target is not None and watch.mean >= task.target
-    seconds = watch.seconds if reached else ended if task.steps else max(ended, task.cap)
-    return _result(min(seconds, task.cap), model.num_timesteps, watch.mean, task)
-
-
-def _schedule(value: Any) -> Any:
-    if isinstance(value, str):
-        initial = float(value.split()[1])
-        return lambda left: left * initial
-    return value
-
-
-def _result(seconds: float, steps: int, mean: float | None, task: Task) -> dict[str, Any]:
+    seconds, mean = min(float(summary["time"]), task.cap), summary["return"]
     reached = None if task.target is None else mean is not None and mean >= task.target
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {
-        "seconds": seconds,
-        "steps": steps,
-        "sps": steps / seconds,
-        "return": mean,
-        "reached": reached,
-        "memory_mb": memory,
-    }
+    return result(seconds, summary["step"], mean, reached)
+
+
+def run_peer(task: Task, seed: int) -> Result:
+    """Stable-Baselines3 PPO the same way."""
+    from .shims import sb3
+
+    return sb3.run(
+        dict(
+            algorithm="stable_baselines3:PPO",
+            policy="MlpPolicy",
+            env=task.env,
+            num_envs=task.peer_envs,
+            normalize=task.normalize,
+            hyperparameters=task.peer,
+            budget=task.peer_budget,
+            steps=task.peer_steps or task.steps,
+            seed=seed,
+            target=task.target,
+            cap=task.cap,
+            threads=None,
+        )
+    )
 
 
 # All runs -------------------------------------------------------------------------------------
 
 
-def measure(task: Task, seeds: int) -> dict[str, list[dict[str, Any]]]:
+def measure(task: Task, seeds: int) -> dict[str, list[Result]]:
     """Ours and the peer's in turns, each in a new process."""
-    found: dict[str, list[dict[str, Any]]] = {"ours": [], "peer": []}
+    found: dict[str, list[Result]] = {"ours": [], "peer": []}
     for seed in range(1, seeds + 1):
         for who, results in found.items():
-            index = TASKS.index(task)
-            command = [sys.executable, "-m", "benchmarks.peers", "--one", who, str(index), str(seed)]
-            out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            results.append(json.loads(out.splitlines()[-1]))
-            r = results[-1]
-            print(
-                f"  {task.name}  {who} seed {seed}: {r['seconds']:.2f} s  {r['steps']:,} steps  "
-                f"{r['sps']:,.0f} steps/s  return {r['return']}  {r['memory_mb']:.0f} MB",
-                flush=True,
-            )
+            which = who, str(TASKS.index(task)), str(seed)
+            results.append(in_a_process("benchmarks.peers", "--one", *which))
+            print(describe(task.name, who, seed, results[-1]), flush=True)
     return found
 
 
-def row(task: Task, found: dict[str, list[dict[str, Any]]]) -> str:
+def row(task: Task, found: dict[str, list[Result]]) -> str:
     """A line of the table: medians, their ratio and what was asked."""
     cost = "seconds" if task.steps is None else "seconds_a_step"
-    for results in found.values():
-        for r in results:
-            r["seconds_a_step"] = r["seconds"] / r["steps"]
-    ours, peer = (
-        {k: statistics.median(r[k] for r in v) for k in ("seconds", "steps", "sps", cost)}
-        for v in found.values()
-    )
-    memory = max(r["memory_mb"] for r in found["ours"])
-    return (
-        f"| {task.name} | {ours['seconds']:.2f} s, {ours['steps']:,.0f} steps, {ours['sps']:,.0f} steps/s | "
-        f"{peer['seconds']:.1f} s, {peer['steps']:,.0f} steps, {peer['sps']:,.0f} steps/s | "
-        f"1/{peer[cost] / ours[cost]:.1f} | {task.goal} | {memory:.0f} MB |"
-    )
+    ours, peer, ratio = cells(found["ours"], found["peer"], cost)
+    return f"| {task.name} | {ours} | {peer} | {ratio} | {task.goal} | {memory(found['ours'])} |"
 
 
 def main() -> None:
@@ -237,12 +183,11 @@ def main() -> None:
     for task in TASKS:
         if args.tasks and not any(part in task.name for part in args.tasks):
             continue
-        name = task.name.replace(" ", "_").replace(">=", "ge").replace(",", "").replace("/", "_per_")
-        kept = args.out / f"peers-{name}.json"
-        found = json.loads(kept.read_text())["runs"] if args.table else measure(task, args.seeds)
+        file = kept(args.out, "peers", task.name)
+        found = json.loads(file.read_text())["runs"] if args.table else measure(task, args.seeds)
         lines.append(row(task, found))
         if not args.table:
-            kept.write_text(json.dumps({"task": asdict(task), "runs": found}, indent=1) + "\n")
+            file.write_text(json.dumps({"task": asdict(task), "runs": found}, indent=1) + "\n")
     print("\n".join(lines))
 
 

@@ -2,7 +2,8 @@
 
 Keyword arguments are the reset parameters of Memory Gym, by its names: --env.kwargs.command_count 5.
 Where it takes a list of numbers to draw from, one number is given. Speeds, sizes and durations are in
-its own units; `default_reset_parameters` of its classes holds all of them.
+its own units; `default_reset_parameters` of its classes holds all of them. The endless tasks have no time
+limit until `max_steps` or env.time_limit sets one.
 
 What is changed here, and nothing else:
 
@@ -28,18 +29,24 @@ from .gym import GymEnv
 # id -> the module and class, and what it tests
 _TASKS = {
     "MortarMayhem-v0": ("mortar_mayhem:MortarMayhemEnv", "see ten commands, then walk them in time"),
-    "MortarMayhem-Grid-v0": ("mortar_mayhem_grid:GridMortarMayhemEnv", "the same, from tile to tile"),
-    "MortarMayhemB-v0": ("mortar_mayhem_b:MortarMayhemTaskBEnv", "the same, with all commands in sight"),
+    "MortarMayhem-Grid-v0": (
+        "mortar_mayhem_grid:GridMortarMayhemEnv",
+        "see ten commands, then walk them in time from tile to tile",
+    ),
+    "MortarMayhemB-v0": ("mortar_mayhem_b:MortarMayhemTaskBEnv", "walk ten commands that stay in sight"),
     "MortarMayhemB-Grid-v0": (
         "mortar_mayhem_b_grid:GridMortarMayhemTaskBEnv",
-        "from tile to tile, with all commands in sight",
+        "walk ten commands that stay in sight from tile to tile",
     ),
     "Endless-MortarMayhem-v0": (
         "endless_mortar_mayhem:EndlessMortarMayhemEnv",
         "one more command after each round, all to be walked again",
     ),
-    "MysteryPath-v0": ("mystery_path:MysteryPathEnv", "find an unseen path, remembering where it fell"),
-    "MysteryPath-Grid-v0": ("mystery_path_grid:GridMysteryPathEnv", "the same, from tile to tile"),
+    "MysteryPath-v0": ("mystery_path:MysteryPathEnv", "find an unseen path, remembering every fall"),
+    "MysteryPath-Grid-v0": (
+        "mystery_path_grid:GridMysteryPathEnv",
+        "find an unseen path from tile to tile, remembering every fall",
+    ),
     "Endless-MysteryPath-v0": (
         "endless_mystery_path:EndlessMysteryPathEnv",
         "an unseen path without an end, walked again after each fall",
@@ -93,7 +100,6 @@ def _class(name: str) -> Any:
     """A class of Memory Gym, which must find no screen and no loudspeaker."""
     for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(variable, "dummy")
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     module, _, kind = _TASKS[name][0].partition(":")
     try:
         return getattr(importlib.import_module(f"memory_gym.{module}"), kind)
@@ -147,7 +153,7 @@ def _parameters(config: EnvConfig, name: str, defaults: dict[str, Any]) -> dict[
 
 
 def _bound(env: gym.Env[Any, Any], name: str, config: EnvConfig) -> int | None:
-    """The steps an episode can have by its own rules, if they are bounded."""
+    """No episode has more steps than this by the task's own rules; None where they set no bound."""
     try:
         env.reset(seed=0)
     except Exception as error:

@@ -1,0 +1,245 @@
+"""recollect beside other recurrent PPO, in turns on the same machine.
+
+    python -m benchmarks.recurrent --peer CHECKOUT [--tasks poc ...] [--seeds 3] [--out benchmarks/results]
+
+The peers are sb3-contrib's RecurrentPPO at its RL Zoo settings, and the implementation of
+github.com/MarcoMeter/recurrent-ppo-truncated-bptt at its own configs, from a checkout that --peer
+names. Every run is a process of its own; ours and the peers' take turns, and what counts is the
+ratio of medians. Time runs from the first environment step, with logging on, until the mean of the
+last 100 training episodes reaches the target; a target that is not reached counts as the cap. Where
+there is no target, what counts is the time of a step.
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from .common import Result, cells, describe, in_a_process, kept, medians, memory
+
+MARCOMETER = "MarcoMeter/recurrent-ppo-truncated-bptt"
+MARGIN = 120.0  # seconds a run may take beyond its cap: what loads before it, and its last update
+
+
+@dataclass(frozen=True)
+class Run:
+    """One side of a row: the shim that runs it, and with what."""
+
+    label: str
+    shim: str  # a module of benchmarks.shims
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row, or one for each of ours and each peer: a target under a cap, or the pace."""
+
+    name: str
+    asked: str
+    ours: tuple[Run, ...]
+    peers: tuple[Run, ...] = ()
+    metric: Literal["return", "success"] = "return"
+    target: float | None = None
+    cap: float = 600.0  # seconds
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """In the order of their turns."""
+        return self.ours + self.peers
+
+
+def ours(env: str, model: str, steps: int | None = None, options: dict[str, Any] | None = None) -> Run:
+    """A preset, with options or a file of settings over it."""
+    given = options or {}
+    settings = {"env": env, "model": model, "steps": steps, "options": given}
+    return Run(given.get("config", model), "ours", settings)
+
+
+def marcometer(config: str, steps: int | None = None, padding: str = "episode") -> Run:
+    """One of its configs as it is; steps replace the target."""
+    label = "MarcoMeter" if padding == "episode" else "MarcoMeter with short padding"
+    return Run(label, "marcometer", {"config": config, "steps": steps, "padding": padding})
+
+
+def both_paddings(config: str, steps: int | None = None) -> tuple[Run, Run]:
+    """As it is, and with less work for the same gradients."""
+    return marcometer(config, steps), marcometer(config, steps, "sequence")
+
+
+def recurrent_ppo(hyperparameters: dict[str, Any], **settings: Any) -> Run:
+    """MlpLstmPolicy, an LSTM of 64 for the actor and another for the critic."""
+    lstm = {"lstm_hidden_size": 64, "enable_critic_lstm": True, **hyperparameters.get("policy_kwargs", {})}
+    how = {"algorithm": "sb3_contrib:RecurrentPPO", "policy": "MlpLstmPolicy", "normalize": False}
+    chosen = {"hyperparameters": {**hyperparameters, "policy_kwargs": lstm}}
+    return Run("RecurrentPPO", "sb3", {**how, "budget": None, "steps": None, **settings, **chosen})
+
+
+ZOO_NO_VELOCITY = dict(
+    n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98, n_epochs=20, ent_coef=0.0,
+    learning_rate="linear 1e-3", clip_range="linear 0.2",
+    policy_kwargs=dict(ortho_init=False, activation_fn="ReLU", net_arch=dict(pi=[64], vf=[64])),
+)  # fmt: skip
+
+TASKS = (
+    Task(
+        "CartPoleMasked >= 190",
+        "<= 1/20 of the time",
+        (
+            ours("CartPoleMasked", "ppo_lstm", options={"config": "configs/cartpole_masked.yaml"}),
+            ours("CartPoleMasked", "ppo_lstm"),
+        ),
+        both_paddings("configs/cartpole.yaml"),
+        target=190,
+        cap=200,
+    ),
+    Task(
+        "poc, success >= 0.99",
+        "<= 1/10 of the time",
+        (
+            ours("poc", "ppo_gru", options={"config": "configs/poc.yaml"}),
+            ours("poc", "ppo_gru", steps=61_440),
+        ),
+        both_paddings("configs/poc_memory_env.yaml"),
+        metric="success",
+        target=0.99,
+        cap=200,
+    ),
+    Task(
+        "CartPoleNoVel-v1 >= 475",
+        "<= 1/20 of the time",
+        (ours("CartPoleNoVel-v1", "ppo_lstm"),),
+        (
+            recurrent_ppo(
+                ZOO_NO_VELOCITY,
+                env="CartPole-v1", mask=[1, 0, 1, 0], num_envs=8, normalize=True, budget=100_000,
+            ),
+        ),
+        target=475,
+        cap=200,
+    ),
+    Task(
+        "LSTM 64, 4 epochs, steps/s",
+        ">= 25,000 steps/s, better 50,000",
+        (ours("CartPole-v1", "ppo_lstm", 500_000, {"ppo.update_epochs": 4}),),
+        (
+            recurrent_ppo(
+                dict(n_steps=128, batch_size=256, n_epochs=4), env="CartPole-v1", num_envs=16, steps=20_480
+            ),
+            *both_paddings("configs/cartpole.yaml", steps=20_480),
+        ),
+    ),
+    Task(
+        "GRU and minGRU 64, 4 epochs, steps/s",
+        ">= 20,000 steps/s",
+        tuple(
+            ours("CartPole-v1", model, 500_000, {"ppo.update_epochs": 4})
+            for model in ("ppo_gru", "ppo_mingru")
+        ),
+    ),
+    Task(
+        "MiniGrid-MemoryS9 from pictures, 3 rollouts, steps/s",
+        ">= 3 times the steps/s",
+        (
+            ours(
+                "minigrid:MiniGrid-MemoryS9-v0",
+                "ppo_lstm",
+                options={
+                    "rollouts": 3, "env.kwargs.pictures": True, "env.num_envs": 16,
+                    "ppo.num_steps": 256, "ppo.update_epochs": 4, "ppo.num_minibatches": 8,
+                },
+            ),
+        ),
+        (marcometer("configs/minigrid.yaml", steps=3 * 16 * 256, padding="sequence"),),
+    ),
+)  # fmt: skip
+
+
+def measure(task: Task, seeds: int, common: dict[str, Any]) -> dict[str, list[Result]]:
+    """Ours and the peers' in turns, each in a new process; by label."""
+    found: dict[str, list[Result]] = {run.label: [] for run in task.runs}
+    goal = {"metric": task.metric, "target": task.target, "cap": task.cap, **common}
+    for seed in range(1, seeds + 1):
+        for run in task.runs:
+            settings = json.dumps({**run.settings, **goal, "seed": seed})
+            one = in_a_process(f"benchmarks.shims.{run.shim}", settings, limit=task.cap + MARGIN)
+            found[run.label].append(one)
+            print(describe(task.name, run.label, seed, one, task.metric), flush=True)
+    return found
+
+
+def rows(task: Task, found: dict[str, list[Result]]) -> list[str]:
+    """Lines of the table, one for each of ours and each peer."""
+    cost = "seconds_a_step" if task.target is None else "seconds"
+    lines = []
+    for our in task.ours:
+        mine = found[our.label]
+        beside = [(peer.label, cells(mine, found[peer.label], cost)) for peer in task.peers]
+        texts = [f"{left} | {label}: {right} | {ratio}" for label, (left, right, ratio) in beside]
+        alone = [f"{medians(mine, 2)} | - | -"]
+        end = f"{task.asked} | {memory(mine)} |"
+        lines += [f"| {task.name}, {our.label} | {text} | {end}" for text in texts or alone]
+    return lines
+
+
+def sources(task: Task, commit: str | None, threads: int | None) -> list[str]:
+    """What the peers of a row are, with their versions."""
+    names = {"marcometer": f"{MARCOMETER} at {commit}", "sb3": f"sb3-contrib {version('sb3-contrib')}"}
+    suffix = f" with {threads} threads" if threads else ""
+    return [names[peer.shim] + suffix for peer in task.peers]
+
+
+def commit_of(checkout: Path) -> str | None:
+    """The commit of a checkout, if it has a .git of its own."""
+    if not (checkout / ".git").exists():
+        return None
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--tasks", nargs="*", help="names, or parts of names, of rows")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--table", action="store_true", help="print what was kept, run nothing")
+    parser.add_argument("--peer", type=Path, help=f"a checkout of {MARCOMETER}")
+    parser.add_argument("--peer-commit", help="its commit, where the checkout has no .git")
+    parser.add_argument("--peer-threads", type=int, help="of torch in the peers; without it, torch's choice")
+    return parser
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = options()
+    args = parser.parse_args()
+    tasks = [t for t in TASKS if not args.tasks or any(part in t.name for part in args.tasks)]
+    needed = any(run.shim == "marcometer" for task in tasks for run in task.runs)
+    commit = args.peer_commit or (commit_of(args.peer) if args.peer else None)
+    if needed and not args.table and (args.peer is None or commit is None):
+        parser.error(f"--peer names a checkout of {MARCOMETER}; without .git, --peer-commit says which")
+    # So that a run's process is ended before this one.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    args.out.mkdir(parents=True, exist_ok=True)
+    lines = ["| task | recollect | peer | time | asked | memory |", "|---|---|---|---|---|---|"]
+    peers: dict[str, None] = {}  # in order, each once
+    for task in tasks:
+        file = kept(args.out, "recurrent", task.name)
+        if not args.table:
+            found = measure(task, args.seeds, {"peer": str(args.peer), "threads": args.peer_threads})
+            whole = {"task": asdict(task), "peers": sources(task, commit, args.peer_threads), "runs": found}
+            file.write_text(json.dumps(whole, indent=1) + "\n")
+        if file.exists():
+            whole = json.loads(file.read_text())
+            lines += rows(task, whole["runs"])
+            peers |= dict.fromkeys(whole["peers"])
+    print("\n".join([*lines, "", f"Peers: {', '.join(peers) or 'none'}."]))
+
+
+if __name__ == "__main__":
+    main()
