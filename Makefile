@@ -2,12 +2,13 @@
 # make test     format, lint, types, tests: what every commit must pass
 # make faults   fault injection: random kills, signals, full disks (minutes)
 # make memory-gym  install Memory Gym where its own pins would not
+# make gates    what the presets reach over ten seeds, beside agents without memory (hours)
 # make bench    recollect beside Stable-Baselines3 on this machine (an hour)
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check faults memory-gym bench clean
+.PHONY: demo test check faults memory-gym gates bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -42,6 +43,9 @@ check: .venv/dev
 
 faults: .venv/dev
 	$(BIN)/python -m pytest -m faults
+
+gates: .venv/dev
+	$(BIN)/python -m benchmarks.returns --jobs 2
 
 bench: .venv/bench
 	$(BIN)/python -m benchmarks.peers

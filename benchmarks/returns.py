@@ -1,9 +1,11 @@
 """What the presets reach: the last weights of several seeds, 100 deterministic episodes each.
 
-    python -m benchmarks.returns [--tasks CartPole-v1 ...] [--seeds 5] [--out benchmarks/results]
+    python -m benchmarks.returns [--tasks CartPole-v1 ...] [--seeds N] [--jobs 2] [--save models]
 
-All seeds are reported. Runs go one after another unless --jobs says otherwise; EnvPool takes one
-thread then, so that neighbours do not slow each other. Threads change no result.
+All seeds are reported, and beside every task that needs a memory stands an agent without one, which
+must fail. Runs go one after another unless --jobs says otherwise; EnvPool takes one thread then, so
+that neighbours do not slow each other. Threads change no result. --save keeps the weights of the
+median seed of each task. --table prints what was kept and runs nothing.
 """
 
 import argparse
@@ -12,31 +14,155 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# environment, steps, what is asked of the mean, the first mean that counts as learned
-TASKS = (
-    ("CartPole-v1", 500_000, 500.0, 475.0),
-    ("Acrobot-v1", 1_000_000, -78.0, -90.0),
-    ("LunarLander-v3", 1_000_000, 260.0, 200.0),
-    ("BipedalWalker-v3", 5_000_000, 300.0, 280.0),
-)
+Result = dict[str, Any]
+Judge = Callable[[list[float], list[Result]], bool]
+MEMORY = "minigrid:MiniGrid-MemoryS9-v0"
 
 
-def run(env: str, steps: int, learned: float, seed: int, threads: int) -> dict[str, Any]:
-    """Train, evaluate the last weights, and say when the training return first was good."""
+@dataclass(frozen=True)
+class Row:
+    """One model on one task.
+
+    asked    of the scores, in words; `passes` says the same
+    metric   what a score is: the mean return, or the share of successes
+    learned  the mean of 100 training episodes from which on the task counts as learned
+    """
+
+    env: str
+    steps: int
+    model: str = "ppo"
+    asked: str = "our own table"
+    passes: Judge | None = None
+    metric: str = "mean"
+    learned: float = float("inf")
+    seeds: int = 10
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The task, and the model where it is not the plain one."""
+        switches = [option.rpartition(".")[2] for option in self.options]
+        parts = [self.env, *([] if self.model == "ppo" else [self.model]), *switches]
+        return "-".join(parts).replace(":", "-").replace("/", "-")
+
+
+# What is asked --------------------------------------------------------------------------------
+
+
+def mean_of(least: float) -> Judge:
+    """The mean over seeds."""
+    return lambda scores, runs: statistics.mean(scores) >= least
+
+
+def all_of(least: float) -> Judge:
+    """The worst seed."""
+    return lambda scores, runs: min(scores) >= least
+
+
+def both(*judges: Judge) -> Judge:
+    """All of these."""
+    return lambda scores, runs: all(judge(scores, runs) for judge in judges)
+
+
+def most_of(least: float, share: float) -> Judge:
+    """So large a share of the seeds."""
+    return lambda scores, runs: sum(score >= least for score in scores) >= share * len(scores)
+
+
+def interquartile(least: float) -> Judge:
+    """The mean of the middle half of the seeds."""
+
+    def judge(scores: list[float], runs: list[Result]) -> bool:
+        quarter = len(scores) // 4
+        return statistics.mean(sorted(scores)[quarter : len(scores) - quarter]) >= least
+
+    return judge
+
+
+def learned_by(steps: int) -> Judge:
+    """The median of the steps after which training was good."""
+    return lambda scores, runs: statistics.median(r["learned_at"] or 1e18 for r in runs) <= steps
+
+
+def fails(most: float) -> Judge:
+    """A control: no seed may reach this."""
+    return lambda scores, runs: max(scores) < most
+
+
+def popgym(name: str) -> list[Row]:
+    """Every memory, and none, on one task."""
+    models = "ppo_gru", "ppo_lstm", "ppo_mingru", "ppo_stack", "ppo"
+    return [Row(f"popgym:{name}", 2_000_000, model, seeds=3) for model in models]
+
+
+ROWS = (
+    Row("CartPole-v1", 500_000, asked="500 in all", passes=all_of(500), learned=475, seeds=5),
+    Row("Acrobot-v1", 1_000_000, asked=">= -78", passes=mean_of(-78), learned=-90, seeds=5),
+    Row("LunarLander-v3", 1_000_000, asked=">= 260", passes=mean_of(260), learned=200, seeds=5),
+    Row("BipedalWalker-v3", 5_000_000, asked=">= 300", passes=mean_of(300), learned=280, seeds=5),
+    Row(
+        "poc", 100_000, "ppo_gru", "success 1 in all, 0.99 within 16 k steps (median)",
+        both(all_of(1), learned_by(16_000)), "success", 0.99,
+    ),
+    Row("poc", 100_000, asked="fails: below 0.8", passes=fails(0.8), metric="success"),
+    Row(
+        "CartPoleMasked", 410_000, "ppo_lstm", ">= 195, worst >= 187",
+        both(mean_of(195), all_of(187)), learned=190,
+    ),
+    Row("CartPoleMasked", 410_000, asked="fails: below 150", passes=fails(150)),
+    Row(
+        "CartPoleNoVel-v1", 100_000, "ppo_lstm", "interquartile mean >= 490",
+        interquartile(490), learned=475,
+    ),
+    Row("CartPoleNoVel-v1", 100_000, asked="fails: below 200", passes=fails(200)),
+    Row("PendulumNoVel-v1", 500_000, "ppo_lstm", ">= -220", mean_of(-220), learned=-220),
+    Row("PendulumNoVel-v1", 500_000, asked="fails: below -400", passes=fails(-400)),
+    Row(
+        "MountainCarContinuousNoVel-v0", 300_000, "ppo_lstm", ">= 88 in 7 of 10",
+        most_of(88, 0.7), learned=88,
+    ),
+    Row("MountainCarContinuousNoVel-v0", 300_000, asked="fails: below 80", passes=fails(80)),
+    Row(
+        MEMORY, 2_000_000, "ppo_lstm", "success >= 0.95, none below 0.9",
+        both(mean_of(0.95), all_of(0.9)), "success", 0.95, seeds=5,
+    ),
+    Row(MEMORY, 2_000_000, asked="fails: below 0.7", passes=fails(0.7), metric="success", seeds=5),
+    Row(
+        MEMORY, 2_000_000, "ppo_lstm", "success >= 0.7", mean_of(0.7), "success", 0.7,
+        seeds=3, options={"env.kwargs.pictures": True},
+    ),
+    *popgym("RepeatPreviousEasy"),
+    *popgym("RepeatFirstEasy"),
+    *popgym("AutoencodeEasy"),
+)  # fmt: skip
+
+
+# One run --------------------------------------------------------------------------------------
+
+
+def run(row: Row, seed: int, threads: int, keep: str) -> Result:
+    """Train, evaluate the last weights, and say when training first was good."""
     import recollect
 
+    # A validation would show nothing that is used here.
+    options = {"env.threads": threads, "val_check_interval": 0, **row.options}
     with tempfile.TemporaryDirectory() as out:
-        options = {"env.threads": threads}
-        trained = recollect.train(env, steps=steps, seed=seed, options=options, out=out, quiet=True)
+        trained = recollect.train(
+            row.env, row.model, steps=row.steps, seed=seed, options=options, out=out, quiet=True
+        )
         lines = (trained.folder / "metrics.jsonl").read_text().splitlines()
         result = trained.evaluate(episodes=100, seed=seed)
+    if keep:
+        trained.save(keep)
+    training = "return" if row.metric == "mean" else row.metric
     rows = [json.loads(line) for line in lines]
-    good = (r for r in rows if r["return"] is not None and r["return"] >= learned)
-    first = next(good, None)
+    first = next((r for r in rows if r[training] is not None and r[training] >= row.learned), None)
     return {
         "seed": seed,
         **result.summary(),
@@ -47,47 +173,101 @@ def run(env: str, steps: int, learned: float, seed: int, threads: int) -> dict[s
     }
 
 
+def in_a_process(row: Row, seed: int, threads: int, keep: str) -> Result:
+    """The same in a process of its own."""
+    what = [str(ROWS.index(row)), str(seed), str(threads), keep]
+    command = [sys.executable, "-m", "benchmarks.returns", "--one", *what]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found: Result = json.loads(out.splitlines()[-1])
+    print(f"  {row.name} seed {seed}: {found}", file=sys.stderr, flush=True)
+    return found
+
+
+# All of them ----------------------------------------------------------------------------------
+
+
+def line(row: Row, found: Sequence[Result]) -> str:
+    """One row of the table."""
+    scores = [r[row.metric] for r in found]
+    digits = 2 if row.metric == "success" else 1
+    verdict = "" if row.passes is None else ": yes" if row.passes(scores, list(found)) else ": NO"
+    at = ", ".join("-" if r["learned_at"] is None else f"{r['learned_at'] / 1000:.0f}" for r in found)
+    return (
+        f"| {row.env}{' (pictures)' if row.options else ''} | {row.model} | {row.steps:,} | "
+        f"{', '.join(f'{x:.{digits}f}' for x in scores)} | {statistics.mean(scores):.{digits}f} | "
+        f"{row.asked}{verdict} | {at} | {statistics.median(r['seconds'] for r in found):.0f} |"
+    )
+
+
+def keep_median(row: Row, found: Sequence[Result], folder: Path, files: Sequence[Path]) -> None:
+    """The weights of the median seed, and the scores of all of them."""
+    order = sorted(range(len(found)), key=lambda i: found[i][row.metric])
+    middle = order[len(order) // 2]
+    files[middle].replace(folder / f"{row.name}.safetensors")
+    for path in files:
+        path.unlink(missing_ok=True)
+    scores = folder / "scores.json"
+    known = json.loads(scores.read_text()) if scores.exists() else {}
+    known[f"{row.name}.safetensors"] = {
+        "env": row.env,
+        "model": row.model,
+        "steps": row.steps,
+        "metric": "return" if row.metric == "mean" else row.metric,
+        "scores": [round(r[row.metric], 3) for r in found],
+        "seed": found[middle]["seed"],
+    }
+    scores.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+
+
 def main() -> None:
     """Run all seeds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tasks", nargs="*", help="names, or parts of names, of environments")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tasks", nargs="*", help="names, or parts of names, of rows (task-model)")
+    parser.add_argument("--seeds", type=int, help="instead of each row's own number")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--save", type=Path, help="keep the median seed's weights in this folder")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        env, steps, learned, seed, threads = args.one
-        print(json.dumps(run(env, int(steps), float(learned), int(seed), int(threads))))
+        index, seed, threads, keep = args.one
+        print(json.dumps(run(ROWS[int(index)], int(seed), int(threads), keep)))
         return
+    rows = [row for row in ROWS if not args.tasks or any(part in row.name for part in args.tasks)]
+    print("| task | model | steps | score of each seed | mean | asked | learned after (k steps) | seconds |")
+    print("|---|---|---|---|---|---|---|---|")
+    if args.table:
+        for row in rows:
+            if (path := args.out / f"returns-{row.name}.json").exists():
+                print(line(row, json.loads(path.read_text())))
+        return
+    measure(rows, args)
+
+
+def measure(rows: Sequence[Row], args: argparse.Namespace) -> None:
+    """Run all, and print and keep each row when it is complete."""
     args.out.mkdir(parents=True, exist_ok=True)
-    tasks = [t for t in TASKS if not args.tasks or any(part in t[0] for part in args.tasks)]
-    threads = "1" if args.jobs > 1 else "0"
+    if args.save:
+        args.save.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(args.jobs) as pool:
-        # The longest first, so that no core waits at the end.
-        runs = {
-            (env, seed): pool.submit(_in_a_process, env, steps, learned, seed, threads)
-            for env, steps, _, learned in sorted(tasks, key=lambda task: -task[1])
-            for seed in range(1, args.seeds + 1)
-        }
-    print("| environment | steps | mean return of each seed | mean | asked | learned after steps |")
-    print("|---|---|---|---|---|---|")
-    for env, steps, asked, _ in tasks:
-        found = [runs[env, seed].result() for seed in range(1, args.seeds + 1)]
-        (args.out / f"returns-{env}.json").write_text(json.dumps(found, indent=1) + "\n")
-        means = ", ".join(f"{r['mean']:.1f}" for r in found)
-        at = ", ".join("-" if r["learned_at"] is None else f"{r['learned_at'] / 1000:.0f} k" for r in found)
-        overall = statistics.mean(r["mean"] for r in found)
-        print(f"| {env} | {steps:,} | {means} | {overall:.1f} | >= {asked:g} | {at} |", flush=True)
-
-
-def _in_a_process(env: str, steps: int, learned: float, seed: int, threads: str) -> dict[str, Any]:
-    what = [env, str(steps), str(learned), str(seed), threads]
-    command = [sys.executable, "-m", "benchmarks.returns", "--one", *what]
-    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    print(f"  {env} seed {seed}: {found}", file=sys.stderr, flush=True)
-    return found
+        runs, files = {}, {}
+        for row in rows:
+            seeds = range(1, (args.seeds or row.seeds) + 1)
+            names = [f".{row.name}-{seed}.safetensors" for seed in seeds]
+            files[row.name] = [args.save / name for name in names] if args.save else []
+            places = map(str, files[row.name]) if args.save else [""] * len(names)
+            threads = 1 if args.jobs > 1 else 0
+            runs[row.name] = [
+                pool.submit(in_a_process, row, seed, threads, place)
+                for seed, place in zip(seeds, places, strict=True)
+            ]
+        for row in rows:
+            found = [future.result() for future in runs[row.name]]
+            (args.out / f"returns-{row.name}.json").write_text(json.dumps(found, indent=1) + "\n")
+            print(line(row, found), flush=True)
+            if args.save:
+                keep_median(row, found, args.save, files[row.name])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import rng
 from .agent import Agent
-from .envs import Array, EnvConfig, Envs, make, suites
+from .envs import Array, EnvConfig, Envs, make, suite_of
 from .errors import UsageError
 from .stats import bootstrap, iqm
 
@@ -156,7 +156,10 @@ def render(agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed
     suffix = Path(target).suffix
     if target != "human" and suffix not in (".mp4", ".gif"):
         raise UsageError(f"--render {target}: human, a file.mp4 or a file.gif is possible")
-    if env.id.partition(":")[0] in suites():
+    suite, name = suite_of(env.id)
+    if suite is not None and hasattr(suite, "settings"):
+        env = suite.settings(env, name)
+    elif suite is not None:
         raise UsageError(f"--render: {env.id} has no picture; Gymnasium's environments have")
     mode = "human" if target == "human" else "rgb_array"
     _, spec = gym_suite.find(env.id)

@@ -55,12 +55,14 @@ class Learner:
         return target_return is not None and mean is not None and mean >= target_return
 
 
-def begin(envs: Envs, agent: Agent, plan: Plan, normalize_reward: bool = False) -> Learner:
+def begin(
+    envs: Envs, agent: Agent, plan: Plan, normalize_reward: bool = False, reward_scale: float = 1.0
+) -> Learner:
     """A learner that has not learned yet, before the first row of its environments."""
     return Learner(
         agent,
         FlatAdam([agent.actor, agent.critic], plan.ppo),
-        RewardScale(envs.num_envs, plan.ppo.gamma, normalize_reward),
+        RewardScale(envs.num_envs, plan.ppo.gamma, normalize_reward, reward_scale),
         first_row(envs, agent, plan.seed, 0),
         agent.initial_state(envs.num_envs),
         Episodes.begin(envs.num_envs),

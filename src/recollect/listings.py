@@ -47,7 +47,7 @@ def list_memories() -> None:
 
 
 def list_agents() -> None:
-    """Runs under ./runs and saved agents under ./models."""
+    """Runs under ./runs, and saved agents under ./models with their scores over seeds."""
     table = _table("agent", "status", "steps", "return", "time")
     for summary in sorted(Path("runs").glob("*/*/*/summary.json")):
         try:
@@ -57,10 +57,21 @@ def list_agents() -> None:
         except (OSError, ValueError, KeyError):
             table.add_row(str(summary.parent), "unreadable")
     for path in sorted(Path("models").glob("**/*.safetensors")):
-        table.add_row(str(path), "saved")
+        table.add_row(str(path), *_scores(path))
     Console().print(table)
     if not table.row_count:
         print("No runs here yet: recollect train CartPole-v1")
+
+
+def _scores(path: Path) -> tuple[str, ...]:
+    """Status, steps and scores of a saved agent, as the scores.json beside it has them."""
+    try:
+        found = json.loads((path.parent / "scores.json").read_text())[path.name]
+        scores = found["scores"]
+        over = f"{number(sum(scores) / len(scores))} ({found['metric']}, {len(scores)} seeds)"
+        return "saved", f"{found['steps']:,}", over
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+        return ("saved",)
 
 
 LISTS: dict[str, Callable[[], None]] = {

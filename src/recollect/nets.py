@@ -197,11 +197,12 @@ def nature(channels: int) -> nn.Sequential:
 
 
 class Residual(nn.Module):
-    """x + two convolutions of it."""
+    """x + two convolutions of it, the second small at the start: sums of many must not grow."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        convs = [_orthogonal(nn.Conv2d(channels, channels, 3, padding=1)) for _ in range(2)]
+        gains = math.sqrt(2), 0.5
+        convs = [_orthogonal(nn.Conv2d(channels, channels, 3, padding=1), gain) for gain in gains]
         self.net = nn.Sequential(nn.ReLU(), convs[0], nn.ReLU(), convs[1])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -212,14 +213,14 @@ def residual(channels: int) -> nn.Sequential:
     """Three stages, each half the size, with two residual blocks (Espeholt et al., 2018)."""
     parts: list[nn.Module] = []
     for out in (16, 32, 32):
-        parts += [_orthogonal(nn.Conv2d(channels, out, 3, padding=1)), nn.MaxPool2d(3, 2, 1)]
+        parts += [_orthogonal(nn.Conv2d(channels, out, 3, padding=1), 1.0), nn.MaxPool2d(3, 2, 1)]
         parts += [Residual(out), Residual(out)]
         channels = out
     return nn.Sequential(*parts, nn.ReLU(), nn.Flatten())
 
 
-def _orthogonal(layer: nn.Conv2d) -> nn.Conv2d:
-    nn.init.orthogonal_(layer.weight, math.sqrt(2))
+def _orthogonal(layer: nn.Conv2d, gain: float = math.sqrt(2)) -> nn.Conv2d:
+    nn.init.orthogonal_(layer.weight, gain)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
     return layer

@@ -62,22 +62,25 @@ class Normalizer(nn.Module):
 
 
 class RewardScale:
-    """Divides rewards by the deviation of the discounted return of each environment."""
+    """Multiplies rewards, or, active, divides them by the deviation of the discounted return."""
 
-    def __init__(self, num_envs: int, gamma: float, active: bool) -> None:
-        self.gamma, self.active = gamma, active
+    def __init__(self, num_envs: int, gamma: float, active: bool, scale: float = 1.0) -> None:
+        self.gamma, self.active, self.scale = gamma, active, scale
         self.running = torch.zeros(num_envs, dtype=torch.float64)  # discounted return so far
         self.mean, self.var, self.count = (torch.zeros((), dtype=torch.float64) for _ in range(3))
 
     @property
     def divisor(self) -> float:
-        """What a reward of 1 is divided by; 1 before anything was learned."""
-        return float(self.var.sqrt()) + 1e-8 if self.active and self.count > 1 and self.var > 0 else 1.0
+        """What a reward is divided by: a constant before anything was learned."""
+        learned = self.active and self.count > 1 and self.var > 0
+        return float(self.var.sqrt()) + 1e-8 if learned else 1 / self.scale
 
     def scaled(self, reward: Tensor) -> Tensor:
         """Rewards as learning sees them, clipped to 10 where they are scaled."""
         divisor = self.divisor
-        return reward if divisor == 1 else (reward / divisor).clamp(-10, 10)
+        if divisor == 1:
+            return reward
+        return (reward / divisor).clamp(-10, 10) if self.active else reward / divisor
 
     def learn(self, reward: Tensor, valid: Tensor, ended: Tensor) -> None:
         """Take in rows (T, N); `ended` is true where an episode ends or is cut after the row."""

@@ -1,6 +1,6 @@
 """Settings that are known to work: per environment, and per model on top of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -85,11 +85,40 @@ def bipedal_walker() -> RunConfig:
     )
 
 
+def poc() -> RunConfig:
+    """Few rows and small rollouts: there is one thing to learn."""
+    return RunConfig(
+        env=EnvConfig(id="poc", num_envs=16, normalize_reward=True),
+        ppo=PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO),
+        steps=100_000,
+    )
+
+
+def cartpole_no_velocity() -> RunConfig:
+    """As with velocities, in smaller rollouts."""
+    config = cartpole()
+    return replace(
+        config,
+        env=replace(config.env, num_envs=32),
+        ppo=replace(config.ppo, learning_rate=1.5e-3),
+        steps=100_000,
+    )
+
+
+def lunar_lander_no_velocity() -> RunConfig:
+    """As with velocities, for longer."""
+    return replace(lunar_lander(), steps=5_000_000)
+
+
 TASKS: dict[str, Callable[[], RunConfig]] = {
     "CartPole": cartpole,
     "Acrobot": acrobot,
     "LunarLander": lunar_lander,
     "BipedalWalker": bipedal_walker,
+    "poc": poc,
+    "CartPoleMasked": cartpole_no_velocity,
+    "CartPoleNoVel": cartpole_no_velocity,
+    "LunarLanderNoVel": lunar_lander_no_velocity,
 }
 
 
@@ -145,8 +174,9 @@ def preset(model: str, env_id: str) -> RunConfig:
     """The named model on an environment, with the environment's settings where they are known."""
     if model not in MODELS:
         raise UsageError(f"model {model!r} is unknown; {nearest(model, sorted(MODELS))}")
-    family = env_id.rpartition(":")[2].partition("-")[0]
-    config = TASKS[family]() if family in TASKS else default(env_id)
+    suite, _, name = env_id.rpartition(":")
+    found = [key for key in (name.partition("-")[0], suite, name) if key in TASKS]
+    config = TASKS[found[0]]() if found else default(env_id)
     config = replace(config, env=replace(config.env, id=env_id), model=model)
     return MODELS[model](config)
 
@@ -159,7 +189,7 @@ def assemble(arguments: Sequence[str], prog: str, about: str, options: Options |
     found = tokens(arguments)
     file = last(found, "--config")
     if file is not None:
-        found = tokens(as_flags(read_yaml(Path(file)))) + [f for f in found if f[0] != "--config"]
+        found = flags_of(read_yaml(Path(file))) + [f for f in found if f[0] != "--config"]
     model, env_id = last(found, "--model") or "ppo", last(found, "--env.id") or "CartPole-v1"
     config = preset(model, env_id)
     config, found = with_memories(config, found)
@@ -171,7 +201,7 @@ def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:
 
     So nothing that a stranger's file says is imported or run unless the user says so too.
     """
-    found = tokens(as_flags(data))
+    found = flags_of(data)
     for flag in ("--env.id", "--actor.memory.name", "--critic.memory.name"):
         name = last(found, flag) or ""
         suite, colon, _ = name.partition(":")
@@ -180,6 +210,11 @@ def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:
             raise UsageError(f"the file names {name}, which imports a module: allow it with {option} {name}")
     config, found = with_memories(RunConfig(), found)
     return apply(config, found, "recollect", "")
+
+
+def flags_of(data: Mapping[str, Any]) -> Flags:
+    """A file as flags. It has no order, and naming a memory undoes `shared`, so names come first."""
+    return sorted(tokens(as_flags(data)), key=lambda flag: not flag[0].endswith(".memory.name"))
 
 
 def with_memories(config: RunConfig, found: Flags) -> tuple[RunConfig, Flags]:

@@ -144,7 +144,7 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     write_yaml(config, folder / "config.yaml")
     _write_json(folder / "summary.json", _opening_summary(config, where))
     with _locked(folder):
-        learner = begin(envs, agent, config.plan, config.env.normalize_reward)
+        learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
         return _Session(config, folder, envs, learner, where).go(factory)
 
 
@@ -179,7 +179,7 @@ def resume(
             checkpoint.load_agent(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
             make_display("", quiet).say(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
             return Trained(agent, config, folder, summary, factory)
-        learner = begin(envs, agent, config.plan, config.env.normalize_reward)
+        learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
         session = _Session(config, folder, envs, learner, where)
         session.load(ignore_versions)
         return session.go(factory)

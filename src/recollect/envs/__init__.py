@@ -47,6 +47,8 @@ class EnvConfig:
     """Shift and scale vector observations by their running mean and deviation."""
     normalize_reward: bool = False
     """Divide rewards by the running deviation of the discounted return."""
+    reward_scale: float = 1.0
+    """What rewards are multiplied with before they are learned from; metrics stay as they are."""
     time_limit: int | None = None
     """Steps after which an episode is cut; None keeps the environment's own."""
     threads: int = 0
@@ -55,6 +57,8 @@ class EnvConfig:
     def __post_init__(self) -> None:
         if self.num_envs < 1:
             raise UsageError(f"env.num_envs is {self.num_envs}, at least 1 is needed")
+        if not self.reward_scale > 0:
+            raise UsageError(f"env.reward_scale is {self.reward_scale}, it must be above 0")
         if self.time_limit is not None and self.time_limit < 1:
             raise UsageError(f"env.time_limit is {self.time_limit}, at least 1 is needed")
 
