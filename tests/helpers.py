@@ -1,20 +1,26 @@
-"""What several test files need: small runs, stops at a chosen iteration, comparisons bit for bit."""
+"""What several test files need: small runs that stop and are compared, and learners in float64."""
 
 import json
 import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import gymnasium
+import numpy as np
 import torch
+from gymnasium import spaces
 
-from recollect import checkpoint
-from recollect.agent import BranchConfig
+from recollect import checkpoint, memory, ppo
+from recollect.agent import BranchConfig, build_agent
 from recollect.config import RunConfig
-from recollect.envs import EnvConfig
+from recollect.envs import EnvConfig, Envs, Step, VecEnv
+from recollect.learner import begin
 from recollect.log import Display
+from recollect.rollout import Rollout, chunk
 from recollect.run import Destination, Trained, start
-from recollect.settings import Decay, PPOConfig
+from recollect.settings import Decay, Plan, PPOConfig
 
 SMALL = BranchConfig(hidden=(16,))
 
@@ -79,3 +85,121 @@ def assert_same_end(one: Path, other: Path) -> None:
     assert meta_a["counters"] == meta_b["counters"]
     assert meta_a.get("envs") == meta_b.get("envs")
     assert metrics_of(one) == metrics_of(other)
+
+
+# Learners in float64 ---------------------------------------------------------------------------
+
+N, T, L = 3, 12, 4
+VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
+MEMORIES = memory.available()
+REMEMBERING = [n for n, kind in MEMORIES.items() if kind().build(4).initial_state(1)]
+CRITICS = [*MEMORIES, "shared"]
+
+
+class Scripted(VecEnv):
+    """Random observations and rewards; episodes of 1, 3, 5 and 7 rows end and are cut in turn."""
+
+    tier, backend, time_limit = "native", "own", None
+
+    def __init__(self, observation=VECTOR, action=None, num_envs=N):
+        self.num_envs = num_envs
+        self.observation_space, self.action_space = observation, action or spaces.Discrete(3)
+
+    def look(self):
+        x = self.random.standard_normal((self.num_envs, 4)).astype(np.float32)
+        if isinstance(self.observation_space, spaces.Box):
+            return x
+        return {"place": self.random.integers(0, 3, self.num_envs), "speed": x}
+
+    def reset(self, seeds):
+        self.random = np.random.default_rng(seeds)
+        self.episode = np.arange(self.num_envs)
+        self.age = np.zeros(self.num_envs, dtype=int)
+        self.ended = np.zeros(self.num_envs, dtype=bool)
+        return self.look()
+
+    def step(self, action):
+        self.age = np.where(self.ended, 0, self.age + 1)
+        self.episode += self.ended
+        over = ~self.ended & (self.age >= 1 + 2 * (self.episode % 4))
+        reward = self.random.standard_normal(self.num_envs)  # on tail rows too: nobody may see it
+        self.ended, good = over, self.episode % 3 == 0
+        return Step(self.look(), reward, over & ~good, over & good)
+
+
+def lively(agent, scale=0.3):
+    """Weights far from their careful beginning, so that every path carries a signal."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in agent.parameters():
+            p += scale * torch.randn(p.shape, generator=generator)
+    return agent
+
+
+def prepare(actor=None, critic=None, env=None, plan=None, normalize=False, scale=0.3):
+    """A float64 learner with lively weights, its environments, plan and rollout."""
+    envs = Envs(env or Scripted())
+    seen = envs.obs_spec, envs.action_spec
+    agent = build_agent(seen, actor or BranchConfig(), critic or BranchConfig(), normalize, seed=3)
+    agent = lively(agent, scale).double()
+    plan = plan or Plan(ppo=PPOConfig(num_steps=T, num_minibatches=1), seed=5, rollouts=9)
+    learner = begin(envs, agent, plan)
+    rollout = Rollout(agent, learner.row, T, torch.float64)
+    return SimpleNamespace(envs=envs, agent=agent, plan=plan, learner=learner, rollout=rollout)
+
+
+def roll(s, length=L):
+    ppo.collect(s.envs, s.learner, s.rollout, s.plan, length)
+    ppo.value(s.learner, s.rollout, length)
+
+
+def branch(name, **options):
+    """A small branch with a memory of this name; "shared": a critic on the actor's features."""
+    if name == "shared":
+        return BranchConfig(shared=True, **options)
+    return BranchConfig(memory=MEMORIES[name](), hidden=(6,), **options)
+
+
+def chunks_of(s, length=L):
+    """A rollout as chunks, as an update sees them, with advantages of 0."""
+    zeros = torch.zeros(T, s.rollout.num_envs, dtype=torch.float64)
+    batch = chunk(s.rollout, length, zeros)
+    return batch._replace(rows=batch.rows._replace(obs=s.agent.normalizer(batch.rows.obs)))
+
+
+def relearn(s, length=L):
+    """Log-probabilities and values of a rollout computed anew from its chunks, and as stored."""
+    batch = chunks_of(s, length)
+    with torch.no_grad():
+        params, values = s.agent.both(batch.rows, batch.state)
+    valid = batch.valid
+    log_prob = s.agent.policy.evaluate(params, batch.action)[0]
+    return (log_prob[valid], values[valid]), (batch.log_prob[valid], batch.value[valid])
+
+
+def largest(pairs):
+    """The largest difference between pairs of tensors."""
+    return max(float((a - b).abs().max()) for a, b in zip(*pairs, strict=True))
+
+
+# An environment of pictures -------------------------------------------------------------------
+
+
+class Halves(gymnasium.Env):
+    """One step: the left or the right half of a picture is bright; the action must say which."""
+
+    observation_space = spaces.Box(0, 255, (16, 16, 1), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.bright = int(self.np_random.integers(2))
+        return self.look(), {}
+
+    def look(self):
+        picture = np.zeros((16, 16, 1), dtype=np.uint8)
+        picture[:, 8 * self.bright : 8 * self.bright + 8] = self.np_random.choice([100, 150, 200, 250])
+        return picture
+
+    def step(self, action):
+        return self.look(), 1.0 if action == self.bright else -1.0, True, False, {}

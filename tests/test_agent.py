@@ -2,8 +2,7 @@
 
 import copy
 from dataclasses import replace
-from itertools import product
-from types import SimpleNamespace
+from itertools import cycle, product
 
 import numpy as np
 import pytest
@@ -11,22 +10,33 @@ import torch
 from gymnasium import spaces
 from torch import distributions
 
-from recollect import memory, ppo, rng, tree
+from recollect import ppo, rng, tree
 from recollect.agent import BranchConfig, build_agent
-from recollect.envs import Envs, Step, VecEnv
 from recollect.envs.spaces import read_spaces
 from recollect.errors import DisagreementError, UsageError
 from recollect.learner import begin
 from recollect.nets import Categorical, Gaussian, Inputs, Rows, Tanh, layers, one_hot
 from recollect.normalize import Normalizer, RewardScale
-from recollect.rollout import Rollout, chunk
+from recollect.rollout import chunk
 from recollect.settings import Decay, Plan, PPOConfig
 from recollect.testing import check_agent
 
-N, T, L = 3, 12, 4
-VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
-MEMORIES = memory.available()
-REMEMBERING = [n for n, kind in MEMORIES.items() if kind().build(4).initial_state(1)]
+from .helpers import (
+    CRITICS,
+    MEMORIES,
+    REMEMBERING,
+    VECTOR,
+    L,
+    N,
+    Scripted,
+    T,
+    branch,
+    largest,
+    lively,
+    prepare,
+    relearn,
+    roll,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -34,89 +44,10 @@ def seeded():
     torch.manual_seed(0)
 
 
-class Scripted(VecEnv):
-    """Random observations and rewards; episodes of 1, 3, 5 and 7 rows end and are cut in turn."""
-
-    tier, backend, time_limit = "native", "own", None
-
-    def __init__(self, observation=VECTOR, action=None, num_envs=N):
-        self.num_envs = num_envs
-        self.observation_space, self.action_space = observation, action or spaces.Discrete(3)
-
-    def look(self):
-        x = self.random.standard_normal((self.num_envs, 4)).astype(np.float32)
-        if isinstance(self.observation_space, spaces.Box):
-            return x
-        return {"place": self.random.integers(0, 3, self.num_envs), "speed": x}
-
-    def reset(self, seeds):
-        self.random = np.random.default_rng(seeds)
-        self.episode = np.arange(self.num_envs)
-        self.age = np.zeros(self.num_envs, dtype=int)
-        self.ended = np.zeros(self.num_envs, dtype=bool)
-        return self.look()
-
-    def step(self, action):
-        self.age = np.where(self.ended, 0, self.age + 1)
-        self.episode += self.ended
-        over = ~self.ended & (self.age >= 1 + 2 * (self.episode % 4))
-        reward = self.random.standard_normal(self.num_envs)  # on tail rows too: nobody may see it
-        self.ended, good = over, self.episode % 3 == 0
-        return Step(self.look(), reward, over & ~good, over & good)
-
-
-def lively(agent, scale=0.3):
-    """Weights far from their careful beginning, so that every path carries a signal."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p in agent.parameters():
-            p += scale * torch.randn(p.shape, generator=generator)
-    return agent
-
-
-def prepare(actor=None, critic=None, env=None, plan=None, normalize=False):
-    """A float64 learner with lively weights, its environments, plan and rollout."""
-    envs = Envs(env or Scripted())
-    seen = envs.obs_spec, envs.action_spec
-    agent = build_agent(seen, actor or BranchConfig(), critic or BranchConfig(), normalize, seed=3)
-    agent = lively(agent).double()
-    plan = plan or Plan(ppo=PPOConfig(num_steps=T, num_minibatches=1), seed=5, rollouts=9)
-    learner = begin(envs, agent, plan)
-    rollout = Rollout(agent, learner.row, T, torch.float64)
-    return SimpleNamespace(envs=envs, agent=agent, plan=plan, learner=learner, rollout=rollout)
-
-
-def roll(s, length=L):
-    ppo.collect(s.envs, s.learner, s.rollout, s.plan, length)
-    ppo.value(s.learner, s.rollout, length)
-
-
-def branch(name, **options):
-    return BranchConfig(memory=MEMORIES[name](), hidden=(6,), **options)
-
-
-def relearn(s, length=L):
-    """Log-probabilities and values of a rollout computed anew from its chunks, and as stored."""
-    zeros = torch.zeros(T, s.rollout.num_envs, dtype=torch.float64)
-    batch = chunk(s.rollout, length, zeros)
-    batch = batch._replace(rows=batch.rows._replace(obs=s.agent.normalizer(batch.rows.obs)))
-    with torch.no_grad():
-        params, _ = s.agent.actor(batch.rows, batch.state.actor)
-        values, _ = s.agent.critic(batch.rows, batch.state.critic)
-    valid = batch.valid
-    log_prob = s.agent.policy.evaluate(params, batch.action)[0]
-    return (log_prob[valid], values[valid]), (batch.log_prob[valid], batch.value[valid])
-
-
-def largest(pairs):
-    """The largest difference between pairs of tensors."""
-    return max(float((a - b).abs().max()) for a, b in zip(*pairs, strict=True))
-
-
 # Acting equals learning -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("actor", "critic"), list(product(MEMORIES, MEMORIES)))
+@pytest.mark.parametrize(("actor", "critic"), list(product(MEMORIES, CRITICS)))
 def test_acting_equals_learning(actor, critic):
     see = {"prev_action": True, "prev_reward": True}
     s = prepare(branch(actor, **see), branch(critic, **see), normalize=True)
@@ -143,12 +74,17 @@ def test_acting_equals_learning_for_every_action_space(action):
         assert largest(relearn(s)) < 1e-12
 
 
-def test_an_update_measures_the_agreement():
-    s = prepare()
+@pytest.mark.parametrize(("actor", "critic"), list(product(MEMORIES, CRITICS)))
+def test_an_update_measures_the_agreement(actor, critic):
+    plan = Plan(ppo=PPOConfig(num_steps=T, num_minibatches=2), seed=5, rollouts=9)
+    s = prepare(branch(actor), branch(critic), plan=plan)
     roll(s)
+    before = [p.detach().clone() for p in s.agent.parameters()]
     metrics = ppo.update(s.learner, s.rollout, s.plan, L)
     assert metrics["ratio_error"] < 1e-12
     assert metrics["value_error"] < 1e-12
+    moved = [not torch.equal(a, b) for a, b in zip(before, s.agent.parameters(), strict=True)]
+    assert all(moved), "some weights did not learn"
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
@@ -167,10 +103,12 @@ def test_a_spoiled_stored_state_is_noticed(name, side):
     assert all(torch.equal(before[k], after[k]) for k in before), "it learned all the same"
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("name", MEMORIES)
-def test_two_rollouts_equal_one_pass_where_nothing_is_learned(name):
+def test_two_rollouts_equal_one_pass_where_nothing_is_learned(name, shared):
     still = PPOConfig(num_steps=T, num_minibatches=1, lr_decay=Decay(final=0.0, horizon=1))
-    s = prepare(branch(name), branch(name), plan=Plan(ppo=still, seed=5, rollouts=9))
+    critic = branch("shared" if shared else name)
+    s = prepare(branch(name), critic, plan=Plan(ppo=still, seed=5, rollouts=9))
     s.learner.iteration = 1  # where the learning rate has come to 0
     parts, values = [], []
     for _ in range(2):
@@ -181,7 +119,7 @@ def test_two_rollouts_equal_one_pass_where_nothing_is_learned(name):
         s.learner.read(s.rollout)
     whole = Rows(*(join(a, b) for a, b in zip(*parts, strict=True)))
     with torch.no_grad():
-        once, _ = s.agent.critic(whole, s.agent.initial_state(N).critic)
+        once, _ = s.agent.value(whole, s.agent.value_state(s.agent.initial_state(N)))
     torch.testing.assert_close(torch.cat([values[0][:T], values[1][:T]]), once, rtol=0, atol=1e-12)
     # Row T is row 0 of the next rollout.
     torch.testing.assert_close(values[0][T], values[1][0], rtol=0, atol=1e-12)
@@ -193,11 +131,31 @@ def join(a, b):
     return torch.cat([a, b])
 
 
+def test_the_critic_does_not_see_what_the_actor_does_next():
+    """V[t] may depend on the action of row t-1, as an input, and on none after it."""
+    s = prepare(branch("lstm"), branch("gru", prev_action=True, prev_reward=True))
+    roll(s)
+    before = s.rollout.value.clone()
+    s.rollout.action.zero_()
+    s.rollout.log_prob.zero_()
+    s.rollout.reward.zero_()
+    begun = s.learner.state._replace(critic=s.rollout.critic_starts[0])
+    s.learner.state, s.rollout.critic_starts = begun, []
+    ppo.value(s.learner, s.rollout, L)
+    assert torch.equal(s.rollout.value, before)
+    s.rollout.rows.prev_action[5] = 2 - s.rollout.rows.prev_action[5]
+    s.learner.state, s.rollout.critic_starts = begun, []
+    ppo.value(s.learner, s.rollout, L)
+    changed = (s.rollout.value != before).any(1)
+    assert changed[5] and not changed[:5].any()
+
+
 def test_check_agent_accepts_every_memory_and_space():
     observation = spaces.Dict({"place": spaces.Discrete(3), "speed": VECTOR})
-    for name, action in zip(MEMORIES, [spaces.Discrete(2), VECTOR] * len(MEMORIES), strict=False):
-        both = branch(name, prev_action=True, prev_reward=True)
-        agent = build_agent(read_spaces(observation, action), both, both, True, seed=0)
+    for (name, shared), action in zip(product(MEMORIES, (False, True)), cycle([spaces.Discrete(2), VECTOR])):
+        actor = branch(name, prev_action=True, prev_reward=True)
+        critic = branch("shared") if shared else actor
+        agent = build_agent(read_spaces(observation, action), actor, critic, True, seed=0)
         before = copy.deepcopy(agent.state_dict())
         check_agent(agent, length=5)
         after = agent.state_dict()
@@ -214,6 +172,125 @@ def test_check_agent_rejects_layers_that_mix_rows(side):
     getattr(agent, side).encoder.append(CenterInTime())
     with pytest.raises(AssertionError, match=f"the {side} computes other numbers row by row"):
         check_agent(agent)
+
+
+# One memory for both ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_shared_critic_remembers_nothing_of_its_own(name):
+    s = prepare(branch(name), branch("shared"))
+    assert s.agent.initial_state(2).critic == () == s.learner.state.critic
+    roll(s)
+    assert s.learner.state.critic == () and s.rollout.critic_starts == [()] * (T // L)
+    found = dict(s.agent.critic.named_parameters())
+    assert found.keys() == {"head.out.weight", "head.out.bias"}
+
+
+def first_gradients(critic, vf_coef, monkeypatch):
+    """Of actor and critic, at the first step of an update."""
+    cfg = PPOConfig(num_steps=T, num_minibatches=1, update_epochs=1, vf_coef=vf_coef)
+    s = prepare(branch("gru"), critic, plan=Plan(ppo=cfg, seed=5, rollouts=9))
+    roll(s)
+    optimizer, found = s.learner.optimizer, []
+    monkeypatch.setattr(optimizer, "step", lambda _: found.extend(f.grad.clone() for f in optimizer.flats))
+    ppo.update(s.learner, s.rollout, s.plan, L)
+    return found
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_both_losses_teach_what_both_use(shared, monkeypatch):
+    """The loss of values has the weight vf_coef in the actor's gradient if they share, else none."""
+    critic = branch("shared" if shared else "gru")
+    none, once, twice = (first_gradients(critic, weight, monkeypatch) for weight in (0.0, 1.0, 2.0))
+    assert none[0].any() and not none[1].any() and once[1].any()
+    for group in range(2):
+        double = none[group] + 2 * (once[group] - none[group])
+        torch.testing.assert_close(twice[group], double, rtol=0, atol=1e-12)
+    assert torch.equal(none[0], once[0]) == (not shared)
+
+
+def test_what_both_use_goes_at_the_actors_rate():
+    """The critic's own rate is for its head alone."""
+    cfg = PPOConfig(num_steps=T, num_minibatches=1, critic_learning_rate=1e-12)
+    s = prepare(branch("gru"), branch("shared"), plan=Plan(ppo=cfg, seed=5, rollouts=9))
+    roll(s)
+    before = {name: p.detach().clone() for name, p in s.agent.named_parameters()}
+    ppo.update(s.learner, s.rollout, s.plan, L)
+    away = {name: float((p - before[name]).detach().abs().max()) for name, p in s.agent.named_parameters()}
+    assert all((x > 1e-6) == name.startswith("actor.") for name, x in away.items())
+
+
+# Memories that hear of no episode ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("critic", ["gru", "stack", "shared"])
+@pytest.mark.parametrize("actor", REMEMBERING)
+def test_acting_equals_learning_without_resets(actor, critic):
+    see = {"reset": False, "prev_action": True, "prev_reward": True}
+    s = prepare(branch(actor, **see), branch(critic, **see), normalize=True)
+    for _ in range(2):
+        roll(s)
+        assert largest(relearn(s)) < 1e-12
+        s.learner.read(s.rollout)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_a_memory_without_resets_goes_over_the_ends_of_episodes(name):
+    s = prepare(branch(name, reset=False), branch(name, reset=False))
+    with_resets = prepare(branch(name), branch(name)).agent
+    with_resets.load_state_dict(s.agent.state_dict())
+    roll(s)
+    rows, start = s.rollout.rows, s.agent.initial_state(N)
+    one_episode = rows._replace(first=torch.zeros_like(rows.first))
+    for side in ("actor", "critic"):
+        state = getattr(start, side)
+        said, after = getattr(s.agent, side)(rows, state)
+        wanted, end = getattr(with_resets, side)(one_episode, state)
+        cleared, _ = getattr(with_resets, side)(rows, state)
+        assert torch.equal(said, wanted) and not torch.equal(said, cleared)
+        ends = zip(tree.leaves(after).values(), tree.leaves(end).values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in ends)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_without_resets_nothing_was_done_before_an_episode_either(name):
+    s = prepare(branch(name, reset=False, prev_action=True))
+    roll(s)
+    rows, first = s.rollout.rows, s.rollout.rows.first
+    assert first[3:].any() and not first[3:].all()
+    state = s.agent.initial_state(N).actor
+    said = s.agent.actor(rows, state)[0]
+    for where, changes in ((first, False), (~first, True)):
+        other = torch.where(where[..., None], 2 - rows.prev_action, rows.prev_action)
+        again = s.agent.actor(rows._replace(prev_action=other), state)[0]
+        assert torch.equal(said, again) != changes
+
+
+def test_without_resets_a_run_and_a_barrier_begin_from_nothing():
+    cfg = PPOConfig(num_steps=T, num_minibatches=1)
+    plan = Plan(ppo=cfg, seed=5, rollouts=4, barrier=2)
+    s = prepare(branch("gru", reset=False), branch("lstm", reset=False), plan=plan)
+    nothing = [0.0] * 3  # leaves
+    remembered = [[float(x.abs().max()) for x in tree.leaves(s.learner.state).values()]]
+    for _ in ppo.train(s.envs, s.learner, plan):
+        assert s.learner.row.first.all() == (s.learner.iteration % 2 == 0)
+        remembered.append([float(x.abs().max()) for x in tree.leaves(s.learner.state).values()])
+    assert remembered[0] == remembered[2] == remembered[4] == nothing
+    assert all(x > 0.01 for row in (remembered[1], remembered[3]) for x in row)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_without_resets_a_player_forgets_only_when_it_is_reset(name):
+    agent = prepare(branch(name, reset=False), env=Scripted(action=VECTOR)).agent
+    past, now = np.random.default_rng(0).standard_normal((2, N, 4)).astype(np.float32)
+    player = agent.player(N)
+    fresh = player.act(now)
+    player.reset()
+    player.act(past)
+    assert not np.isclose(player.act(now, first=np.ones(N, dtype=bool)), fresh).all(1).any()
+    player.reset()
+    np.testing.assert_array_equal(player.act(now), fresh)
 
 
 # Player ---------------------------------------------------------------------------------------
@@ -540,11 +617,12 @@ def test_heads_begin_nearly_uniform_and_values_at_full_size(action):
     assert (stds == -0.5).all()
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("name", MEMORIES)
 @pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,))])
-def test_every_parameter_gets_a_gradient_and_is_in_the_optimiser(name, action):
-    both = replace(branch(name, prev_action=True, prev_reward=True), head_hidden=(5,))
-    s = prepare(both, both, Scripted(action=action))
+def test_every_parameter_gets_a_gradient_and_is_in_the_optimiser(name, action, shared):
+    actor = replace(branch(name, prev_action=True, prev_reward=True), head_hidden=(5,))
+    s = prepare(actor, replace(actor, shared=shared), Scripted(action=action))
     roll(s)
     advantage = torch.randn(T, N, dtype=torch.float64)
     batch = chunk(s.rollout, L, advantage)
@@ -553,10 +631,12 @@ def test_every_parameter_gets_a_gradient_and_is_in_the_optimiser(name, action):
     (terms.policy + terms.value - 0.1 * terms.entropy).backward()
     silent = [k for k, p in s.agent.named_parameters() if p.grad is None or not p.grad.any()]
     assert not silent
+    flats = s.learner.optimizer.flats
     with torch.no_grad():
-        for flat in s.learner.optimizer.flats:
+        for flat in flats:
             flat.fill_(0.125)
     assert all((p == 0.125).all() for p in s.agent.parameters()), "one is not in the optimiser"
+    assert sum(map(len, flats)) == sum(p.numel() for p in s.agent.parameters()), "one is in it twice"
 
 
 def test_first_weights_are_a_function_of_the_seed_alone():

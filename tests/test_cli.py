@@ -11,6 +11,7 @@ import pytest
 
 from recollect import cli
 from recollect.errors import UsageError
+from recollect.memory.rnn import GruConfig
 from recollect.presets import assemble
 
 from .helpers import metrics_of, run_quietly, small_config
@@ -94,6 +95,15 @@ BAD_INPUT = {
         "probe:match has no picture",
     ),
     "threads": (["train", "CartPole-v1", "--threads", "0"], "threads is 0, at least 1 is needed"),
+    "width": (
+        ["train", "CartPole-v1", "--actor", "gru", "--actor.width", "0"],
+        "gru.width is 0, at least 1 is needed",
+    ),
+    "shared actor": (["train", "CartPole-v1", "--actor", "shared"], "memory 'shared' is unknown"),
+    "burn-in": (
+        ["train", "CartPole-v1", "--ppo.burn-in", "4"],
+        "ppo.burn_in is 4 with ppo.chunk_state stored: burn-in needs at least 1 row, the others 0",
+    ),
     "stray word": (["eval", "a", "b"], "--run takes one value, not 2: a b"),
 }
 
@@ -133,6 +143,47 @@ def test_file_below_flags_and_all_spellings(tmp_path) -> None:
     assert kwargs == {"continuous": True}
     with pytest.raises(UsageError, match="takes one value"):
         assemble(["--model", "ppo", "ppo_stack"], "", "")
+
+
+def test_a_shared_critic_is_named_and_named_away() -> None:
+    def critic(*flags: str):
+        return assemble(["-e", "CartPole-v1", *flags], "", "").critic
+
+    assert critic("--critic", "shared").shared and not critic().shared
+    again = critic("--critic", "shared", "--critic", "gru", "--critic.width", "5")
+    assert not again.shared and again.memory == GruConfig(width=5)
+    assert critic("--critic", "gru", "--critic", "shared").shared
+    assert critic("-m", "ppo_lstm", "--critic=shared").shared
+    assert critic("--critic.shared", "True").shared
+
+
+@pytest.mark.parametrize("flags", [["-m", "ppo_gru"], ["--actor", "stack"], []])
+def test_a_config_with_a_shared_critic_is_read_as_it_was(flags, tmp_path) -> None:
+    from recollect.config import read_yaml, to_dict, write_yaml
+    from recollect.presets import from_dict
+
+    flags = [*flags, "--critic", "shared", "--critic.head-hidden", "7", "--actor.reset", "False"]
+    config = assemble(["-e", "CartPole-v1", *flags], "", "")
+    assert config.critic.shared and not config.actor.shared and not config.actor.reset
+    write_yaml(config, tmp_path / "c.yaml")
+    assert from_dict(read_yaml(tmp_path / "c.yaml")) == config
+    # As a checkpoint keeps it: keys in the order of the alphabet.
+    assert from_dict(json.loads(json.dumps(to_dict(config), sort_keys=True))) == config
+    file = ["--config", str(tmp_path / "c.yaml")]
+    assert assemble(file, "", "") == config
+    undone = assemble([*file, "--critic", config.critic.memory.name], "", "").critic
+    assert not undone.shared and undone.head_hidden == (7,)
+
+
+def test_a_file_says_the_same_in_any_order(tmp_path) -> None:
+    file = tmp_path / "c.yaml"
+    for text in (
+        "critic: {shared: true, memory: {name: gru, width: 9}}",
+        "critic: {memory: {width: 9, name: gru}, shared: true}",
+    ):
+        file.write_text(f"env: {{id: CartPole-v1}}\n{text}\n")
+        critic = assemble(["--config", str(file)], "", "").critic
+        assert critic.shared and critic.memory == GruConfig(width=9), text
 
 
 def test_a_saved_config_is_read_as_it_was(run) -> None:

@@ -4,12 +4,14 @@ Each catches its own kind of mistake: a wrong discount fails `delay` and `countd
 for a cut (or the other way round) fails `forever`, a state that is lost fails `recall`.
 """
 
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from recollect import memory as memories
 from recollect import ppo
 from recollect.agent import BranchConfig, build_agent
 from recollect.envs import EnvConfig, make
@@ -22,11 +24,12 @@ from recollect.settings import Decay, Plan, PPOConfig
 GAMMA = 0.9
 
 
-def learn(name, rollouts, memory=None, kwargs=None, **options):
+def learn(name, rollouts, memory=None, kwargs=None, shared=False, **options):
     """Train small networks on a probe; the agent, its environments and its last metrics."""
     envs = make(EnvConfig(id=f"probe:{name}", num_envs=16, kwargs=kwargs or {}))
     branch = BranchConfig(memory=memory or MlpConfig(), hidden=(16,))
-    agent = build_agent((envs.obs_spec, envs.action_spec), branch, branch, False, seed=1)
+    critic = replace(branch, shared=shared)
+    agent = build_agent((envs.obs_spec, envs.action_spec), branch, critic, False, seed=1)
     chosen = {
         "num_steps": 16,
         "num_minibatches": 2,
@@ -118,17 +121,35 @@ def test_binary_actions_equal_the_bits_that_are_seen():
     assert play(learn("bits", 120), 100) > 0.95
 
 
-def test_recall_cannot_be_learned_without_memory():
-    assert abs(play(learn("recall", 100), 500)) < 0.1
+def small(name):
+    """A memory of this name with few units, where it has units."""
+    kind = memories.find(name)
+    return kind(**{"width": 16} if "width" in {f.name for f in fields(kind)} else {})
+
+
+@pytest.mark.parametrize("name", memories.available())
+def test_recall_is_learned_by_every_memory_that_sees_far_enough_back(name):
+    memory = small(name)
+    reach = memory.build(1).reach
+    learned = learn("recall", 50, memory=memory, learning_rate=1e-2, max_grad_norm=0.5)
+    if reach is None or reach > 3:
+        assert play(learned, 50) == 1.0
+        assert learned.last["success"] > 0.9
+    else:
+        assert abs(play(learned, 500)) < 0.1
+
+
+def test_recall_is_learned_with_one_memory_for_both_and_states_that_follow_the_weights():
+    options = {"learning_rate": 1e-2, "max_grad_norm": 0.5, "ent_coef": 0.02}
+    learned = learn("recall", 50, small("lstm"), shared=True, chunk_state="refresh", bptt=8, **options)
+    assert play(learned, 50) == 1.0
 
 
 def test_recall_cannot_be_learned_with_too_few_frames():
     assert abs(play(learn("recall", 100, memory=StackConfig(frames=3)), 500)) < 0.1
 
 
-@pytest.mark.parametrize("delay", [2, 3])
-def test_recall_is_learned_with_enough_frames(delay):
-    memory = StackConfig(frames=delay + 1)
-    learned = learn("recall", 100, memory=memory, kwargs={"delay": delay})
+def test_recall_is_learned_with_just_enough_frames():
+    learned = learn("recall", 100, memory=StackConfig(frames=3), kwargs={"delay": 2})
     assert play(learned, 100) == 1.0
     assert learned.last["success"] > 0.9

@@ -17,13 +17,19 @@ from hypothesis import strategies as st
 from recollect import api, checkpoint
 from recollect.errors import EnvDataError, UsageError
 from recollect.log import METRICS, Silent
+from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.stack import StackConfig
 from recollect.presets import default
+from recollect.settings import PPOConfig
 
-from .helpers import SMALL, StopAt, assert_same_end, metrics_of, run_quietly, small_config
+from .helpers import SMALL, Halves, StopAt, assert_same_end, metrics_of, run_quietly, small_config
 
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is an extra")
 STACKED = replace(SMALL, memory=StackConfig(frames=3), prev_action=True, prev_reward=True)
+LSTM, GRU = (replace(SMALL, memory=kind(width=8)) for kind in (LstmConfig, GruConfig))
+SHARED = replace(SMALL, shared=True)
+CHUNKED = {"bptt": 8, "num_steps": 16, "update_epochs": 2, "learning_rate": 1e-2}
+REFRESHED = PPOConfig(**CHUNKED, chunk_state="refresh")
 CASES = {
     "native vector environment": small_config(),
     "native environments one by one": small_config("Acrobot-v1"),
@@ -31,19 +37,24 @@ CASES = {
     "barrier in this process": small_config("LunarLander-v3", barrier=2),
     "barrier in worker processes": small_config("CartPole-v1", "workers", barrier=2),
     "continuous actions": small_config("Pendulum-v1"),
+    "LSTM and GRU": small_config(actor=LSTM, critic=GRU),
+    "LSTM and GRU behind barriers": small_config("LunarLander-v3", barrier=2, actor=LSTM, critic=GRU),
+    "a shared critic": small_config(actor=GRU, critic=SHARED),
+    "states that are refreshed": small_config(actor=GRU, critic=LSTM, ppo=REFRESHED),
+    "no resets": small_config(actor=replace(LSTM, reset=False), critic=replace(GRU, reset=False)),
 }
 POOLED = small_config("LunarLander-v3", "envpool", barrier=2)
 
 
-def stop_and_resume(config, tmp_path, monkeypatch, iteration: int) -> None:
-    straight = run_quietly(config, tmp_path, "straight")
+def stop_and_resume(config, tmp_path, monkeypatch, iteration: int, env=None) -> None:
+    straight = run_quietly(config, tmp_path, "straight", factory=env)
     display = StopAt(iteration)
     monkeypatch.setattr("recollect.run.make_display", lambda *_: display)
-    stopped = run_quietly(config, tmp_path, "stopped")
+    stopped = run_quietly(config, tmp_path, "stopped", factory=env)
     assert stopped.summary["status"] == "SIGTERM"
     assert 0 < stopped.summary["iteration"] < 10
     monkeypatch.setattr("recollect.run.make_display", lambda *_: Silent())
-    resumed = api.resume(stopped.folder)
+    resumed = api.resume(stopped.folder, env=env)
     assert resumed.summary["status"] == "finished"
     assert_same_end(straight.folder, resumed.folder)
 
@@ -51,6 +62,12 @@ def stop_and_resume(config, tmp_path, monkeypatch, iteration: int) -> None:
 @pytest.mark.parametrize("config", CASES.values(), ids=CASES)
 def test_resuming_equals_never_stopping(config, tmp_path, monkeypatch) -> None:
     stop_and_resume(config, tmp_path, monkeypatch, 5)
+
+
+def test_resuming_equals_never_stopping_with_pictures(tmp_path, monkeypatch) -> None:
+    seeing = replace(GRU, pictures="residual")
+    config = small_config("halves", actor=seeing, critic=SHARED, barrier=2, rollouts=6)
+    stop_and_resume(config, tmp_path, monkeypatch, 3, Halves)
 
 
 @needs_envpool

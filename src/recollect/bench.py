@@ -28,7 +28,7 @@ def run_bench(arguments: list[str]) -> int:
     config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
     spaces = envs.obs_spec, envs.action_spec
     agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
-    learner = begin(envs, agent, config.plan, config.env.normalize_reward)
+    learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
     phases, rows = _measure(envs, learner, config)
     total = sum(phases.values())
     print(

@@ -143,7 +143,7 @@ def ppo_mingru(config: RunConfig) -> RunConfig:
 
 
 def recurrent(config: RunConfig, memory: MemoryConfig) -> RunConfig:
-    """A memory on what is seen, and a layer after it, as wide as the task's layers are."""
+    """A memory in place of nothing, with the last of the task's layers after it."""
     actor, critic = (
         replace(branch, memory=memory, hidden=branch.hidden[:-1], head_hidden=branch.hidden[-1:])
         for branch in (config.actor, config.critic)
@@ -220,14 +220,19 @@ def flags_of(data: Mapping[str, Any]) -> Flags:
 def with_memories(config: RunConfig, found: Flags) -> tuple[RunConfig, Flags]:
     """The config with the memories that flags name; flags then set their fields.
 
-    `--critic shared` names no memory of its own; naming one again undoes it.
+    `--critic shared` names no memory of its own; naming one again undoes it. Settings that a file has
+    for one memory go with it where a flag names another.
     """
     rest: Flags = []
+    named: dict[str, str] = {}
     for flag, values in found:
         if not flag.endswith(".memory.name"):
             rest.append((flag, values))
             continue
         name = last([(flag, values)], flag) or ""
+        if named.setdefault(flag, name) != name:
+            rest = [given for given in rest if not given[0].startswith(flag.removesuffix("name"))]
+            named[flag] = name
         shared = flag == "--critic.memory.name" and name == "shared"
         if flag == "--critic.memory.name":
             rest.append(("--critic.shared", [str(shared)]))

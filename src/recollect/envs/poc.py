@@ -1,8 +1,8 @@
 """The proof of concept of memory: walk a line to the end that was said to be good at the beginning.
 
 The task of MarcoMeter/recurrent-ppo-truncated-bptt, N at a time. There are eleven places on a line.
-The good end is on one side, the bad one on the other; both are shown at first, and later not. An agent
-without memory reaches the good end in half of all episodes.
+The good end is on one side, the bad one on the other; both are shown at first, and later not. The first
+move is made in sight of them, so an agent without memory reaches the good end in at most 7 of 10 episodes.
 
 Shapes.  N environments.
 """
@@ -27,7 +27,7 @@ class Options:
     """Keyword arguments of the task."""
 
     show_steps: int = 2
-    """Actions before the ends are hidden."""
+    """Actions in sight of the ends, before the first that may move."""
     freeze: bool = True
     """Whether these actions move nothing and cost nothing."""
 
