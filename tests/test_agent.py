@@ -12,6 +12,7 @@ from torch import distributions
 
 from recollect import ppo, rng, tree
 from recollect.agent import BranchConfig, build_agent
+from recollect.envs import EnvConfig
 from recollect.envs.spaces import read_spaces
 from recollect.errors import DisagreementError, UsageError
 from recollect.learner import begin
@@ -581,6 +582,15 @@ def test_reward_scale_against_a_slow_reference():
     loaded = RewardScale(N, 0.9, True)
     loaded.load(scale.tensors())
     assert loaded.divisor == scale.divisor and torch.equal(loaded.running, scale.running)
+
+
+def test_a_constant_reward_scale_multiplies_and_excludes_the_learned_one():
+    reward = torch.tensor([[2.0, -300.0]])
+    scaled = RewardScale(2, 0.9, False, scale=0.01).scaled(reward)
+    assert scaled[0].tolist() == pytest.approx([0.02, -3.0])
+    assert RewardScale(2, 0.9, False, scale=0.01).divisor == pytest.approx(100)
+    with pytest.raises(UsageError, match="normalize-reward False"):
+        EnvConfig(reward_scale=0.01, normalize_reward=True)
 
 
 def test_reward_scale_off_changes_nothing():

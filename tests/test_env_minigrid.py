@@ -404,6 +404,7 @@ def test_the_listing_has_the_memory_tasks_first():
         ({"pictures": True, "tile": 0}, "at least 1"),
         ({"pictures": True, "tile": 2.5}, "at least 1"),
         ({"tile": 8}, "add pictures"),
+        ({"pictures": True, "tile": 5}, "15 x 15 pixels are too small"),
     ],
 )
 @pytest.mark.parametrize("backend", ["auto", *BACKENDS])

@@ -77,7 +77,7 @@ def bipedal_walker() -> RunConfig:
         ppo=PPOConfig(
             num_steps=128,
             update_epochs=10,
-            num_minibatches=8,
+            num_minibatches=4,
             learning_rate=1e-3,
             lr_decay=TO_ZERO,
         ),
@@ -97,12 +97,7 @@ def poc() -> RunConfig:
 def cartpole_no_velocity() -> RunConfig:
     """As with velocities, in smaller rollouts."""
     config = cartpole()
-    return replace(
-        config,
-        env=replace(config.env, num_envs=32),
-        ppo=replace(config.ppo, learning_rate=1.5e-3),
-        steps=100_000,
-    )
+    return replace(config, env=replace(config.env, num_envs=32), steps=100_000)
 
 
 def lunar_lander_no_velocity() -> RunConfig:
@@ -143,9 +138,9 @@ def ppo_mingru(config: RunConfig) -> RunConfig:
 
 
 def recurrent(config: RunConfig, memory: MemoryConfig) -> RunConfig:
-    """A memory in place of nothing, with the last of the task's layers after it."""
+    """A memory that reads what is seen, with one layer, as wide as the task's, after it."""
     actor, critic = (
-        replace(branch, memory=memory, hidden=branch.hidden[:-1], head_hidden=branch.hidden[-1:])
+        replace(branch, memory=memory, hidden=(), head_hidden=branch.hidden[-1:])
         for branch in (config.actor, config.critic)
     )
     return replace(config, actor=actor, critic=critic)

@@ -189,12 +189,16 @@ def _build(config: RunConfig, factory: Factory | None) -> tuple[Envs, Agent, Run
     length = config.ppo.chunk_length(False)
     config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
     envs = make(config.env, factory)
-    adapter = envs.adapter
-    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
-    spaces = envs.obs_spec, envs.action_spec
-    agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
-    length = config.ppo.chunk_length(any(agent.initial_state(1)))
-    config.ppo.chunks_per_minibatch(config.env.num_envs, length)
+    try:
+        adapter = envs.adapter
+        config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
+        spaces = envs.obs_spec, envs.action_spec
+        agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
+        length = config.ppo.chunk_length(any(agent.initial_state(1)))
+        config.ppo.chunks_per_minibatch(config.env.num_envs, length)
+    except UsageError:
+        envs.adapter.close()  # worker processes would complain after the one line
+        raise
     return envs, agent, config
 
 

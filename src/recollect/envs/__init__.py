@@ -59,6 +59,11 @@ class EnvConfig:
             raise UsageError(f"env.num_envs is {self.num_envs}, at least 1 is needed")
         if not self.reward_scale > 0:
             raise UsageError(f"env.reward_scale is {self.reward_scale}, it must be above 0")
+        if self.reward_scale != 1 and self.normalize_reward:
+            raise UsageError(
+                f"env.reward_scale is {self.reward_scale}, but rewards are normalised: "
+                "--env.normalize-reward False, or leave it at 1"
+            )
         if self.time_limit is not None and self.time_limit < 1:
             raise UsageError(f"env.time_limit is {self.time_limit}, at least 1 is needed")
 

@@ -24,6 +24,7 @@ from ..errors import UsageError, nearest
 from . import Array, EnvConfig, Scalar, Step, VecEnv
 from . import envpool as envpool_suite
 from .gym import GymEnv
+from .spaces import SMALLEST_PICTURE
 
 PREFIX, MEMORY = "MiniGrid-", "MiniGrid-Memory"
 # A cell is (object, colour, state), and these are how many there are of each in MiniGrid.
@@ -97,7 +98,13 @@ def _look(name: str, kwargs: Mapping[str, Scalar]) -> Look:
         raise UsageError(f"minigrid:{name}: tile is for pictures; add pictures true")
     view, actions = (3, 3) if name.startswith(MEMORY) else (7, 7)
     chosen: dict[str, Any] = {"pictures": False, "view": view, "actions": actions, **kwargs}
-    return Look(**{"tile": 84 // chosen["view"], **chosen})
+    look = Look(**{"tile": 84 // chosen["view"], **chosen})
+    side = look.view * look.tile
+    if side < SMALLEST_PICTURE:
+        raise UsageError(
+            f"minigrid:{name}: pictures of {side} x {side} pixels are too small; at least {SMALLEST_PICTURE}"
+        )
+    return look
 
 
 def _installed() -> bool:
