@@ -85,8 +85,8 @@ ZOO_NO_VELOCITY = dict(
     policy_kwargs=dict(ortho_init=False, activation_fn="ReLU", net_arch=dict(pi=[64], vf=[64])),
 )  # fmt: skip
 
-# The memories' calls cost as much for 16 columns as for 64, so the pace is measured on a wide rollout.
-WIDE = {"ppo.update_epochs": 4, "env.num_envs": 256, "ppo.num_steps": 32, "threads": 2}
+# At most 64 environments and 4,096 rows a rollout, so that what is fast here is fast in use.
+PACE = {"ppo.update_epochs": 4, "env.num_envs": 64, "ppo.num_steps": 64, "threads": 2}
 
 TASKS = (
     Task(
@@ -128,7 +128,7 @@ TASKS = (
     Task(
         "LSTM 64, 4 epochs, steps/s",
         ">= 25,000 steps/s, better 50,000",
-        (ours("CartPole-v1", "ppo_lstm", 500_000, WIDE),),
+        (ours("CartPole-v1", "ppo_lstm", 500_000, PACE),),
         (
             recurrent_ppo(
                 dict(n_steps=128, batch_size=256, n_epochs=4), env="CartPole-v1", num_envs=16, steps=20_480
@@ -140,7 +140,7 @@ TASKS = (
         "GRU and minGRU 64, 4 epochs, steps/s",
         ">= 20,000 steps/s",
         tuple(
-            ours("CartPole-v1", model, 500_000, WIDE)
+            ours("CartPole-v1", model, 500_000, PACE)
             for model in ("ppo_gru", "ppo_mingru")
         ),
     ),
