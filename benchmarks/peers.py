@@ -10,12 +10,11 @@ no target, both do the same number of steps.
 
 import argparse
 import json
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .common import Result, cells, describe, in_a_process, kept, memory, result
+from .common import Result, cells, describe, in_a_process, kept, memory
 
 
 @dataclass(frozen=True)
@@ -107,15 +106,10 @@ TASKS = (
 
 def run_ours(task: Task, seed: int) -> Result:
     """A preset until its target, its cap or its steps."""
-    import recollect
+    from .shims import ours
 
-    options = {**task.options, "ppo.target_return": task.target}
-    with tempfile.TemporaryDirectory() as out:
-        trained = recollect.train(task.env, steps=task.steps, seed=seed, options=options, out=out, quiet=True)
-    summary = trained.summary
-    seconds, mean = min(float(summary["time"]), task.cap), summary["return"]
-    reached = None if task.target is None else mean is not None and mean >= task.target
-    return result(seconds, summary["step"], mean, reached)
+    what = dict(env=task.env, model="ppo", options=task.options, steps=task.steps, seed=seed)
+    return ours.run({**what, "metric": "return", "target": task.target, "cap": task.cap})
 
 
 def run_peer(task: Task, seed: int) -> Result:

@@ -18,9 +18,10 @@ SOURCES = {str(p.relative_to(ROOT)): p.read_text() for p in sorted(ROOT.rglob("*
 
 # Each may import what stands in earlier lines, and nothing of its own line or a later one.
 LAYERS = (
-    ("_version", "tree", "errors", "rng"),
+    ("_version", "tree", "errors", "rng", "signals"),
     ("maths", "stats"),
     ("envs", "memory"),
+    ("pictures",),
     ("nets",),
     ("normalize",),
     ("agent",),
@@ -29,7 +30,7 @@ LAYERS = (
     ("learner", "states"),
     ("ppo",),
     ("config",),
-    ("checkpoint", "log", "evaluate"),
+    ("checkpoint", "log", "evaluate", "folder"),
     ("presets",),
     ("run",),
 )

@@ -255,8 +255,8 @@ def test_a_signal_saves_and_resume_goes_on(tmp_path, number, code) -> None:
 
 def test_a_second_signal_ends_at_once(tmp_path) -> None:
     script = (
-        "import os, signal, time\nfrom recollect.run import _Signals\n"
-        "with _Signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('noted', flush=True)\n"
+        "import os, signal, time\nfrom recollect.signals import Signals\n"
+        "with Signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('noted', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    print('not reached', flush=True)\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

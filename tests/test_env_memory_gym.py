@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from recollect import envs as suite
-from recollect import rng
 from recollect.envs import EnvConfig, Envs, memory_gym
 from recollect.errors import UsageError
+
+from .test_envs import play, random_actions, same, seeds
 
 pytest.importorskip("memory_gym.environment")
 
@@ -33,41 +34,13 @@ def build(name: str, **options) -> Envs:
     return suite.make(EnvConfig(id=f"memory_gym:{name}", **{"num_envs": 2} | options))
 
 
-def seeds(count: int, run: int = 0) -> list[int]:
-    return rng.env_seeds(run, rng.Purpose.ENV, 0, count)
-
-
 def picture(obs: dict[str, np.ndarray]) -> np.ndarray:
     return obs[PICTURE] if PICTURE in obs else obs["obs"]
-
-
-def random_actions(envs: Envs, steps: int, key: int = 0) -> np.ndarray:
-    shape = steps, envs.num_envs, envs.action_spec.width
-    return np.random.default_rng(key).integers(0, envs.action_spec.sizes, shape)
 
 
 def nothing(envs: Envs) -> np.ndarray:
     """The action that leaves the agent where it is."""
     return np.zeros((envs.num_envs, envs.action_spec.width), dtype=int)
-
-
-def play(envs: Envs, actions: np.ndarray) -> dict[str, np.ndarray]:
-    """Everything that came after each action, (T, N, ...); success is NaN where nothing is reported."""
-    rows = []
-    for action in actions:
-        step = envs.step(action)
-        row = {key: np.array(x) for key, x in step.obs.items()}
-        row |= {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated}
-        unknown = np.full(envs.num_envs, np.nan)
-        rows.append(row | {"success": unknown if step.success is None else step.success})
-    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
-
-
-def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
-    assert a.keys() == b.keys()
-    for key, x in a.items():
-        assert x.dtype == b[key].dtype
-        np.testing.assert_array_equal(x, b[key], err_msg=key)
 
 
 def inner(envs: Envs) -> list:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from recollect import envs as suite
-from recollect import rng
 from recollect.envs import EnvConfig, Envs, EnvState, popgym
 from recollect.errors import UsageError
+
+from .test_envs import play, random_actions, same, seeds
 
 LEVELS = ("Easy", "Medium", "Hard")
 OURS = [family + level for family in ("RepeatPrevious", "RepeatFirst", "Autoencode") for level in LEVELS]
@@ -25,35 +26,6 @@ def build(name: str, backend: str = "auto", **options) -> Envs:
     if name not in OURS or backend in ("gymnasium", "workers"):
         pytest.importorskip("popgym")
     return suite.make(EnvConfig(id=f"popgym:{name}", backend=backend, **{"num_envs": 3} | options))
-
-
-def seeds(count: int, run: int = 0) -> list[int]:
-    return rng.env_seeds(run, rng.Purpose.ENV, 0, count)
-
-
-def random_actions(envs: Envs, steps: int, key: int = 0) -> np.ndarray:
-    random, spec = np.random.default_rng(key), envs.action_spec
-    shape = steps, envs.num_envs, spec.width
-    if spec.kind == "categorical":
-        return random.integers(0, spec.sizes, shape)
-    return random.normal(size=shape).astype(np.float32)
-
-
-def play(envs: Envs, actions: np.ndarray) -> dict[str, np.ndarray]:
-    """Everything that came after each action, (T, N, ...)."""
-    rows = []
-    for action in actions:
-        step = envs.step(action)
-        row = {key: np.array(x) for key, x in step.obs.items()}
-        rows.append(row | {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated})
-    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
-
-
-def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
-    assert a.keys() == b.keys()
-    for key, x in a.items():
-        assert x.dtype == b[key].dtype
-        np.testing.assert_array_equal(x, b[key], err_msg=key)
 
 
 def check(envs: Envs, obs: dict[str, np.ndarray]) -> None:

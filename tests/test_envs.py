@@ -84,15 +84,15 @@ def random_actions(envs: Envs, steps: int, key: int = 0) -> np.ndarray:
 
 
 def play(envs: Envs, actions: np.ndarray) -> dict[str, np.ndarray]:
-    """Everything that came after each action, (T, N, ...)."""
+    """Everything that came after each action, (T, N, ...); success is NaN where nothing is reported."""
     rows = []
     for action in actions:
         step = envs.step(action)
         row = {key: np.array(x) for key, x in step.obs.items()}
         row |= {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated}
-        rows.append(row if step.success is None else row | {"success": step.success})
-    keys = rows[0]
-    return {key: np.stack([row[key] for row in rows]) for key in keys}
+        unknown = np.full(envs.num_envs, np.nan)
+        rows.append(row | {"success": unknown if step.success is None else step.success})
+    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
 def copied(obs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

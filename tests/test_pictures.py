@@ -16,7 +16,8 @@ from recollect.envs.spaces import read_spaces, spaces_from_json, spaces_to_json
 from recollect.errors import UsageError
 from recollect.learner import begin
 from recollect.memory.rnn import MinGruConfig
-from recollect.nets import Eye, Inputs, Rows, distinct, nature, residual
+from recollect.nets import Inputs, Rows
+from recollect.pictures import Eye, distinct, nature, residual
 from recollect.settings import Decay, Plan, PPOConfig
 from recollect.testing import check_agent
 

@@ -13,8 +13,9 @@ from .envs.spaces import ActionSpec, Array, Obs, ObsSpec
 from .errors import UsageError
 from .memory import MemoryConfig
 from .memory.mlp import MlpConfig
-from .nets import Activation, Inputs, Pictures, Policy, Rows, ValueHead, actor_head, layers, make_policy
+from .nets import Activation, Inputs, Policy, Rows, ValueHead, actor_head, layers, make_policy
 from .normalize import Normalizer
+from .pictures import Pictures
 from .tree import Tree
 
 
@@ -87,7 +88,11 @@ class Branch(nn.Module):
     def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         """Rows (T, B, ...) -> what the head says (T, B, ...), state."""
         x, state = self.features(rows, state)
-        return self.head(self.body(x)), state
+        return self.answer(x), state
+
+    def answer(self, features: Tensor) -> Tensor:
+        """(T, B, F) -> what the head says (T, B, ...)."""
+        return self.head(self.body(features))
 
 
 class SharedCritic(nn.Module):
@@ -125,10 +130,14 @@ class Agent(nn.Module):
             return Branch(Inputs(obs, action, *previous, cfg.pictures), cfg, make_head)
 
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
-        self.shared = critic.shared
         self.critic = (
             SharedCritic(self.actor.features_dim, critic) if critic.shared else branch(critic, ValueHead)
         )
+
+    @property
+    def shared(self) -> bool:
+        """Whether the critic is a head on the actor's features."""
+        return isinstance(self.critic, SharedCritic)
 
     def initial_state(self, batch: int) -> AgentState:
         """The state of `batch` rows that remember nothing."""
@@ -146,7 +155,7 @@ class Agent(nn.Module):
         """What the actor says, and V, over chunks (L, B, ...)."""
         if isinstance(self.critic, SharedCritic):
             features, _ = self.actor.features(rows, state.actor)
-            return self.actor.head(self.actor.body(features)), self.critic(features)
+            return self.actor.answer(features), self.critic(features)
         return self.actor(rows, state.actor)[0], self.critic(rows, state.critic)[0]
 
     def value_state(self, state: AgentState) -> Tree:

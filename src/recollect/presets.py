@@ -170,7 +170,7 @@ def preset(model: str, env_id: str) -> RunConfig:
     if model not in MODELS:
         raise UsageError(f"model {model!r} is unknown; {nearest(model, sorted(MODELS))}")
     suite, _, name = env_id.rpartition(":")
-    found = [key for key in (name.partition("-")[0], suite, name) if key in TASKS]
+    found = [key for key in (name.partition("-")[0], suite) if key in TASKS]
     config = TASKS[found[0]]() if found else default(env_id)
     config = replace(config, env=replace(config.env, id=env_id), model=model)
     return MODELS[model](config)

@@ -8,19 +8,13 @@ runs/<model>/<env>/<id>/
     summary.json      how it ended
 """
 
-import contextlib
-import fcntl
 import importlib.util
-import json
-import os
-import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -34,9 +28,11 @@ from .envs import Envs, make
 from .envs.spaces import spaces_from_json, spaces_to_json
 from .errors import CheckpointError, UsageError
 from .evaluate import Evaluation, evaluate, play
+from .folder import locked, new_folder, read_summary, write_json
 from .learner import Learner, begin, first_row
 from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_display
 from .ppo import train
+from .signals import Signals
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 WARN_ERROR = 1e-3  # of ratio_error and value_error; at 1e-2 the run stops (ppo.py)
@@ -135,28 +131,17 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     if where.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
     envs, agent, config = _build(config, factory)
-    folder = _new_folder(config, where)
+    folder = new_folder(config, where.out, where.run_id)
     if folder.exists():
         raise UsageError(
             f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another --run-id"
         )
     (folder / "checkpoints").mkdir(parents=True)
     write_yaml(config, folder / "config.yaml")
-    _write_json(folder / "summary.json", _opening_summary(config, where))
-    with _locked(folder):
+    write_json(folder / "summary.json", _opening_summary(config, where))
+    with locked(folder):
         learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
         return _Session(config, folder, envs, learner, where).go(factory)
-
-
-def _new_folder(config: RunConfig, where: Destination) -> Path:
-    """<out>/<model>/<env>/<run id>; an id that nobody chose is one that is free."""
-    plain = (name.replace("/", "-").replace(":", "-") for name in (config.model, config.env.id))
-    home = where.out.joinpath(*plain)
-    if where.run_id:
-        return home / where.run_id.replace("/", "-").replace(":", "-")
-    name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    free = (home / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
-    return next(path for path in free if not path.exists())
 
 
 def resume(
@@ -167,8 +152,8 @@ def resume(
     factory: Factory | None = None,
 ) -> Trained:
     """Go on from the newest whole checkpoint, to what the run would have been without the stop."""
-    summary = _read_summary(folder)
-    with _locked(folder):
+    summary = read_summary(folder)
+    with locked(folder):
         envs, agent, resolved = _build(config, factory)
         if resolved != config:
             raise UsageError(
@@ -210,31 +195,6 @@ def _opening_summary(config: RunConfig, where: Destination) -> dict[str, Any]:
         "versions": versions(),
         "logging": logging,
     }
-
-
-def _read_summary(folder: Path) -> dict[str, Any]:
-    try:
-        summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-        if summary["status"] and summary["logging"] is not None:
-            return summary
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{folder / 'summary.json'} cannot be read: {error!r}") from error
-    raise UsageError(f"{folder / 'summary.json'} says nothing of the run")
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One writer a folder; the lock goes with the process, however it ends."""
-    file: IO[str] = open(folder / ".lock", "w")  # noqa: SIM115 (held, not read)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise UsageError(f"{folder} is in use by another process") from error
-    try:
-        yield
-    finally:
-        file.close()
 
 
 # The loop -------------------------------------------------------------------------------------
@@ -288,7 +248,7 @@ class _Session:
             name = "-".join(self.folder.parts[-3:])
             sinks.append(Wandb(*account, name, self.folder, to_dict(self.config)))
         try:
-            with _Signals() as signals:
+            with Signals() as signals:
                 status = self._loop(sinks, jsonl, signals, factory)
         except Exception:
             self._summarize("failed")
@@ -302,7 +262,7 @@ class _Session:
         summary = self._finish(status)
         return Trained(self.learner.agent, self.config, self.folder, summary, factory)
 
-    def _loop(self, sinks: list[Any], jsonl: JsonLines, signals: "_Signals", factory: Factory | None) -> str:
+    def _loop(self, sinks: list[Any], jsonl: JsonLines, signals: Signals, factory: Factory | None) -> str:
         plan, learner, config = self.config.plan, self.learner, self.config
         interval = config.val_check_interval or 0
         started = time.perf_counter() - self.elapsed
@@ -324,7 +284,7 @@ class _Session:
                 return signals.name
         return "finished"
 
-    def _may_stop(self, pace: float, jsonl: JsonLines, signals: "_Signals") -> bool:
+    def _may_stop(self, pace: float, jsonl: JsonLines, signals: Signals) -> bool:
         """After a signal: at once where the state can be saved, or where no barrier is near."""
         barrier = self.config.barrier
         to_go = -self.learner.iteration % barrier if barrier else 0
@@ -407,39 +367,5 @@ class _Session:
             "sps": learner.step / max(self.elapsed, 1e-9),
             "best_val_return": self.best if is_finite(self.best) else None,
         }
-        _write_json(self.folder / "summary.json", summary)
+        write_json(self.folder / "summary.json", summary)
         return summary
-
-
-class _Signals:
-    """The first SIGINT or SIGTERM is noted and acted on between iterations; a second ends at once."""
-
-    def __init__(self) -> None:
-        self.caught: int | None = None
-        self._old: dict[int, Any] = {}
-
-    @property
-    def name(self) -> str:
-        """The signal's name, or "" before any."""
-        return signal.Signals(self.caught).name if self.caught else ""
-
-    def __enter__(self) -> "_Signals":
-        with contextlib.suppress(ValueError):  # not the main thread: signals are not ours to handle
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._old[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.caught:
-            os._exit(128 + number)
-        self.caught = number
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(data, indent=2) + "\n")
-    os.replace(temporary, path)

@@ -62,7 +62,7 @@ _TASKS = {
 }
 
 
-class Task(gym.Wrapper):  # type: ignore[misc]
+class Task(gym.Wrapper):  # type: ignore[misc] # Gymnasium's types are not followed
     """One environment of Memory Gym with its parameters, and with the changes that are stated above."""
 
     def __init__(self, env: gym.Env[Any, Any], parameters: dict[str, Any], reports: bool) -> None:
@@ -156,6 +156,7 @@ def _bound(env: gym.Env[Any, Any], name: str, config: EnvConfig) -> int | None:
     """No episode has more steps than this by the task's own rules; None where they set no bound."""
     try:
         env.reset(seed=0)
+    # What a parameter upsets, and with which error, depends on where the task first uses it.
     except Exception as error:
         if not config.kwargs:
             raise

@@ -246,6 +246,7 @@ def _theirs(config: EnvConfig, name: str, options: dict[str, Any], wrappers: tup
     factory = partial(_wrapped, partial(kind, **options), wrappers, config.time_limit)
     try:
         one = factory().unwrapped
+    # Its constructors assert, raise NotImplementedError, or fail on an argument they do not know.
     except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
         raise UsageError(f"popgym:{name} cannot be made with {options}: {error}") from error
     envs = GymEnv(factory, config)

@@ -26,7 +26,7 @@ def gru(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor)
     """
     if not gates.is_cpu:
         return gru_reference(gates, recurrent, bias, h, keep)
-    out: Tensor = _Gru.apply(gates, recurrent, bias, h, keep)  # type: ignore[no-untyped-call]
+    out: Tensor = _Gru.apply(gates, recurrent, bias, h, keep)  # type: ignore[no-untyped-call] # torch leaves apply untyped
     return out
 
 
@@ -34,7 +34,7 @@ def linear(decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
     """All T states (T, B, H) of h[t] = decay[t] h[t-1] + add[t]; decay and add (T, B, H)."""
     if not add.is_cpu:
         return linear_reference(decay, add, h)
-    out: Tensor = _Linear.apply(decay, add, h)  # type: ignore[no-untyped-call]
+    out: Tensor = _Linear.apply(decay, add, h)  # type: ignore[no-untyped-call] # torch leaves apply untyped
     return out
 
 
