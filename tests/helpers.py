@@ -1,6 +1,7 @@
 """What several test files need: small runs that stop and are compared, and learners in float64."""
 
 import json
+import math
 import os
 import signal
 from dataclasses import replace
@@ -128,11 +129,15 @@ class Scripted(VecEnv):
 
 
 def lively(agent, scale=0.3):
-    """Weights far from their careful beginning, so that every path carries a signal."""
+    """Weights far from their careful beginning, so that every path carries a signal.
+
+    What many numbers enter gets less of it: rounding must not grow from layer to layer.
+    """
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in agent.parameters():
-            p += scale * torch.randn(p.shape, generator=generator)
+            share = 1.0 if p.ndim < 2 else 2.0 / math.sqrt(p[0].numel())
+            p += scale * share * torch.randn(p.shape, generator=generator)
     return agent
 
 

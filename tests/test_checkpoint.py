@@ -116,7 +116,7 @@ def test_nothing_is_taken_from_a_checkpoint_of_another_agent(trained, good, tmp_
     from recollect.run import _build
 
     other = small_config("Acrobot-v1")
-    envs, agent, config = _build(other, None)
+    envs, agent, config = _build(other, None, new=True)
     learner = begin(envs, agent, config.plan, True)
     before = {name: x.clone() for name, x in checkpoint.learner_tensors(learner).items()}
     with pytest.raises(CheckpointError, match=r"of other spaces or settings: .* has shape"):

@@ -33,6 +33,8 @@ class BranchConfig:
     """Of all these layers."""
     pictures: Pictures = "nature"
     """How pictures are read: three convolutions, or a small residual network."""
+    picture_features: int | None = 256
+    """Width of the layer after the convolutions; None: no such layer, all that they find is read."""
     shared: bool = False
     """Critic only: a head on the actor's features, not a network of its own (--critic shared)."""
     reset: bool = True
@@ -47,6 +49,8 @@ class BranchConfig:
     def __post_init__(self) -> None:
         if any(width < 1 for width in (*self.hidden, *self.head_hidden)):
             raise UsageError(f"layer widths must be at least 1: {self.hidden}, {self.head_hidden}")
+        if self.picture_features is not None and self.picture_features < 1:
+            raise UsageError(f"picture_features is {self.picture_features}, at least 1, or none, is needed")
 
 
 class AgentState(NamedTuple):
@@ -63,13 +67,14 @@ class Branch(nn.Module):
         super().__init__()
         self.inputs, self.resets = inputs, cfg.reset
         width = inputs.out_dim
-        self.memory_first = cfg.memory.before_encoder
+        self.memory_first, self.action_apart = cfg.memory.before_encoder, cfg.memory.action_apart
         if self.memory_first:
             self.memory = cfg.memory.build(width)
             self.encoder, width = layers(self.memory.out_dim, cfg.hidden, cfg.activation)
         else:
             self.encoder, width = layers(width, cfg.hidden, cfg.activation)
-            self.memory = cfg.memory.build(width)
+            apart = (inputs.action_dim,) if self.action_apart else ()
+            self.memory = cfg.memory.build(width + sum(apart), *apart)
             width = self.memory.out_dim
         self.features_dim = width
         self.body, width = layers(width, cfg.head_hidden, cfg.activation)
@@ -83,7 +88,10 @@ class Branch(nn.Module):
         if self.memory_first:
             x, state = self.memory(x, state, first)
             return self.encoder(x), state
-        return self.memory(self.encoder(x), state, first)
+        x = self.encoder(x)
+        if self.action_apart:
+            x = torch.cat([x, self.inputs.action(rows)], -1)
+        return self.memory(x, state, first)
 
     def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         """Rows (T, B, ...) -> what the head says (T, B, ...), state."""
@@ -126,13 +134,24 @@ class Agent(nn.Module):
         self.normalizer = Normalizer(obs, normalize_obs)
 
         def branch(cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> Branch:
-            previous = cfg.prev_action, cfg.prev_reward
-            return Branch(Inputs(obs, action, *previous, cfg.pictures), cfg, make_head)
+            previous = cfg.prev_action and not cfg.memory.action_apart, cfg.prev_reward
+            return Branch(Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features), cfg, make_head)
 
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
         self.critic = (
             SharedCritic(self.actor.features_dim, critic) if critic.shared else branch(critic, ValueHead)
         )
+
+        if self.actor.memory.dropout:
+            raise UsageError(
+                f"the actor's memory has a dropout of {self.actor.memory.dropout}: what learns would not be "
+                "what acted; dropout is for critics with a memory of their own"
+            )
+
+    @property
+    def dropout(self) -> bool:
+        """Whether gradient steps see another function than acting and values, by chance."""
+        return isinstance(self.critic, Branch) and self.critic.memory.dropout > 0
 
     @property
     def shared(self) -> bool:

@@ -84,8 +84,13 @@ class RunConfig:
         )
 
 
-def resolve(config: RunConfig, backend: Backend, native: bool, time_limit: int | None) -> RunConfig:
-    """The same config with everything that was left open decided; nothing is decided by timing."""
+def resolve(
+    config: RunConfig, backend: Backend, native: bool, time_limit: int | None, new: bool = True
+) -> RunConfig:
+    """The same config with everything that was left open decided; nothing is decided by timing.
+
+    new  whether it is of a new run; files that its memories begin from may be gone later
+    """
     rows = config.env.num_envs * config.ppo.num_steps
     limit = time_limit or 1000
     barrier = config.barrier
@@ -103,9 +108,15 @@ def resolve(config: RunConfig, backend: Backend, native: bool, time_limit: int |
         validate = -(-20 * config.val_episodes * limit // rows)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     env = dataclasses.replace(config.env, backend=backend, threads=config.env.threads or cores)
+    actor, critic = (
+        dataclasses.replace(branch, memory=branch.memory.resolved()) if new else branch
+        for branch in (config.actor, config.critic)
+    )
     return dataclasses.replace(
         config,
         env=env,
+        actor=actor,
+        critic=critic,
         barrier=barrier,
         save_interval=save,
         val_check_interval=validate,

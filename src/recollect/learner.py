@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from . import rng
 from .agent import Agent, AgentState
@@ -48,6 +49,11 @@ class Learner:
         """A barrier: every environment begins anew from its key, and nothing is remembered."""
         self.row = first_row(envs, self.agent, seed, self.iteration)
         self.state = self.agent.initial_state(envs.num_envs)
+
+    def seed_dropout(self, seed: int) -> None:
+        """Dropout is the one thing that draws from torch's generator, the same whenever a run goes on."""
+        if self.agent.dropout:
+            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.DROPOUT, self.iteration))
 
     def reached(self, target_return: float | None) -> bool:
         """Whether the last 100 episodes are good enough to stop."""

@@ -102,34 +102,37 @@ class Inputs(nn.Module):
         prev_action: bool,
         prev_reward: bool,
         pictures: Pictures = "nature",
+        picture_features: int | None = None,
     ) -> None:
         super().__init__()
         self.obs, self.prev_action, self.prev_reward = obs, prev_action, prev_reward
         self.action_sizes = action.sizes if action.kind == "categorical" else ()
         seen = {name: leaf for name, leaf in obs.leaves.items() if leaf.kind == "picture"}
         # A module's name may hold no dot.
-        eyes = {name.replace(".", "/"): Eye(leaf, pictures) for name, leaf in seen.items()}
+        eyes = {name.replace(".", "/"): Eye(leaf, pictures, picture_features) for name, leaf in seen.items()}
         self.eyes = nn.ModuleDict(eyes)
         width = sum(leaf.width for leaf in obs.leaves.values() if leaf.kind != "picture")
         width += sum(eye.out_dim for eye in eyes.values())
-        if prev_action:
-            width += sum(self.action_sizes) or action.width
-        self.out_dim = width + prev_reward
+        self.action_dim = sum(self.action_sizes) or action.width
+        self.out_dim = width + prev_action * self.action_dim + prev_reward
 
     def forward(self, rows: Rows) -> Tensor:
         """Rows of (T, B, ...) -> (T, B, F)."""
         float_type = rows.prev_reward.dtype
         parts = [self._read(name, rows.obs[name], float_type) for name in self.obs.leaves]
         if self.prev_action:
-            action = rows.prev_action
-            if self.action_sizes:
-                # An action of 0 is a choice, so the first row's is blanked rather than left at 0.
-                action = one_hot(action, self.action_sizes, float_type) * ~rows.first[..., None]
-            parts.append(action)
+            parts.append(self.action(rows))
         if self.prev_reward:
             parts.append(rows.prev_reward.clamp(-10, 10)[..., None])
         parts = [part.to(float_type) for part in parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def action(self, rows: Rows) -> Tensor:
+        """The actions before (T, B, action_dim); 0 where there was none."""
+        if not self.action_sizes:
+            return rows.prev_action
+        # An action of 0 is a choice, so the first row's is blanked rather than left at 0.
+        return one_hot(rows.prev_action, self.action_sizes, rows.prev_reward.dtype) * ~rows.first[..., None]
 
     def _read(self, name: str, x: Tensor, float_type: torch.dtype) -> Tensor:
         """One leaf (T, B, ...) -> (T, B, width)."""

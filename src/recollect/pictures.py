@@ -4,7 +4,7 @@ Shapes.  T rows, B columns of a batch, n pictures, F features.
 """
 
 import math
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from .envs.spaces import Leaf
 from .errors import UsageError
 
 Pictures: TypeAlias = Literal["nature", "residual"]
+Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 
 class Eye(nn.Module):
@@ -23,7 +24,7 @@ class Eye(nn.Module):
     features handed out: the same numbers, for a fraction of the work.
     """
 
-    def __init__(self, leaf: Leaf, kind: Pictures) -> None:
+    def __init__(self, leaf: Leaf, kind: Pictures, features: int | None = None) -> None:
         super().__init__()
         self.leaf = leaf
         channels, height, width = leaf.picture_shape
@@ -33,6 +34,10 @@ class Eye(nn.Module):
                 self.out_dim = self.net(torch.zeros(1, channels, height, width)).shape[1]
             except RuntimeError as error:
                 raise UsageError(f"pictures of {height} x {width} are too small for {kind} layers") from error
+        if features is not None:
+            read = nn.Linear(self.out_dim, features)
+            self.net.extend([_orthogonal(read), nn.ReLU()])
+            self.out_dim = features
 
     def forward(self, x: Tensor, float_type: torch.dtype) -> Tensor:
         """(T, B, *shape) uint8 -> (T, B, F)."""
@@ -90,7 +95,7 @@ def residual(channels: int) -> nn.Sequential:
     return nn.Sequential(*parts, nn.ReLU(), nn.Flatten())
 
 
-def _orthogonal(layer: nn.Conv2d, gain: float = math.sqrt(2)) -> nn.Conv2d:
+def _orthogonal(layer: Layer, gain: float = math.sqrt(2)) -> Layer:
     nn.init.orthogonal_(layer.weight, gain)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)

@@ -136,6 +136,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     size = cfg.chunks_per_minibatch(rollout.num_envs, length)
     quality = explained_variance(batch.value, batch.target, weight)
     batch, errors = restate(agent, rollout, batch, cfg, size)
+    learner.seed_dropout(plan.seed)
     history: list[Tensor] = []
     for epoch in range(cfg.update_epochs):
         if epoch and cfg.renews_states:
@@ -146,7 +147,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
             if not part.valid.any():
                 continue
             terms, ratio, values = losses(agent, part, cfg, now.clip)
-            if not history:
+            if not history and not agent.dropout:
                 errors = agreement(ratio, values, part.value, part.valid) | errors
             learner.optimizer.zero_grad()
             (terms.policy + cfg.vf_coef * terms.value - now.entropy * terms.entropy).backward()

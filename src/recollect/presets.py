@@ -10,13 +10,16 @@ from .config import RunConfig, apply, as_flags, last, read_yaml, tokens
 from .envs import EnvConfig, suites
 from .errors import UsageError, nearest
 from .memory import MemoryConfig, find
-from .memory.rnn import GruConfig, LstmConfig, MinGruConfig
+from .memory.gpt2 import Gpt2Config
+from .memory.rnn import GruConfig, LstmConfig, MinGruConfig, RecurrentConfig
 from .memory.stack import StackConfig
+from .memory.trxl import GtrxlConfig, TrxlConfig
 from .settings import Decay, PPOConfig
 
 Flags: TypeAlias = list[tuple[str, list[str]]]
 Options: TypeAlias = Callable[[RunConfig], Any]
 TO_ZERO = Decay(final=0.0)
+INTERLEAVED = Gpt2Config(tokens="interleaved")
 
 
 def default(env_id: str) -> RunConfig:
@@ -105,12 +108,65 @@ def lunar_lander_no_velocity() -> RunConfig:
     return replace(lunar_lander(), steps=5_000_000)
 
 
+def pendulum() -> RunConfig:
+    """A short horizon, and small rollouts."""
+    return RunConfig(
+        env=EnvConfig(id="Pendulum-v1", num_envs=32, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=64, update_epochs=6, learning_rate=2e-3, lr_decay=TO_ZERO, gamma=0.95),
+        steps=500_000,
+    )
+
+
+def mountain_car() -> RunConfig:
+    """The hill is first climbed by chance, which takes actions that are large."""
+    loud = BranchConfig(log_std=1.0)
+    return RunConfig(
+        env=EnvConfig(id="MountainCarContinuous-v0", num_envs=32, normalize_obs=True, normalize_reward=True),
+        actor=loud,
+        ppo=PPOConfig(
+            num_steps=128,
+            update_epochs=8,
+            learning_rate=1e-3,
+            lr_decay=TO_ZERO,
+            gamma=0.999,
+            gae_lambda=0.98,
+        ),
+        steps=300_000,
+    )
+
+
+def minigrid() -> RunConfig:
+    """One memory for both heads, so that what values teach it serves the actor; whole rollouts of
+    gradient; and much entropy at first: who only hurries to the fork never learns to look back.
+    """
+    wide = BranchConfig(hidden=(256,), activation="relu")
+    return RunConfig(
+        env=EnvConfig(id="minigrid:MiniGrid-MemoryS9-v0", num_envs=32),
+        actor=wide,
+        critic=replace(wide, shared=True),
+        ppo=PPOConfig(
+            num_steps=128,
+            num_minibatches=8,
+            learning_rate=5e-4,
+            vf_coef=0.25,
+            ent_coef=0.05,
+            ent_decay=Decay(final=0.002),
+        ),
+        steps=1_500_000,
+    )
+
+
 TASKS: dict[str, Callable[[], RunConfig]] = {
     "CartPole": cartpole,
     "Acrobot": acrobot,
     "LunarLander": lunar_lander,
     "BipedalWalker": bipedal_walker,
     "poc": poc,
+    "minigrid": minigrid,
+    "Pendulum": pendulum,
+    "PendulumNoVel": pendulum,
+    "MountainCarContinuous": mountain_car,
+    "MountainCarContinuousNoVel": mountain_car,
     "CartPoleMasked": cartpole_no_velocity,
     "CartPoleNoVel": cartpole_no_velocity,
     "LunarLanderNoVel": lunar_lander_no_velocity,
@@ -124,26 +180,71 @@ def ppo(config: RunConfig) -> RunConfig:
 
 def ppo_gru(config: RunConfig) -> RunConfig:
     """A GRU for the actor and another for the critic."""
-    return recurrent(config, GruConfig())
+    return recurrent(config, GruConfig)
 
 
 def ppo_lstm(config: RunConfig) -> RunConfig:
     """An LSTM for the actor and another for the critic."""
-    return recurrent(config, LstmConfig())
+    return recurrent(config, LstmConfig)
 
 
 def ppo_mingru(config: RunConfig) -> RunConfig:
     """A linear recurrence for the actor and another for the critic."""
-    return recurrent(config, MinGruConfig())
+    return recurrent(config, MinGruConfig)
 
 
-def recurrent(config: RunConfig, memory: MemoryConfig) -> RunConfig:
-    """A memory that reads what is seen, with one layer, as wide as the task's, after it."""
-    actor, critic = (
-        replace(branch, memory=memory, hidden=(), head_hidden=branch.hidden[-1:])
-        for branch in (config.actor, config.critic)
-    )
+def recurrent(config: RunConfig, kind: type[RecurrentConfig]) -> RunConfig:
+    """A recurrence for the actor and another for the critic, half as wide as the layers after them."""
+
+    def remembering(branch: BranchConfig) -> BranchConfig:
+        return looking_back(branch, kind(width=max(64, branch.hidden[-1] // 2)))
+
+    return replace(config, actor=remembering(config.actor), critic=remembering(config.critic))
+
+
+def ppo_gpt(config: RunConfig) -> RunConfig:
+    """A GPT-2 for the critic, beside an actor without memory with twice the layers."""
+    actor = replace(config.actor, hidden=config.actor.hidden * 2)
+    return replace(config, actor=actor, critic=looking_back(config.critic, INTERLEAVED))
+
+
+def ppo_gpt_frozen(config: RunConfig) -> RunConfig:
+    """The same with a GPT-2 that stays as it began: only what reads it learns."""
+    frozen = replace(INTERLEAVED, trained_blocks=0, trained_ends=False)
+    config = ppo_gpt(config)
+    return replace(config, critic=replace(config.critic, memory=frozen))
+
+
+def ppo_gpt_shared(config: RunConfig) -> RunConfig:
+    """One GPT-2 for actor and critic."""
+    return in_common(config, INTERLEAVED)
+
+
+def ppo_gpt_actor(config: RunConfig) -> RunConfig:
+    """A GPT-2 for the actor and another for the critic."""
+    actor, critic = (looking_back(branch, INTERLEAVED) for branch in (config.actor, config.critic))
     return replace(config, actor=actor, critic=critic)
+
+
+def ppo_trxl(config: RunConfig) -> RunConfig:
+    """One Transformer-XL for actor and critic."""
+    return in_common(config, TrxlConfig())
+
+
+def ppo_gtrxl(config: RunConfig) -> RunConfig:
+    """One Transformer-XL with gates for actor and critic."""
+    return in_common(config, GtrxlConfig())
+
+
+def looking_back(branch: BranchConfig, memory: MemoryConfig) -> BranchConfig:
+    """A memory that reads what is seen, with one layer, as wide as the task's, after it."""
+    return replace(branch, memory=memory, hidden=(), head_hidden=branch.hidden[-1:])
+
+
+def in_common(config: RunConfig, memory: MemoryConfig) -> RunConfig:
+    """One such memory for both heads."""
+    critic = replace(looking_back(config.critic, memory), shared=True)
+    return replace(config, actor=looking_back(config.actor, memory), critic=critic)
 
 
 def ppo_stack(config: RunConfig) -> RunConfig:
@@ -162,6 +263,12 @@ MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {
     "ppo_gru": ppo_gru,
     "ppo_lstm": ppo_lstm,
     "ppo_mingru": ppo_mingru,
+    "ppo_gpt": ppo_gpt,
+    "ppo_gpt_frozen": ppo_gpt_frozen,
+    "ppo_gpt_shared": ppo_gpt_shared,
+    "ppo_gpt_actor": ppo_gpt_actor,
+    "ppo_trxl": ppo_trxl,
+    "ppo_gtrxl": ppo_gtrxl,
 }
 
 

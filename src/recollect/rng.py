@@ -19,6 +19,7 @@ class Purpose(IntEnum):
     VALIDATE = 4
     EVALUATE = 5
     PLAY = 6
+    DROPOUT = 7
 
 
 def _words(seed: int, purpose: Purpose, *index: int) -> np.random.SeedSequence:
@@ -32,7 +33,7 @@ def generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
 
 
 def torch_seed(seed: int, purpose: Purpose, *index: int) -> int:
-    """A seed for torch's own initialisers."""
+    """A seed for what torch draws by itself: first weights, dropout."""
     return int(generator(seed, purpose, *index).integers(2**63))
 
 

@@ -31,6 +31,7 @@ from .evaluate import Evaluation, evaluate, play
 from .folder import locked, new_folder, read_summary, write_json
 from .learner import Learner, begin, first_row
 from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_display
+from .memory import Memory
 from .ppo import train
 from .signals import Signals
 
@@ -130,7 +131,7 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     """Train from the beginning in a new folder."""
     if where.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
-    envs, agent, config = _build(config, factory)
+    envs, agent, config = _build(config, factory, new=True)
     folder = new_folder(config, where.out, where.run_id)
     if folder.exists():
         raise UsageError(
@@ -154,7 +155,7 @@ def resume(
     """Go on from the newest whole checkpoint, to what the run would have been without the stop."""
     summary = read_summary(folder)
     with locked(folder):
-        envs, agent, resolved = _build(config, factory)
+        envs, agent, resolved = _build(config, factory, new=False)
         if resolved != config:
             raise UsageError(
                 f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}"
@@ -170,21 +171,30 @@ def resume(
         return session.go(factory)
 
 
-def _build(config: RunConfig, factory: Factory | None) -> tuple[Envs, Agent, RunConfig]:
+def _build(config: RunConfig, factory: Factory | None, new: bool) -> tuple[Envs, Agent, RunConfig]:
     length = config.ppo.chunk_length(False)
     config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
     envs = make(config.env, factory)
     try:
         adapter = envs.adapter
-        config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
+        config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit, new)
         spaces = envs.obs_spec, envs.action_spec
         agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
+        if new:
+            _begin_memories(agent)
         length = config.ppo.chunk_length(any(agent.initial_state(1)))
         config.ppo.chunks_per_minibatch(config.env.num_envs, length)
     except UsageError:
         envs.adapter.close()  # worker processes would complain after the one line
         raise
     return envs, agent, config
+
+
+def _begin_memories(agent: Agent) -> None:
+    """Of a run that has learned nothing yet."""
+    for part in agent.modules():
+        if isinstance(part, Memory):
+            part.begin()
 
 
 def _opening_summary(config: RunConfig, where: Destination) -> dict[str, Any]:
@@ -237,6 +247,7 @@ class _Session:
             self.display.say(f"resumed {path.name} at step {self.learner.step:,}")
             return
         self.display.say("no whole checkpoint: beginning again from the seed")
+        _begin_memories(self.learner.agent)
         self.learner.row = first_row(self.envs, self.learner.agent, self.config.seed, 0)
 
     def go(self, factory: Factory | None) -> Trained:

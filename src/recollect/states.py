@@ -33,10 +33,13 @@ def restate(
     Whether acting and learning agree is always asked of the stored states. `state_error` is how far
     the rule moves a ratio of probabilities away from 1.
     """
-    if cfg.chunk_state == "stored":
+    stored = cfg.chunk_state == "stored"
+    if stored and not agent.dropout:  # then the first gradient step shows whether they agree
         return batch, {"state_error": 0.0}
     log_prob, values = _evaluate(agent, batch, size)
     errors = agreement((log_prob - batch.log_prob).exp(), values, batch.value, batch.valid)
+    if stored:
+        return batch, errors | {"state_error": 0.0}
     batch = batch._replace(state=chunk_states(agent, rollout, cfg))
     acted = batch.log_prob
     log_prob, values = _evaluate(agent, batch, size)

@@ -6,7 +6,7 @@
 `check_memory` raises an AssertionError that names the first broken rule and how to mend it.
 `check_agent` does the same for a whole agent: acting must equal learning.
 
-Shapes.  T rows, B rows of a batch, in_dim features.
+Shapes.  T rows, B rows of a batch, in_dim features, with those of an action that comes apart.
 """
 
 import copy
@@ -28,6 +28,7 @@ from .tree import Tree
 BATCH = 3
 LENGTH = 9
 DRAWS = 3
+ACTION = 2  # features of an action that comes apart
 TOLERANCE = 1e-10  # float64 rounds at 1e-16; a memory may add in another order, but not much more
 CLEAR = "where first[t, b], every part of row b's state must become what initial_state gives"
 LONGEST = 1024  # rows over which a stated reach is tested
@@ -74,9 +75,10 @@ class _Subject:
     """A memory under test, and random rows for it."""
 
     def __init__(self, config: MemoryConfig, in_dim: int) -> None:
-        self.in_dim = in_dim
         # Without dropout, as in acting.
-        self.memory = config.build(in_dim).double().eval()
+        apart = (ACTION,) if config.action_apart else ()
+        self.in_dim = in_dim + sum(apart)
+        self.memory = config.build(self.in_dim, *apart).double().eval()
         with torch.no_grad():
             for p in self.memory.parameters():
                 p.add_(0.05 * torch.randn_like(p))  # weights that begin at 0 would hide a leak

@@ -21,7 +21,7 @@ import importlib
 import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -34,6 +34,11 @@ class Memory(nn.Module, ABC):
 
     out_dim: int
     reach: int | None
+    dropout: float = 0.0
+    """Share of features that gradient steps leave out; acting and values never do."""
+
+    def begin(self) -> None:
+        """Load what it begins from, once, for a new run."""
 
     @abstractmethod
     def initial_state(self, batch: int) -> Tree:
@@ -53,9 +58,18 @@ class MemoryConfig(ABC):
     before_encoder: ClassVar[bool] = False
     """Whether it reads the raw features rather than the encoded ones."""
 
+    @property
+    def action_apart(self) -> bool:
+        """Whether the action before reaches it as the last features of x, past the encoder."""
+        return False
+
+    def resolved(self) -> Self:
+        """The config with everything that it depends on from outside written in, for a new run."""
+        return self
+
     @abstractmethod
-    def build(self, in_dim: int) -> Memory:
-        """The memory for features of this width."""
+    def build(self, in_dim: int, action_dim: int = 0) -> Memory:
+        """The memory for features of this width, of which the last `action_dim` are an action apart."""
 
 
 def available() -> dict[str, type[MemoryConfig]]:

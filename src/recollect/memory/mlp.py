@@ -15,7 +15,7 @@ class MlpConfig(MemoryConfig):
 
     name: ClassVar[str] = "mlp"
 
-    def build(self, in_dim: int) -> Memory:
+    def build(self, in_dim: int, action_dim: int = 0) -> Memory:
         return Mlp(in_dim)
 
 

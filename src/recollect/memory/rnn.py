@@ -35,7 +35,7 @@ class RecurrentConfig(MemoryConfig):
                 value = getattr(self, setting)
                 raise UsageError(f"{self.name}.{setting} is {value}, at least 1 is needed")
 
-    def build(self, in_dim: int) -> Memory:
+    def build(self, in_dim: int, action_dim: int = 0) -> Memory:
         widths = [in_dim] + [self.width] * (self.layers - 1)
         return Chain([self.layer(width) for width in widths])
 

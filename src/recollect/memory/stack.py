@@ -24,7 +24,7 @@ class StackConfig(MemoryConfig):
         if self.frames < 1:
             raise UsageError(f"stack.frames is {self.frames}, at least 1 is needed")
 
-    def build(self, in_dim: int) -> Memory:
+    def build(self, in_dim: int, action_dim: int = 0) -> Memory:
         return Stack(in_dim, self.frames)
 
 
