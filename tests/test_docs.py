@@ -65,7 +65,7 @@ def names(config):
 def training_flags():
     """What train takes, with the fields of every memory."""
     fields = {f.name for config in available().values() for f in dataclasses.fields(config)} | {"keep"}
-    memories = {f"--{branch}.{name}" for branch in ("actor", "critic") for name in fields}
+    memories = {f"--{branch}.{name.replace('_', '-')}" for branch in ("actor", "critic") for name in fields}
     return set(options(RunConfig())) | names(Destination) | set(ALIASES) | memories | {"--config", "--cpu"}
 
 

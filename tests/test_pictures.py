@@ -221,16 +221,17 @@ def test_views_are_read_like_copies():
 # Eyes -----------------------------------------------------------------------------------------
 
 EYES = {
-    "nature": ((40, 36, 3), "nature"),
-    "residual": ((17, 21, 3), "residual"),
-    "residual, stacked": ((2, 17, 21, 3), "residual"),
+    "nature": ((40, 36, 3), "nature", None),
+    "residual": ((17, 21, 3), "residual", None),
+    "residual, stacked": ((2, 17, 21, 3), "residual", None),
+    "nature, with a layer": ((40, 36, 3), "nature", 7),
 }
-every_eye = pytest.mark.parametrize(("shape", "kind"), EYES.values(), ids=EYES)
+every_eye = pytest.mark.parametrize(("shape", "kind", "features"), EYES.values(), ids=EYES)
 
 
-def eye_of(shape, kind):
+def eye_of(shape, kind, features=None):
     """An eye with biases that are not 0."""
-    eye = Eye(seen_as(shape), kind).double()
+    eye = Eye(seen_as(shape), kind, features).double()
     with torch.no_grad():
         for p in eye.parameters():
             p += 0.05 * torch.randn(p.shape)
@@ -248,8 +249,9 @@ def one_by_one(eye, x):
 
 @every_eye
 @pytest.mark.parametrize("kinds", [None, 1, 4])
-def test_an_eye_reads_as_if_it_read_every_picture(shape, kind, kinds):
-    eye = eye_of(shape, kind)
+def test_an_eye_reads_as_if_it_read_every_picture(shape, kind, features, kinds):
+    eye = eye_of(shape, kind, features)
+    assert features is None or eye.out_dim == features
     x = pictures(5, 3, *shape, kinds=kinds)
     weight = torch.randn(5, 3, eye.out_dim, dtype=torch.float64)
     found = []
@@ -267,6 +269,15 @@ def test_an_eye_reads_equal_pictures_once(monkeypatch):
     eye(pictures(6, 5, 17, 21, 3, kinds=4), torch.float64)
     eye(pictures(6, 5, 17, 21, 3), torch.float64)
     assert lengths == [4, 30]
+
+
+def test_the_layer_after_the_convolutions_is_as_wide_as_asked():
+    spec = read_spaces(spaces.Box(0, 255, (40, 36, 3), np.uint8), ACTION)
+    for width, found in ((None, 64), (256, 256), (5, 5)):
+        cfg = BranchConfig(hidden=(), picture_features=width)
+        assert build_agent(spec, cfg, cfg, False, 0).actor.features_dim == found
+    with pytest.raises(UsageError, match="picture_features is 0"):
+        BranchConfig(picture_features=0)
 
 
 def counted(forward, lengths):

@@ -136,23 +136,25 @@ def mountain_car() -> RunConfig:
 
 
 def minigrid() -> RunConfig:
-    """One memory for both heads, so that what values teach it serves the actor; whole rollouts of
-    gradient; and much entropy at first: who only hurries to the fork never learns to look back.
+    """One memory for both heads, and much entropy at first.
+
+    So what values teach the memory serves the actor too, and it wanders, and looks, before it hurries.
     """
     wide = BranchConfig(hidden=(256,), activation="relu")
     return RunConfig(
-        env=EnvConfig(id="minigrid:MiniGrid-MemoryS9-v0", num_envs=32),
+        env=EnvConfig(id="minigrid:MiniGrid-MemoryS9-v0", num_envs=64),
         actor=wide,
         critic=replace(wide, shared=True),
         ppo=PPOConfig(
-            num_steps=128,
+            num_steps=64,
             num_minibatches=8,
             learning_rate=5e-4,
             vf_coef=0.25,
             ent_coef=0.05,
             ent_decay=Decay(final=0.002),
+            adam_eps=1e-8,
         ),
-        steps=1_500_000,
+        steps=2_000_000,
     )
 
 
@@ -203,13 +205,14 @@ def recurrent(config: RunConfig, kind: type[RecurrentConfig]) -> RunConfig:
 
 
 def ppo_gpt(config: RunConfig) -> RunConfig:
-    """A GPT-2 for the critic, beside an actor without memory with twice the layers."""
+    """A GPT-2 for the critic; an actor without memory, with twice the layers."""
     actor = replace(config.actor, hidden=config.actor.hidden * 2)
-    return replace(config, actor=actor, critic=looking_back(config.critic, INTERLEAVED))
+    critic = replace(looking_back(config.critic, INTERLEAVED), shared=False)
+    return replace(config, actor=actor, critic=critic)
 
 
 def ppo_gpt_frozen(config: RunConfig) -> RunConfig:
-    """The same with a GPT-2 that stays as it began: only what reads it learns."""
+    """As ppo_gpt, with a GPT-2 that stays as it began: only what reads it learns."""
     frozen = replace(INTERLEAVED, trained_blocks=0, trained_ends=False)
     config = ppo_gpt(config)
     return replace(config, critic=replace(config.critic, memory=frozen))
@@ -223,7 +226,7 @@ def ppo_gpt_shared(config: RunConfig) -> RunConfig:
 def ppo_gpt_actor(config: RunConfig) -> RunConfig:
     """A GPT-2 for the actor and another for the critic."""
     actor, critic = (looking_back(branch, INTERLEAVED) for branch in (config.actor, config.critic))
-    return replace(config, actor=actor, critic=critic)
+    return replace(config, actor=actor, critic=replace(critic, shared=False))
 
 
 def ppo_trxl(config: RunConfig) -> RunConfig:

@@ -1,0 +1,128 @@
+"""Critics side by side on the same rollouts: which learns values, and how fast?
+
+    python -m benchmarks.critics LunarLander-v3 "--critic mlp" "--critic gpt2 --critic.hidden"
+        [--steps 300000] [--seed 1] [--every 20]
+
+One agent acts and learns as the preset `ppo` says. Each critic that is named, by flags of train,
+learns beside it from the rows that this agent made, and is used by nobody. So all see the same
+data, and what differs is the critic. Printed is the explained variance of the discounted return
+that came after (lambda 1, beyond a rollout the acting agent's own critic), before learning from it.
+"""
+
+import argparse
+import copy
+import shlex
+import statistics
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from recollect.agent import build_agent
+from recollect.config import RunConfig, resolve
+from recollect.envs import Envs, make
+from recollect.learner import Learner, begin
+from recollect.maths import explained_variance
+from recollect.ppo import advantages, collect, update, value
+from recollect.presets import assemble
+from recollect.rollout import Rollout
+
+
+def learner_of(config: RunConfig, envs: Envs) -> Learner:
+    """A learner as train would make it."""
+    spaces = envs.obs_spec, envs.action_spec
+    agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
+    return begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
+
+
+class Beside:
+    """A critic that learns from another agent's rollouts."""
+
+    def __init__(self, flags: str, config: RunConfig, envs: Envs) -> None:
+        self.flags, self.plan = flags, config.plan
+        self.learner = learner_of(config, envs)
+        self.length = config.ppo.chunk_length(any(self.learner.agent.initial_state(1)))
+
+    def learn(self, rollout: Rollout, acting: Learner, returns: Tensor) -> tuple[float, float]:
+        """Explained variance of what came, and the loss; then learn."""
+        mine, other = self.learner, acting.agent
+        mine.agent.actor.load_state_dict(other.actor.state_dict())
+        mine.agent.normalizer.load_state_dict(other.normalizer.state_dict())
+        mine.rewards, mine.iteration, mine.step = acting.rewards, acting.iteration, acting.step
+        own = copy.copy(rollout)
+        own.value, own.critic_starts = torch.zeros_like(rollout.value), []
+        own.starts = [()] * (rollout.num_steps // self.length)
+        value(mine, own, self.length)
+        valid = rollout.valid[:-1]
+        quality = explained_variance(own.value[:-1], returns, valid / valid.sum())
+        return quality, update(mine, own, self.plan, self.length)["value_loss"]
+
+
+def run(config: RunConfig, others: Sequence[str], every: int) -> None:
+    """Train, and print a row every so many rollouts."""
+    envs = make(config.env)
+    adapter = envs.adapter
+    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
+    plan, cfg = config.plan, config.ppo
+    acting = learner_of(config, envs)
+    critics = [Beside(flags, beside(config, flags), envs) for flags in others]
+    rollout = Rollout(acting.agent, acting.row, cfg.num_steps)
+    history: list[list[tuple[float, float]]] = []
+    print("critics:", *(f"  {i}: {critic.flags}" for i, critic in enumerate(critics)), sep="\n")
+    print(f"{'steps':>9} {'return':>8}   " + "  ".join(f"EV {i}   loss {i}" for i in range(len(critics))))
+    while plan.progress(acting.iteration, acting.step) < 1:
+        torch.set_num_threads(1)
+        collect(envs, acting, rollout, plan, 1)
+        torch.set_num_threads(plan.threads)
+        value(acting, rollout, 1)
+        reward = acting.rewards.scaled(rollout.reward)
+        returns = rollout.value[:-1] + advantages(rollout, reward, cfg.gamma, 1.0)
+        history.append([critic.learn(rollout, acting, returns) for critic in critics])
+        update(acting, rollout, plan, 1)
+        acting.read(rollout)
+        if plan.barrier_after(acting.iteration - 1):
+            acting.restart(envs, plan.seed)
+            for critic in critics:
+                critic.learner.state = critic.learner.agent.initial_state(envs.num_envs)
+        if acting.iteration % every == 0:
+            show(acting, history[-every:])
+    print("all      ", end="")
+    show(acting, history)
+
+
+def beside(config: RunConfig, flags: str) -> RunConfig:
+    """The config of a critic: flags over the preset; it acts as the acting agent does."""
+    found: RunConfig = assemble(["--env.id", config.env.id, *shlex.split(flags)], "critics", "")
+    return RunConfig(
+        env=config.env,
+        actor=config.actor,
+        critic=found.critic,
+        ppo=found.ppo,
+        steps=config.steps,
+        seed=config.seed,
+    )
+
+
+def show(acting: Learner, rows: Sequence[Sequence[tuple[float, float]]]) -> None:
+    """Means over rollouts."""
+    columns = [[statistics.mean(x) for x in zip(*critic, strict=True)] for critic in zip(*rows, strict=True)]
+    result = acting.episodes.means()["return"]
+    shown = "  ".join(f"{quality:5.2f} {loss:8.1f}" for quality, loss in columns)
+    print(f"{acting.step:>9,} {'-' if result is None else f'{result:.1f}':>8}   {shown}", flush=True)
+
+
+def main() -> None:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("env")
+    parser.add_argument("critics", nargs="+")
+    parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=int, default=20)
+    args = parser.parse_args()
+    flags = ["--env.id", args.env, "--steps", str(args.steps), "--seed", str(args.seed)]
+    run(assemble(flags, "critics", ""), args.critics, args.every)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Presets are what they say, on tasks that begin from different settings."""
+
+import pytest
+import torch
+
+from recollect import ppo
+from recollect.agent import Branch, build_agent
+from recollect.config import resolve
+from recollect.envs import make
+from recollect.learner import begin
+from recollect.presets import MODELS, assemble
+
+# Memory of the actor, memory of the critic, or "shared".
+WANTED = {
+    "ppo_stack": ("Stack", "Stack"),
+    "ppo_gru": ("Chain", "Chain"),
+    "ppo_lstm": ("Chain", "Chain"),
+    "ppo_mingru": ("Chain", "Chain"),
+    "ppo_gpt": ("Mlp", "Banded"),
+    "ppo_gpt_frozen": ("Mlp", "Banded"),
+    "ppo_gpt_shared": ("Banded", "shared"),
+    "ppo_gpt_actor": ("Banded", "Banded"),
+    "ppo_trxl": ("TransformerXl", "shared"),
+    "ppo_gtrxl": ("TransformerXl", "shared"),
+}
+SMALL = ["--env.num-envs", "2", "--ppo.num-steps", "16", "--ppo.num-minibatches", "1", "--rollouts", "2"]
+
+
+def built(model, env_id):
+    config = assemble(["--env.id", env_id, "--model", model, *SMALL], "", "")
+    envs = make(config.env)
+    adapter = envs.adapter
+    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
+    agent = build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, seed=1)
+    return config, envs, agent
+
+
+def test_every_model_is_listed_here():
+    assert WANTED.keys() | {"ppo"} == MODELS.keys()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "poc", "LunarLander-v3"])
+@pytest.mark.parametrize("model", WANTED)
+def test_a_model_has_the_memories_that_it_names(model, env_id):
+    _, envs, agent = built(model, env_id)
+    critic = type(agent.critic.memory).__name__ if isinstance(agent.critic, Branch) else "shared"
+    assert (type(agent.actor.memory).__name__, critic) == WANTED[model]
+    envs.adapter.close()
+
+
+@pytest.mark.parametrize("model", ["ppo_gpt", "ppo_gpt_frozen", "ppo_gpt_actor"])
+def test_a_critic_with_a_memory_of_its_own_shares_none(model):
+    """Also where the task's own settings let both share one."""
+    config = assemble(["--env.id", "minigrid:MemoryS9", "--model", model], "", "")
+    assert not config.critic.shared
+    assert assemble(["--env.id", "minigrid:MemoryS9", "--model", "ppo_lstm"], "", "").critic.shared
+
+
+@pytest.mark.parametrize("model", WANTED)
+def test_every_model_learns_and_agrees_with_its_acting(model):
+    config, envs, agent = built(model, "CartPole-v1")
+    before = {name: p.detach().clone() for name, p in agent.named_parameters()}
+    plan = config.plan
+    metrics = list(ppo.train(envs, begin(envs, agent, plan), plan))
+    assert all(m["ratio_error"] < 1e-4 and m["value_error"] < 1e-4 for m in metrics)
+    still = {name for name, p in agent.named_parameters() if torch.equal(p, before[name])}
+    frozen = {name for name in before if name.startswith("critic.memory.")}
+    assert still == (frozen if model == "ppo_gpt_frozen" else set())
+    envs.adapter.close()
