@@ -136,25 +136,25 @@ def mountain_car() -> RunConfig:
 
 
 def minigrid() -> RunConfig:
-    """One memory for both heads, and much entropy at first.
+    """One memory for both heads, to which values matter: they teach it what the actor then uses.
 
-    So what values teach the memory serves the actor too, and it wanders, and looks, before it hurries.
+    And much entropy at first, so that it wanders, and looks, before it hurries.
     """
     wide = BranchConfig(hidden=(256,), activation="relu")
     return RunConfig(
-        env=EnvConfig(id="minigrid:MiniGrid-MemoryS9-v0", num_envs=64),
+        env=EnvConfig(id="minigrid:MiniGrid-MemoryS9-v0", num_envs=32),
         actor=wide,
         critic=replace(wide, shared=True),
         ppo=PPOConfig(
-            num_steps=64,
+            num_steps=128,
             num_minibatches=8,
-            learning_rate=5e-4,
-            vf_coef=0.25,
-            ent_coef=0.05,
+            learning_rate=1e-3,
+            vf_coef=1.0,
+            ent_coef=0.03,
             ent_decay=Decay(final=0.002),
             adam_eps=1e-8,
         ),
-        steps=2_000_000,
+        steps=1_750_000,
     )
 
 
