@@ -1,5 +1,6 @@
 """What the comparisons with other libraries share: runs as processes, results, lines of a table."""
 
+import argparse
 import contextlib
 import json
 import os
@@ -9,8 +10,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 Result = dict[str, Any]
 
@@ -91,3 +94,118 @@ def kept(out: Path, prefix: str, task: str) -> Path:
     """The file that holds the runs of a row."""
     name = task.replace(" ", "_").replace(">=", "ge").replace(",", "").replace("/", "_per_")
     return out / f"{prefix}-{name}.json"
+
+
+# Rows of a table -------------------------------------------------------------------------------
+
+MARGIN = 120.0  # seconds a run may take beyond its cap: what loads before it, and its last update
+
+
+@dataclass(frozen=True)
+class Run:
+    """One side of a row: the shim that runs it, and with what."""
+
+    label: str
+    shim: str  # a module of benchmarks.shims
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row, or one for each of ours and each peer: a target under a cap, or the pace."""
+
+    name: str
+    asked: str
+    ours: tuple[Run, ...]
+    peers: tuple[Run, ...] = ()
+    metric: Literal["return", "success"] = "return"
+    target: float | None = None
+    cap: float = 600.0  # seconds
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """In the order of their turns."""
+        return self.ours + self.peers
+
+
+def ours(env: str, model: str, steps: int | None = None, options: dict[str, Any] | None = None) -> Run:
+    """A preset, with options or a file of settings over it."""
+    given = options or {}
+    settings = {"env": env, "model": model, "steps": steps, "options": given}
+    return Run(given.get("config", model), "ours", settings)
+
+
+def measure(task: Task, seeds: int, common: dict[str, Any]) -> dict[str, list[Result]]:
+    """Ours and the peers' in turns, each in a new process; by label."""
+    found: dict[str, list[Result]] = {run.label: [] for run in task.runs}
+    goal = {"metric": task.metric, "target": task.target, "cap": task.cap, **common}
+    for seed in range(1, seeds + 1):
+        for run in task.runs:
+            settings = json.dumps({**run.settings, **goal, "seed": seed})
+            one = in_a_process(f"benchmarks.shims.{run.shim}", settings, limit=task.cap + MARGIN)
+            found[run.label].append(one)
+            print(describe(task.name, run.label, seed, one, task.metric), flush=True)
+    return found
+
+
+def rows(task: Task, found: dict[str, list[Result]]) -> list[str]:
+    """Lines of the table, one for each of ours and each peer."""
+    cost = "seconds_a_step" if task.target is None else "seconds"
+    lines = []
+    for our in task.ours:
+        mine = found[our.label]
+        beside = [(peer.label, cells(mine, found[peer.label], cost)) for peer in task.peers]
+        texts = [f"{left} | {label}: {right} | {ratio}" for label, (left, right, ratio) in beside]
+        alone = [f"{medians(mine, 2)} | - | -"]
+        end = f"{task.asked} | {memory(mine)} |"
+        lines += [f"| {task.name}, {our.label} | {text} | {end}" for text in texts or alone]
+    return lines
+
+
+def commit_of(checkout: Path) -> str | None:
+    """The commit of a checkout, if it has a .git of its own."""
+    if not (checkout / ".git").exists():
+        return None
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def options(about: str) -> argparse.ArgumentParser:
+    """The command line of a comparison."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--tasks", nargs="*", help="names, or parts of names, of rows")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--table", action="store_true", help="print what was kept, run nothing")
+    return parser
+
+
+def chosen(tasks: Sequence[Task], parts: Sequence[str] | None) -> list[Task]:
+    """The rows that --tasks names."""
+    return [task for task in tasks if not parts or any(part in task.name for part in parts)]
+
+
+def compare(
+    tasks: Sequence[Task],
+    args: argparse.Namespace,
+    prefix: str,
+    common: dict[str, Any],
+    sources: Callable[[Task], list[str]],
+) -> None:
+    """Measure rows, keep their runs in files and print the table, or print what was kept."""
+    # So that a run's process is ended before this one.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    args.out.mkdir(parents=True, exist_ok=True)
+    lines = ["| task | recollect | peer | time | asked | memory |", "|---|---|---|---|---|---|"]
+    peers: dict[str, None] = {}  # in order, each once
+    for task in tasks:
+        file = kept(args.out, prefix, task.name)
+        if not args.table:
+            found = measure(task, args.seeds, common)
+            whole = {"task": asdict(task), "peers": sources(task), "runs": found}
+            file.write_text(json.dumps(whole, indent=1) + "\n")
+        if file.exists():
+            whole = json.loads(file.read_text())
+            lines += rows(task, whole["runs"])
+            peers |= dict.fromkeys(whole["peers"])
+    print("\n".join([*lines, "", f"Peers: {', '.join(peers) or 'none'}."]))

@@ -10,54 +10,13 @@ last 100 training episodes reaches the target; a target that is not reached coun
 there is no target, what counts is the time of a step.
 """
 
-import argparse
-import json
-import signal
-import subprocess
-import sys
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from .common import Result, cells, describe, in_a_process, kept, medians, memory
+from .common import Run, Task, chosen, commit_of, compare, options, ours
 
 MARCOMETER = "MarcoMeter/recurrent-ppo-truncated-bptt"
-MARGIN = 120.0  # seconds a run may take beyond its cap: what loads before it, and its last update
-
-
-@dataclass(frozen=True)
-class Run:
-    """One side of a row: the shim that runs it, and with what."""
-
-    label: str
-    shim: str  # a module of benchmarks.shims
-    settings: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Task:
-    """One row, or one for each of ours and each peer: a target under a cap, or the pace."""
-
-    name: str
-    asked: str
-    ours: tuple[Run, ...]
-    peers: tuple[Run, ...] = ()
-    metric: Literal["return", "success"] = "return"
-    target: float | None = None
-    cap: float = 600.0  # seconds
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """In the order of their turns."""
-        return self.ours + self.peers
-
-
-def ours(env: str, model: str, steps: int | None = None, options: dict[str, Any] | None = None) -> Run:
-    """A preset, with options or a file of settings over it."""
-    given = options or {}
-    settings = {"env": env, "model": model, "steps": steps, "options": given}
-    return Run(given.get("config", model), "ours", settings)
 
 
 def marcometer(config: str, steps: int | None = None, padding: str = "episode") -> Run:
@@ -162,33 +121,6 @@ TASKS = (
 )  # fmt: skip
 
 
-def measure(task: Task, seeds: int, common: dict[str, Any]) -> dict[str, list[Result]]:
-    """Ours and the peers' in turns, each in a new process; by label."""
-    found: dict[str, list[Result]] = {run.label: [] for run in task.runs}
-    goal = {"metric": task.metric, "target": task.target, "cap": task.cap, **common}
-    for seed in range(1, seeds + 1):
-        for run in task.runs:
-            settings = json.dumps({**run.settings, **goal, "seed": seed})
-            one = in_a_process(f"benchmarks.shims.{run.shim}", settings, limit=task.cap + MARGIN)
-            found[run.label].append(one)
-            print(describe(task.name, run.label, seed, one, task.metric), flush=True)
-    return found
-
-
-def rows(task: Task, found: dict[str, list[Result]]) -> list[str]:
-    """Lines of the table, one for each of ours and each peer."""
-    cost = "seconds_a_step" if task.target is None else "seconds"
-    lines = []
-    for our in task.ours:
-        mine = found[our.label]
-        beside = [(peer.label, cells(mine, found[peer.label], cost)) for peer in task.peers]
-        texts = [f"{left} | {label}: {right} | {ratio}" for label, (left, right, ratio) in beside]
-        alone = [f"{medians(mine, 2)} | - | -"]
-        end = f"{task.asked} | {memory(mine)} |"
-        lines += [f"| {task.name}, {our.label} | {text} | {end}" for text in texts or alone]
-    return lines
-
-
 def sources(task: Task, commit: str | None, threads: int | None) -> list[str]:
     """What the peers of a row are, with their versions."""
     names = {"marcometer": f"{MARCOMETER} at {commit}", "sb3": f"sb3-contrib {version('sb3-contrib')}"}
@@ -196,52 +128,20 @@ def sources(task: Task, commit: str | None, threads: int | None) -> list[str]:
     return [names[peer.shim] + suffix for peer in task.peers]
 
 
-def commit_of(checkout: Path) -> str | None:
-    """The commit of a checkout, if it has a .git of its own."""
-    if not (checkout / ".git").exists():
-        return None
-    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def options() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tasks", nargs="*", help="names, or parts of names, of rows")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--table", action="store_true", help="print what was kept, run nothing")
+def main() -> None:
+    """Measure and print the table."""
+    parser = options(__doc__ or "")
     parser.add_argument("--peer", type=Path, help=f"a checkout of {MARCOMETER}")
     parser.add_argument("--peer-commit", help="its commit, where the checkout has no .git")
     parser.add_argument("--peer-threads", type=int, help="of torch in the peers; without it, torch's choice")
-    return parser
-
-
-def main() -> None:
-    """Measure and print the table."""
-    parser = options()
     args = parser.parse_args()
-    tasks = [t for t in TASKS if not args.tasks or any(part in t.name for part in args.tasks)]
+    tasks = chosen(TASKS, args.tasks)
     needed = any(run.shim == "marcometer" for task in tasks for run in task.runs)
     commit = args.peer_commit or (commit_of(args.peer) if args.peer else None)
     if needed and not args.table and (args.peer is None or commit is None):
         parser.error(f"--peer names a checkout of {MARCOMETER}; without .git, --peer-commit says which")
-    # So that a run's process is ended before this one.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    args.out.mkdir(parents=True, exist_ok=True)
-    lines = ["| task | recollect | peer | time | asked | memory |", "|---|---|---|---|---|---|"]
-    peers: dict[str, None] = {}  # in order, each once
-    for task in tasks:
-        file = kept(args.out, "recurrent", task.name)
-        if not args.table:
-            found = measure(task, args.seeds, {"peer": str(args.peer), "threads": args.peer_threads})
-            whole = {"task": asdict(task), "peers": sources(task, commit, args.peer_threads), "runs": found}
-            file.write_text(json.dumps(whole, indent=1) + "\n")
-        if file.exists():
-            whole = json.loads(file.read_text())
-            lines += rows(task, whole["runs"])
-            peers |= dict.fromkeys(whole["peers"])
-    print("\n".join([*lines, "", f"Peers: {', '.join(peers) or 'none'}."]))
+    settings = {"peer": str(args.peer), "threads": args.peer_threads}
+    compare(tasks, args, "recurrent", settings, lambda task: sources(task, commit, args.peer_threads))
 
 
 if __name__ == "__main__":
