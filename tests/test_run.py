@@ -19,8 +19,8 @@ from recollect.errors import EnvDataError, UsageError
 from recollect.log import METRICS, Silent
 from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.stack import StackConfig
-from recollect.presets import default
 from recollect.settings import PPOConfig
+from recollect.tasks import default
 
 from .helpers import SMALL, Halves, StopAt, assert_same_end, metrics_of, run_quietly, small_config
 

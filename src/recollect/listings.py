@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from . import envs, memory, presets
+from . import envs, memory, presets, tasks
 from .log import duration, number
 
 
@@ -29,7 +29,7 @@ def list_presets() -> None:
         table.add_row(name, _first_line(model.__doc__))
     Console().print(table)
     table = _table("environment", "settings", "budget")
-    for name, task in presets.TASKS.items():
+    for name, task in tasks.TASKS.items():
         budget = task().steps or 0
         table.add_row(name, _first_line(task.__doc__), f"{budget:,} steps")
     Console().print(table)
