@@ -53,9 +53,9 @@ def attend(
     distances: Distances | None = None,
     far: Far | None = None,
 ) -> Tensor:
-    """What rows find among the rows before them (B, T M, W).
+    """What rows find among the rows before them, in the shape of q.
 
-    q          (B, T M, W)        of T rows, M tokens each
+    q          (B, T M, W)        of T rows, M tokens each; or (B, T, W) of the last token of each row
     k, v       (B, (P + T) M, W)  of the P rows before them, and theirs
     back       (T, B)             how many rows each may look back, at most P
     distances  scores to add, with one token a row
@@ -63,11 +63,11 @@ def attend(
     Inside a row a token sees itself and the tokens before it.
     """
     rows, past = len(back), k.shape[1] // tokens - len(back)
-    cut = Blocks(rows, past, tokens, heads)
+    cut = Blocks(rows, past, (q.shape[1] // rows, tokens), heads)
     back = cut.padded(back.T)  # (B, blocks, rows)
     scale = (q.shape[-1] // heads) ** -0.5
     query, key, value = cut.queries(q * scale), cut.keys(k), cut.keys(v)
-    bias = _bias(back, past, tokens, q.dtype)[:, :, None]
+    bias = _bias(back, past, cut.tokens, q.dtype)[:, :, None]
     if distances is not None:
         bias = bias + _shifted(cut.queries(distances.query * scale), distances.key, cut.size, past, heads)
     if far is None:
@@ -75,7 +75,7 @@ def attend(
         return cut.joined(weights @ value.transpose(-1, -2))
     far_key, far_value = cut.keys(far.k), cut.keys(far.v)
     near = _away(cut.size, past, q.device) <= far.rows  # rows of a block, rows of its keys
-    near = near.repeat_interleave(tokens, 0).repeat_interleave(tokens, 1)  # (Q, K)
+    near = _for_tokens(near, cut.tokens)  # (Q, K)
     weights = (torch.where(near, query @ key, query @ far_key) + bias).softmax(-1)
     live, rest = weights * near, weights * ~near
     return cut.joined(live @ value.transpose(-1, -2) + rest @ far_value.transpose(-1, -2))
@@ -84,12 +84,12 @@ def attend(
 class Blocks:
     """Rows cut into blocks, each beside the keys that it can see."""
 
-    def __init__(self, rows: int, past: int, tokens: int, heads: int) -> None:
-        self.rows, self.tokens, self.heads = rows, tokens, heads
-        self.size = math.ceil(rows / max(1, rows * tokens // BLOCK))  # rows of a block
+    def __init__(self, rows: int, past: int, tokens: tuple[int, int], heads: int) -> None:
+        self.rows, self.tokens, self.heads = rows, tokens, heads  # tokens a row: of queries, of keys
+        self.size = math.ceil(rows / max(1, rows * tokens[1] // BLOCK))  # rows of a block
         self.count = math.ceil(rows / self.size)
         self.missing = self.count * self.size - rows
-        self.width = (self.size + past) * tokens
+        self.width = (self.size + past) * tokens[1]
 
     def padded(self, x: Tensor) -> Tensor:
         """(B, T) -> (B, blocks, rows of a block)."""
@@ -97,20 +97,20 @@ class Blocks:
 
     def queries(self, x: Tensor) -> Tensor:
         """(B, T M, W) -> (B, blocks, H, Q, D)."""
-        x = self._full(x).unflatten(2, (self.heads, -1))
+        x = self._full(x, self.tokens[0]).unflatten(2, (self.heads, -1))
         return x.unflatten(1, (self.count, -1)).transpose(2, 3)
 
     def keys(self, x: Tensor) -> Tensor:
         """(B, (P + T) M, W) -> (B, blocks, H, D, K)."""
-        windows = self._full(x).unfold(1, self.width, self.size * self.tokens)
+        windows = self._full(x, self.tokens[1]).unfold(1, self.width, self.size * self.tokens[1])
         return windows.unflatten(2, (self.heads, -1))
 
     def joined(self, x: Tensor) -> Tensor:
         """(B, blocks, H, Q, D) -> (B, T M, W)."""
-        return x.transpose(2, 3).flatten(3).flatten(1, 2)[:, : self.rows * self.tokens]
+        return x.transpose(2, 3).flatten(3).flatten(1, 2)[:, : self.rows * self.tokens[0]]
 
-    def _full(self, x: Tensor) -> Tensor:
-        return F.pad(x, (0, 0, 0, self.missing * self.tokens)) if self.missing else x
+    def _full(self, x: Tensor, tokens: int) -> Tensor:
+        return F.pad(x, (0, 0, 0, self.missing * tokens)) if self.missing else x
 
 
 def _away(size: int, past: int, device: torch.device) -> Tensor:
@@ -119,16 +119,21 @@ def _away(size: int, past: int, device: torch.device) -> Tensor:
     return row[:, None] + past - key
 
 
-def _bias(back: Tensor, past: int, tokens: int, dtype: torch.dtype) -> Tensor:
+def _for_tokens(x: Tensor, tokens: tuple[int, int]) -> Tensor:
+    """(..., rows, rows of keys) -> (..., Q, K)."""
+    return x.repeat_interleave(tokens[0], -2).repeat_interleave(tokens[1], -1)
+
+
+def _bias(back: Tensor, past: int, tokens: tuple[int, int], dtype: torch.dtype) -> Tensor:
     """0 where a token of a block may look, else minus infinity: back (B, blocks, rows) -> (..., Q, K)."""
     size, device = back.shape[-1], back.device
     away = _away(size, past, device)
     seen = (away >= 0) & (away <= back[..., None])
-    if tokens > 1:
-        seen = seen.repeat_interleave(tokens, -1).repeat_interleave(tokens, -2)
-        order = torch.ones(tokens, tokens, dtype=torch.bool, device=device).tril()
-        other = (away != 0).repeat_interleave(tokens, 0).repeat_interleave(tokens, 1)
-        seen = seen & (other | order.repeat(size, size + past))
+    if tokens[1] > 1:
+        asked, count = tokens
+        order = torch.ones(count, count, dtype=torch.bool, device=device).tril()[count - asked :]
+        in_order = order.repeat(size, size + past) | _for_tokens(away != 0, tokens)
+        seen = _for_tokens(seen, tokens) & in_order
     return torch.zeros((), dtype=dtype, device=device).where(seen, -math.inf)
 
 

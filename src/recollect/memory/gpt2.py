@@ -156,9 +156,10 @@ class Block(nn.Module):
         self.down = _linear(4 * width, width, 0.02 / math.sqrt(2 * layers))
         self.dropout = p
 
-    def forward(self, x: Tensor, look: Attend) -> Tensor:
-        """x (..., W) -> (..., W)."""
+    def forward(self, x: Tensor, look: Attend, asked: slice = slice(None)) -> Tensor:
+        """x (B, tokens, W) -> (B, tokens that are asked for, W)."""
         q, k, v = self.qkv(self.before_attention(x)).chunk(3, -1)
+        x, q = x[:, asked], q[:, asked]
         x = x + dropout(self.out(look(q, k, v)), self.dropout, self.training)
         hidden = F.gelu(self.up(self.before_mlp(x)), approximate="tanh")
         return x + dropout(self.down(hidden), self.dropout, self.training)
@@ -201,8 +202,11 @@ class Banded(Memory):
         back = step.clamp(max=self.past)
         count, (rows, batch) = self.tokens.count, first.shape
         h = self.tokens(x, step).transpose(0, 1).reshape(batch, rows * count, -1)
+        # After the last block nothing is read but the last token of each row.
+        answered = slice(count - 1, None, count)
+        asked = [slice(None)] * (len(self.trunk) - 1) + [answered]
         after = []
-        for block, past in zip(self.trunk.blocks, kept.unbind(1), strict=True):
+        for block, past, which in zip(self.trunk.blocks, kept.unbind(1), asked, strict=True):
 
             def look(q: Tensor, k: Tensor, v: Tensor, past: Tensor = past) -> Tensor:
                 k, v = torch.cat([past[:, 0], k], 1), torch.cat([past[:, 1], v], 1)
@@ -210,8 +214,8 @@ class Banded(Memory):
                 after.append(torch.stack([k[:, end:], v[:, end:]], 1))
                 return attend(q, k, v, back, self.trunk.heads, count)
 
-            h = block(h, look)
-        y = self.trunk.norm(h[:, count - 1 :: count]).transpose(0, 1)
+            h = block(h, look, which)
+        y = self.trunk.norm(h).transpose(0, 1)
         return y, (torch.stack(after, 1), age)
 
 
