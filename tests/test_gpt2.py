@@ -13,7 +13,7 @@ from recollect.agent import BranchConfig, build_agent
 from recollect.envs import EnvConfig, make
 from recollect.errors import UsageError
 from recollect.learner import begin
-from recollect.memory.attention import BLOCK, attend, steps
+from recollect.memory.attention import BLOCK, Band, steps
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.settings import Plan, PPOConfig
 from recollect.testing import check_memory
@@ -102,9 +102,13 @@ def test_attention_equals_full_scores_under_a_mask(rows, context, tokens):
     for often in (0.0, 0.1, 0.5):
         first = torch.rand(rows, batch) < often
         back = steps(first, ages)[0].clamp(max=context - 1)
-        y = attend(*leaves, back, heads, tokens)
+        band = Band(back, context - 1, heads, tokens, torch.float64)
+        y = band.attend(*leaves)
         wanted = full_scores(*leaves, visible(first, ages, context, tokens), heads)
         torch.testing.assert_close(y, wanted, rtol=0, atol=1e-12)
+        last = slice(tokens - 1, None, tokens)  # asked for alone
+        alone = band.attend(leaves[0][:, last], *leaves[1:])
+        torch.testing.assert_close(alone, wanted[:, last], rtol=0, atol=1e-12)
         weight = torch.randn_like(wanted)
         found, expected = (torch.autograd.grad((out * weight).sum(), leaves) for out in (y, wanted))
         for one, other in zip(found, expected, strict=True):

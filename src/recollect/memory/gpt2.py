@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..tree import Tree
 from . import Memory, MemoryConfig
-from .attention import attend, steps
+from .attention import Band, steps
 from .pretrained import load, sizes
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -199,8 +199,8 @@ class Banded(Memory):
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         kept, age = cast(tuple[Tensor, Tensor], state)
         step, age = steps(first, age)
-        back = step.clamp(max=self.past)
         count, (rows, batch) = self.tokens.count, first.shape
+        band = Band(step.clamp(max=self.past), self.past, self.trunk.heads, count, x.dtype)
         h = self.tokens(x, step).transpose(0, 1).reshape(batch, rows * count, -1)
         # After the last block nothing is read but the last token of each row.
         answered = slice(count - 1, None, count)
@@ -212,7 +212,7 @@ class Banded(Memory):
                 k, v = torch.cat([past[:, 0], k], 1), torch.cat([past[:, 1], v], 1)
                 end = k.shape[1] - past.shape[2]
                 after.append(torch.stack([k[:, end:], v[:, end:]], 1))
-                return attend(q, k, v, back, self.trunk.heads, count)
+                return band.attend(q, k, v)
 
             h = block(h, look, which)
         y = self.trunk.norm(h).transpose(0, 1)
@@ -248,10 +248,11 @@ class Window(Memory):
         step = step.reshape(-1, 1) + ahead  # (T B, context); below 0 before the episode
         h = self.tokens(windows, step.clamp(min=0)).reshape(rows * batch, context * count, -1)
         back = torch.minimum(step, ahead + self.past).clamp(min=0).T
+        band = Band(back, self.past, self.trunk.heads, count, x.dtype)
 
         def look(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             past = q.new_zeros(len(q), self.past * count, q.shape[2])
-            return attend(q, torch.cat([past, k], 1), torch.cat([past, v], 1), back, self.trunk.heads, count)
+            return band.attend(q, torch.cat([past, k], 1), torch.cat([past, v], 1))
 
         for block in self.trunk.blocks:
             h = block(h, look)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..tree import Tree
 from . import Memory, MemoryConfig
-from .attention import Distances, Far, attend, steps
+from .attention import Band, Distances, Far, steps
 
 RELU = math.sqrt(2)  # gain of weights whose result goes through a relu, which halves its square
 SLOWEST = 10_000.0  # of the sinusoids, in radians: how many rows the slowest takes for one
@@ -90,7 +90,7 @@ class TransformerXl(Memory):
 
     def __init__(self, cfg: TransformerXlConfig, in_dim: int) -> None:
         super().__init__()
-        self.past, self.absolute = cfg.context, cfg.positions == "absolute"
+        self.past, self.heads, self.absolute = cfg.context, cfg.heads, cfg.positions == "absolute"
         self.out_dim, self.reach = cfg.width, 1 + cfg.layers * cfg.context
         self.input = _linear(in_dim, cfg.width)
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.layers))
@@ -104,7 +104,7 @@ class TransformerXl(Memory):
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         kept, age = cast(tuple[Tensor, Tensor], state)
         step, age = steps(first, age)
-        back = step.clamp(max=self.past)
+        band = Band(step.clamp(max=self.past), self.past, self.heads, 1, x.dtype)
         h = self.input(x)
         if self.absolute:
             h = h + sinusoids(step.to(h.dtype), self.out_dim)
@@ -112,7 +112,7 @@ class TransformerXl(Memory):
         for block, past in zip(self.blocks, kept.unbind(1), strict=True):
             read = torch.cat([past, h], 1)
             after.append(read[:, len(x) :])
-            h = block(read, back)
+            h = block(read, band)
         return h.transpose(0, 1), (torch.stack(after, 1), age)
 
 
@@ -122,7 +122,7 @@ class Block(nn.Module):
     def __init__(self, cfg: TransformerXlConfig) -> None:
         super().__init__()
         width = cfg.width
-        self.heads, self.gradient = cfg.heads, cfg.gradient
+        self.gradient = cfg.gradient
         self.query = _linear(width, width, bias=False)
         self.key_value = _linear(width, width, blocks=2, bias=False)
         self.places = Places(width, cfg.context) if cfg.positions == "relative" else None
@@ -132,22 +132,22 @@ class Block(nn.Module):
         self.before_attention, self.before_feed = (_norm(cfg, "pre") for _ in range(2))
         self.after_attention, self.after_feed = (_norm(cfg, "post") for _ in range(2))
 
-    def forward(self, read: Tensor, back: Tensor) -> Tensor:
-        """read (B, P + T, W) of the past and the present, back (T, B) -> (B, T, W)."""
-        x = read[:, -len(back) :]
-        x = self.after_attention(self.attended(x, self._look(read, back)))
+    def forward(self, read: Tensor, band: Band) -> Tensor:
+        """read (B, P + T, W) of the past and the present -> (B, T, W)."""
+        x = read[:, band.past :]
+        x = self.after_attention(self.attended(x, self._look(read, band)))
         return self.after_feed(self.fed(x, F.relu(self.feed(self.before_feed(x)))))
 
-    def _look(self, read: Tensor, back: Tensor) -> Tensor:
+    def _look(self, read: Tensor, band: Band) -> Tensor:
         """What the present finds in the past: (B, P + T, W) -> (B, T, W)."""
         seen, distances, far = self.before_attention(read), None, None
-        q, (k, v) = self.query(seen[:, -len(back) :]), self.key_value(seen).chunk(2, -1)
+        q, (k, v) = self.query(seen[:, band.past :]), self.key_value(seen).chunk(2, -1)
         if self.places is not None:
             q, distances = self.places(q)
         if self.gradient is not None:
             # Errors end at what the rows before had to say; how it is read is still learned.
             far = Far(self.gradient, *self.key_value(self.before_attention(read.detach())).chunk(2, -1))
-        return self.out(attend(q, k, v, back, self.heads, distances=distances, far=far))
+        return self.out(band.attend(q, k, v, distances, far))
 
 
 class Places(nn.Module):
