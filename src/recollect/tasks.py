@@ -138,6 +138,7 @@ def minigrid() -> RunConfig:
             num_steps=128,
             num_minibatches=8,
             learning_rate=1e-3,
+            lr_decay=TO_ZERO,
             vf_coef=1.0,
             ent_coef=0.03,
             ent_decay=Decay(final=0.002),
