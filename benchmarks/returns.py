@@ -129,12 +129,12 @@ ROWS = (
     ),
     Row("MountainCarContinuousNoVel-v0", 300_000, asked="fails: below 80", passes=fails(80)),
     Row(
-        MEMORY, 1_750_000, "ppo_lstm", "success >= 0.95, none below 0.9",
+        MEMORY, 2_000_000, "ppo_lstm", "success >= 0.95, none below 0.9",
         both(mean_of(0.95), all_of(0.9)), "success", 0.95, seeds=5,
     ),
-    Row(MEMORY, 1_750_000, asked="fails: below 0.7", passes=fails(0.7), metric="success", seeds=5),
+    Row(MEMORY, 2_000_000, asked="fails: below 0.7", passes=fails(0.7), metric="success", seeds=5),
     Row(
-        MEMORY, 1_750_000, "ppo_lstm", "success >= 0.7", mean_of(0.7), "success", 0.7,
+        MEMORY, 2_000_000, "ppo_lstm", "success >= 0.7", mean_of(0.7), "success", 0.7,
         seeds=3, options={"env.kwargs.pictures": True},
     ),
     *popgym("RepeatPreviousEasy"),

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
 from transformers import GPT2Config, GPT2Model
 
 from ..common import Result, result

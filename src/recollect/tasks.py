@@ -144,7 +144,7 @@ def minigrid() -> RunConfig:
             ent_decay=Decay(final=0.002),
             adam_eps=1e-8,
         ),
-        steps=1_750_000,
+        steps=2_000_000,
     )
 
 

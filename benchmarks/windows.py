@@ -1,6 +1,6 @@
 """recollect's transformers beside the way in which GPT2PPO reads its critic, in turns on one machine.
 
-    python -m benchmarks.transformers [--tasks GPT-2 ...] [--seeds 3] [--out benchmarks/results]
+    python -m benchmarks.windows [--tasks GPT-2 ...] [--seeds 3] [--out benchmarks/results]
 
 That way is one window of 64 steps for every step, acting and learning, each row of a minibatch with
 a window of its own; `benchmarks.shims.windows` does it with the network of the package transformers.
@@ -47,7 +47,7 @@ def main() -> None:
     """Measure and print the table."""
     args = options(__doc__ or "").parse_args()
     sources = [f"transformers {version('transformers')}"]
-    compare(chosen(TASKS, args.tasks), args, "transformers", {}, lambda task: sources if task.peers else [])
+    compare(chosen(TASKS, args.tasks), args, "windows", {}, lambda task: sources if task.peers else [])
 
 
 if __name__ == "__main__":
