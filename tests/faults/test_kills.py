@@ -1,9 +1,9 @@
 """A hundred kills at random moments, inside saves too: nothing that was whole is lost, nothing differs.
 
-Each trial is a process that trains, a SIGKILL a drawn moment after a drawn one of its saves, and a
-process that resumes. Moments are counted in saves and not by the clock, so that a slow machine is hit
-as often inside a run as a fast one. The parent imports everything once and forks, so that a trial
-costs a run and not an import. Saves are slowed, so that many kills fall inside them.
+Each trial is a process that trains, a SIGKILL at a uniformly drawn fraction of the measured run time,
+and a process that resumes. The fraction is counted off in the trial's own saves: a machine that slows
+down or speeds up is hit at the same place of a run. The parent imports everything once and forks, so
+that a trial costs a run and not an import. Saves are slowed, so that many kills fall inside them.
 """
 
 import os
@@ -61,7 +61,7 @@ def in_a_child(work: Callable[[], object]) -> int:
 
 
 def prepare(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow syncs, and a line in the journal after each complete save."""
+    """Slow syncs, and lines in the journal: when it began, and after each complete save."""
 
     def slow_sync(descriptor: int) -> None:
         time.sleep(SAVES_TAKE)
@@ -69,11 +69,12 @@ def prepare(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def noted_save(path: Path, *args: object) -> None:
         SAVE(path, *args)
-        note(journal, f"saved {path.name}")
+        note(journal, f"saved {path.name} {time.perf_counter()}")
 
     monkeypatch.setattr(os, "fsync", slow_sync)
     monkeypatch.setattr(checkpoint, "save", noted_save)
     monkeypatch.setattr("recollect.run.make_display", lambda *_: Told(journal))
+    note(journal, f"begun {time.perf_counter()}")
 
 
 @pytest.mark.faults
@@ -84,7 +85,10 @@ def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
     prepare(tmp_path / "journal-straight", monkeypatch)
     straight = tmp_path / config.model / config.env.id / "straight"
     assert os.waitpid(in_a_child(lambda: run_quietly(config, tmp_path, "straight")), 0)[1] == 0
-    saves = len(saved(tmp_path / "journal-straight"))
+    measured = tmp_path / "journal-measured"  # of a second run: the first also warms the disk's cache
+    prepare(measured, monkeypatch)
+    assert os.waitpid(in_a_child(lambda: run_quietly(config, tmp_path, "measured")), 0)[1] == 0
+    moments = times(measured)
     inside_saves, outside, trials = 0, 0, 0
     while trials < kills:
         name = f"killed{trials + outside}"
@@ -92,14 +96,15 @@ def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
         journal = tmp_path / f"journal-{name}"
         prepare(journal, monkeypatch)
         child = in_a_child(lambda name=name: run_quietly(config, tmp_path, name))
-        wait_for(journal, dice.randrange(1, saves), dice)
+        wait_for(journal, moments, dice.uniform(0, moments[-1]))
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        newest = last_whole(folder)
-        if int(newest[10:18]) == ROLLOUTS:
-            outside += 1  # it had nothing left to do: another draw
+        _, status = os.waitpid(child, 0)
+        newest = last_whole(folder) if saved(journal) else None
+        if newest is None or int(newest[10:18]) == ROLLOUTS:
+            outside += 1  # it had saved nothing yet, or had nothing left to do: another draw
             assert outside < kills, "the run is too short to be killed inside"
             continue
+        assert os.WIFSIGNALED(status), "it ended by itself, and not at its end"
         inside_saves += bool(list((folder / "checkpoints").glob(".*.tmp")))
         assert newest >= saved(journal)[-1], "a complete checkpoint was lost"
         assert os.waitpid(in_a_child(lambda folder=folder: api.resume(folder, quiet=True)), 0)[1] == 0
@@ -108,7 +113,9 @@ def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
         assert 0 < int(newest[10:18]) < ROLLOUTS, "the resumed step lies inside the run"
         assert_same_end(straight, folder)
         trials += 1
-    told = f"{kills} kills in runs of {saves} saves, {inside_saves} inside a save, {outside} drawn anew"
+    told = (
+        f"{kills} kills in runs of {len(moments)} saves, {inside_saves} inside a save, {outside} drawn anew"
+    )
     print(f"\n{tier}: {told}")
     assert inside_saves >= kills // 20
 
@@ -119,13 +126,26 @@ def saved(journal: Path) -> list[str]:
     return [line.split()[1] for line in lines if line.startswith("saved ")]
 
 
-def wait_for(journal: Path, saves: int, dice: random.Random) -> None:
-    """Until so many saves are complete, and then for less than it took to make one."""
+def times(journal: Path) -> list[float]:
+    """When each save was complete, in seconds after the run began."""
+    lines = [line.split() for line in journal.read_text().splitlines()]
+    begun = next(float(words[1]) for words in lines if words[0] == "begun")
+    return [float(words[2]) - begun for words in lines if words[0] == "saved"]
+
+
+def wait_for(journal: Path, moments: list[float], moment: float) -> None:
+    """Until a run is where the measured one was at this moment.
+
+    That is after as many saves, and after as much of the way to the next one as its pace makes of it.
+    """
+    before = sum(end <= moment for end in moments)
     start = time.perf_counter()
-    while len(saved(journal)) < saves:
+    while len(saved(journal)) < before:
         assert time.perf_counter() - start < 300, "the run saves nothing"
         time.sleep(0.001)
-    time.sleep(dice.uniform(0, (time.perf_counter() - start) / saves))
+    reached = moments[before - 1] if before else 0.0
+    pace = (time.perf_counter() - start) / reached if before else 1.0
+    time.sleep(pace * (moment - reached))
 
 
 def last_whole(folder: Path) -> str:
