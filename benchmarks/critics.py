@@ -14,6 +14,7 @@ import copy
 import shlex
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -93,14 +94,7 @@ def run(config: RunConfig, others: Sequence[str], every: int) -> None:
 def beside(config: RunConfig, flags: str) -> RunConfig:
     """The config of a critic: flags over the preset; it acts as the acting agent does."""
     found: RunConfig = assemble(["--env.id", config.env.id, *shlex.split(flags)], "critics", "")
-    return RunConfig(
-        env=config.env,
-        actor=config.actor,
-        critic=found.critic,
-        ppo=found.ppo,
-        steps=config.steps,
-        seed=config.seed,
-    )
+    return replace(config, critic=found.critic, ppo=found.ppo)
 
 
 def show(acting: Learner, rows: Sequence[Sequence[tuple[float, float]]]) -> None:
