@@ -1,6 +1,6 @@
 """Every memory keeps the contract, and a memory that breaks a rule is rejected by that rule."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
@@ -20,6 +20,22 @@ from recollect.testing import check_memory
 @pytest.mark.parametrize("in_dim", [1, 5])
 def test_every_memory_keeps_the_contract(name, in_dim):
     check_memory(memory.find(name)(), in_dim)
+
+
+SIZES = [
+    (name, field.name)
+    for name, config in memory.available().items()
+    for field in fields(config)
+    if type(field.default) is int
+]
+
+
+@pytest.mark.parametrize(("name", "setting"), SIZES)
+@pytest.mark.parametrize("value", [0, -1])
+def test_sizes_below_one_are_refused_by_name(name, setting, value):
+    with pytest.raises(UsageError) as caught:
+        memory.find(name)(**{setting: value})
+    assert str(caught.value) == f"{name}.{setting} is {value}, at least 1 is needed"
 
 
 def test_names_lead_to_configs():

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect import tree
-from recollect.errors import UsageError
 from recollect.memory import kernels
 from recollect.memory.rnn import Gru, GruConfig, Lstm, LstmConfig, MinGruConfig
 
@@ -326,15 +325,6 @@ def test_more_is_kept_than_lost_at_the_start(kind):
     _, end = memory(torch.zeros(5, 2, 3), start, torch.zeros(5, 2, dtype=torch.bool))
     kept, wanted = (flat(state)[-1] for state in (end, start))  # of an LSTM it is c
     torch.testing.assert_close(kept, wanted * torch.sigmoid(torch.ones(())) ** 5)
-
-
-@every_kind
-@pytest.mark.parametrize("setting", ["width", "layers"])
-@pytest.mark.parametrize("value", [0, -1])
-def test_sizes_below_one_are_refused_by_name(kind, setting, value):
-    with pytest.raises(UsageError) as caught:
-        kind(**{setting: value})
-    assert str(caught.value) == f"{kind.name}.{setting} is {value}, at least 1 is needed"
 
 
 @every_kind

@@ -368,15 +368,6 @@ def test_every_block_of_weights_begins_orthogonal_by_itself(kind):
 
 
 @every_kind
-@pytest.mark.parametrize("setting", ["width", "layers", "heads", "context"])
-@pytest.mark.parametrize("value", [0, -1])
-def test_sizes_below_one_are_refused_by_name(kind, setting, value):
-    with pytest.raises(UsageError) as caught:
-        kind(**{setting: value})
-    assert str(caught.value) == f"{kind.name}.{setting} is {value}, at least 1 is needed"
-
-
-@every_kind
 def test_other_bad_settings_are_refused_by_name(kind):
     with pytest.raises(UsageError) as caught:
         kind(width=6, heads=4)

@@ -58,6 +58,13 @@ class MemoryConfig(ABC):
     before_encoder: ClassVar[bool] = False
     """Whether it reads the raw features rather than the encoded ones."""
 
+    def check_sizes(self, *settings: str) -> None:
+        """Refuse what is below 1, by its name."""
+        for setting in settings:
+            value = getattr(self, setting)
+            if value < 1:
+                raise UsageError(f"{self.name}.{setting} is {value}, at least 1 is needed")
+
     @property
     def action_apart(self) -> bool:
         """Whether the action before reaches it as the last features of x, past the encoder."""

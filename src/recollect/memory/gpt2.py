@@ -57,10 +57,7 @@ class Gpt2Config(MemoryConfig):
     """Whether what comes before the blocks, and the normalisation after them, learns."""
 
     def __post_init__(self) -> None:
-        for setting in ("context", "width", "layers", "heads", "positions"):
-            value = getattr(self, setting)
-            if value < 1:
-                raise UsageError(f"gpt2.{setting} is {value}, at least 1 is needed")
+        self.check_sizes("context", "width", "layers", "heads", "positions")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"gpt2.dropout is {self.dropout}, it must lie in [0, 1)")
         if self.trained_blocks is not None and self.trained_blocks < 0:

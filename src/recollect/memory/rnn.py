@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UsageError
 from ..tree import Tree
 from . import Memory, MemoryConfig, kernels
 
@@ -30,10 +29,7 @@ class RecurrentConfig(MemoryConfig):
     """Layers, each reading the one before."""
 
     def __post_init__(self) -> None:
-        for setting in ("width", "layers"):
-            if getattr(self, setting) < 1:
-                value = getattr(self, setting)
-                raise UsageError(f"{self.name}.{setting} is {value}, at least 1 is needed")
+        self.check_sizes("width", "layers")
 
     def build(self, in_dim: int, action_dim: int = 0) -> Memory:
         widths = [in_dim] + [self.width] * (self.layers - 1)

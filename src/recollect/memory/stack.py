@@ -6,7 +6,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
 from ..tree import Tree
 from . import Memory, MemoryConfig
 
@@ -21,8 +20,7 @@ class StackConfig(MemoryConfig):
     """Rows that are seen together, the present one included."""
 
     def __post_init__(self) -> None:
-        if self.frames < 1:
-            raise UsageError(f"stack.frames is {self.frames}, at least 1 is needed")
+        self.check_sizes("frames")
 
     def build(self, in_dim: int, action_dim: int = 0) -> Memory:
         return Stack(in_dim, self.frames)

@@ -46,10 +46,7 @@ class TransformerXlConfig(MemoryConfig):
     """Rows back that errors travel in each block; 0: no further than the present one; None: all."""
 
     def __post_init__(self) -> None:
-        for setting in ("width", "layers", "heads", "context"):
-            if getattr(self, setting) < 1:
-                value = getattr(self, setting)
-                raise UsageError(f"{self.name}.{setting} is {value}, at least 1 is needed")
+        self.check_sizes("width", "layers", "heads", "context")
         if self.width % self.heads:
             raise UsageError(f"{self.name}.width is {self.width}, which {self.heads} heads do not divide")
         if self.gradient is not None and self.gradient < 0:
