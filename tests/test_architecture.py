@@ -31,6 +31,7 @@ LAYERS = (
     ("ppo",),
     ("config",),
     ("checkpoint", "log", "evaluate", "folder"),
+    ("weights",),
     ("tasks",),
     ("presets",),
     ("run",),

@@ -12,6 +12,7 @@ from .config import RunConfig, as_flags, read_yaml
 from .errors import UsageError
 from .presets import assemble, from_dict
 from .run import Destination, Trained
+from .weights import load_agent
 
 Environment = str | Callable[[], gymnasium.Env[Any, Any]]
 
@@ -78,7 +79,7 @@ def load(path: str | Path, *, env: Environment | None = None, imports: Sequence[
     imports  names in the file that may import a module: memories from outside
     """
     allowed = [*imports, *([env] if isinstance(env, str) else [])]
-    agent, config = runs.load_agent(Path(path), lambda data: from_dict(data, allowed))
+    agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed))
     if isinstance(env, str) and env != config.env.id:
         config = replace(config, env=replace(config.env, id=env, backend="auto"))
     return Trained(agent, config, Path(path), {}, env if callable(env) else None)

@@ -21,11 +21,9 @@ import numpy as np
 import torch
 
 from . import checkpoint, rng
-from ._version import __version__
 from .agent import Agent, Player, build_agent
 from .config import RunConfig, config_hash, resolve, to_dict, write_yaml
 from .envs import Envs, make
-from .envs.spaces import spaces_from_json, spaces_to_json
 from .errors import CheckpointError, UsageError
 from .evaluate import Evaluation, evaluate, play
 from .folder import locked, new_folder, read_summary, write_json
@@ -34,6 +32,7 @@ from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_displa
 from .memory import Memory
 from .ppo import train
 from .signals import Signals
+from .weights import identity, save_weights, versions
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 WARN_ERROR = 1e-3  # of ratio_error and value_error; at 1e-2 the run stops (ppo.py)
@@ -84,44 +83,6 @@ class Trained:
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> Player:
         """Something that acts, for your own loop."""
         return self.agent.player(num_envs, deterministic, seed)
-
-
-# Weights --------------------------------------------------------------------------------------
-
-
-def save_weights(path: Path, agent: Agent, config: RunConfig) -> None:
-    """An agent as one file that says how to build it."""
-    tensors = {f"agent.{name}": x for name, x in agent.state_dict().items()}
-    checkpoint.write(path, tensors, _identity(agent, config))
-
-
-def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> tuple[Agent, RunConfig]:
-    """An agent from a run folder, a checkpoint or a weights file; nothing of it is executed."""
-    file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
-    if not file.exists():
-        raise UsageError(
-            f"{file} does not exist" + ("; the run has saved nothing yet" if path.is_dir() else "")
-        )
-    tensors, meta = checkpoint.read(file)
-    config = config_of(meta["config"])
-    agent = build_agent(
-        spaces_from_json(meta["spaces"]), config.actor, config.critic, config.env.normalize_obs, 0
-    )
-    checkpoint.load_agent(agent, tensors)
-    return agent, config
-
-
-def _identity(agent: Agent, config: RunConfig) -> dict[str, Any]:
-    spaces = spaces_to_json(agent.obs_spec, agent.action_spec)
-    return {"config": to_dict(config), "spaces": spaces, "versions": versions()}
-
-
-def versions() -> dict[str, str]:
-    """What bit-for-bit equality depends on besides the config."""
-    found = {"recollect": __version__, "torch": torch.__version__, "numpy": np.__version__}
-    found["gymnasium"] = gymnasium.__version__
-    found["cpu"] = torch.backends.cpu.get_cpu_capability()
-    return found
 
 
 # Begin and go on ------------------------------------------------------------------------------
@@ -323,7 +284,7 @@ class _Session:
 
     def _save(self, offset: int) -> None:
         meta = {
-            **_identity(self.learner.agent, self.config),
+            **identity(self.learner.agent, self.config),
             "offset": offset,
             "time": self.elapsed,
             "best": self.best,

@@ -1,0 +1,52 @@
+"""Agents as files: weights, and all that is needed to build what they belong to."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from . import checkpoint
+from ._version import __version__
+from .agent import Agent, build_agent
+from .config import RunConfig, to_dict
+from .envs.spaces import spaces_from_json, spaces_to_json
+from .errors import UsageError
+
+
+def save_weights(path: Path, agent: Agent, config: RunConfig) -> None:
+    """An agent as one file that says how to build it."""
+    tensors = {f"agent.{name}": x for name, x in agent.state_dict().items()}
+    checkpoint.write(path, tensors, identity(agent, config))
+
+
+def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> tuple[Agent, RunConfig]:
+    """An agent from a run folder, a checkpoint or a weights file; nothing of it is executed."""
+    file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
+    if not file.exists():
+        raise UsageError(
+            f"{file} does not exist" + ("; the run has saved nothing yet" if path.is_dir() else "")
+        )
+    tensors, meta = checkpoint.read(file)
+    config = config_of(meta["config"])
+    agent = build_agent(
+        spaces_from_json(meta["spaces"]), config.actor, config.critic, config.env.normalize_obs, 0
+    )
+    checkpoint.load_agent(agent, tensors)
+    return agent, config
+
+
+def identity(agent: Agent, config: RunConfig) -> dict[str, Any]:
+    """What a file of weights says of itself."""
+    spaces = spaces_to_json(agent.obs_spec, agent.action_spec)
+    return {"config": to_dict(config), "spaces": spaces, "versions": versions()}
+
+
+def versions() -> dict[str, str]:
+    """What bit-for-bit equality depends on besides the config."""
+    found = {"recollect": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    found["gymnasium"] = gymnasium.__version__
+    found["cpu"] = torch.backends.cpu.get_cpu_capability()
+    return found
