@@ -148,6 +148,15 @@ def minigrid() -> RunConfig:
     )
 
 
+def popgym() -> RunConfig:
+    """Rollouts longer than an episode of the easy card games."""
+    return RunConfig(
+        env=EnvConfig(id="popgym:RepeatPreviousEasy", num_envs=32, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=64, learning_rate=2e-3, lr_decay=TO_ZERO),
+        steps=2_000_000,
+    )
+
+
 TASKS: dict[str, Callable[[], RunConfig]] = {
     "CartPole": cartpole,
     "Acrobot": acrobot,
@@ -155,6 +164,7 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "BipedalWalker": bipedal_walker,
     "poc": poc,
     "minigrid": minigrid,
+    "popgym": popgym,
     "Pendulum": pendulum,
     "PendulumNoVel": pendulum,
     "MountainCarContinuous": mountain_car,
