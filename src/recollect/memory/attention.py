@@ -71,17 +71,24 @@ class Band:
         distances  scores to add, with one token a row
         far        other keys and values for rows further back
         """
-        scale = (q.shape[-1] // self.heads) ** -0.5
-        query, key, value = self._queries(q * scale), self._keys(k), self._keys(v).transpose(-1, -2)
+        query, key, value = self._queries(q), self._keys(k), self._keys(v)
         bias = self.bias if q.shape[1] > self.rows else self.bias[..., self.tokens - 1 :: self.tokens, :]
+        if distances is None and far is None:
+            # One call, which keeps no scores; it knows one axis of batches.
+            q, k, v, mask = (x.flatten(0, 1) for x in (query, key, value, bias))
+            found = F.scaled_dot_product_attention(q, k, v, mask)
+            return self._joined(found.unflatten(0, query.shape[:2]))
+        query = query * (q.shape[-1] // self.heads) ** -0.5
         if distances is not None:
-            bias = bias + self._shifted(self._queries(distances.query * scale), distances.key)
+            asked = self._queries(distances.query) * (q.shape[-1] // self.heads) ** -0.5
+            bias = bias + self._shifted(asked, distances.key)
         if far is None:
-            return self._joined((query @ key + bias).softmax(-1) @ value)
+            return self._joined((query @ key.transpose(-1, -2) + bias).softmax(-1) @ value)
         near = (self.away <= far.rows).repeat_interleave(self.tokens, 1)
         near = near.repeat_interleave(q.shape[1] // self.rows, 0)
-        weights = (torch.where(near, query @ key, query @ self._keys(far.k)) + bias).softmax(-1)
-        rest = (weights * ~near) @ self._keys(far.v).transpose(-1, -2)
+        scores = torch.where(near, query @ key.transpose(-1, -2), query @ self._keys(far.k).transpose(-1, -2))
+        weights = (scores + bias).softmax(-1)
+        rest = (weights * ~near) @ self._keys(far.v)
         return self._joined((weights * near) @ value + rest)
 
     def _bias(self, back: Tensor, dtype: torch.dtype) -> Tensor:
@@ -102,9 +109,12 @@ class Band:
         return x.unflatten(1, (self.count, -1)).transpose(2, 3)
 
     def _keys(self, x: Tensor) -> Tensor:
-        """(B, (P + T) M, W) -> (B, n, H, D, (R + P) M)."""
+        """(B, (P + T) M, W) -> (B, n, H, (R + P) M, D)."""
         width, step = (self.size + self.past) * self.tokens, self.size * self.tokens
-        return self._full(x, self.tokens).unfold(1, width, step).unflatten(2, (self.heads, -1))
+        if self.count == 1:  # the same, without a copy of the gradient
+            return x[:, None].unflatten(-1, (self.heads, -1)).transpose(2, 3)
+        blocks = self._full(x, self.tokens).unfold(1, width, step)  # (B, n, W, (R + P) M)
+        return blocks.unflatten(2, (self.heads, -1)).transpose(-1, -2)
 
     def _full(self, x: Tensor, tokens: int) -> Tensor:
         """With rows at the end that complete the last block."""
