@@ -23,16 +23,11 @@ SECONDS = 5.0
 def run_bench(arguments: list[str]) -> int:
     """Measure a preset for a few seconds and print a table."""
     config: RunConfig = assemble(arguments, "recollect bench", ABOUT)
-    envs = make(config.env)
-    adapter = envs.adapter
-    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
-    spaces = envs.obs_spec, envs.action_spec
-    agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
-    learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
-    phases, rows = _measure(envs, learner, config)
+    envs, learner, config = _ready(config)
+    phases, rows = _measure(envs, learner, config, SECONDS)
     total = sum(phases.values())
     print(
-        f"{config.env.id}  {config.model}  backend {adapter.backend}  "
+        f"{config.env.id}  {config.model}  backend {envs.adapter.backend}  "
         f"N {envs.num_envs}  T {config.ppo.num_steps}"
     )
     print(f"{'phase':<12}{'ms a rollout':>14}{'share':>8}{'rows/s':>12}")
@@ -41,18 +36,40 @@ def run_bench(arguments: list[str]) -> int:
         print(f"{name:<12}{1000 * seconds:>14.2f}{share:>8}{rows / seconds:>12,.0f}")
     print(f"{'all':<12}{1000 * total:>14.2f}{'':>8}{rows / total:>12,.0f}")
     print(f"environment alone, random actions: {_environment_alone(envs):,.0f} steps/s")
-    adapter.close()
+    envs.adapter.close()
     return 0
 
 
-def _measure(envs: Envs, learner: Learner, config: RunConfig) -> tuple[dict[str, float], float]:
+def pace(config: RunConfig, seconds: float = 1.0) -> float:
+    """About how long a run takes, in seconds, by its first rollouts."""
+    envs, learner, config = _ready(config)
+    phases, rows = _measure(envs, learner, config, seconds)
+    envs.adapter.close()
+    rollouts = config.rollouts or float("inf")
+    return sum(phases.values()) * min(rollouts, (config.steps or float("inf")) / rows)
+
+
+def _ready(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
+    """What a run begins with."""
+    envs = make(config.env)
+    adapter = envs.adapter
+    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
+    spaces = envs.obs_spec, envs.action_spec
+    agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
+    learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
+    return envs, learner, config
+
+
+def _measure(
+    envs: Envs, learner: Learner, config: RunConfig, seconds: float
+) -> tuple[dict[str, float], float]:
     """Median seconds of each phase, and mean valid rows, of the rollouts of a few seconds."""
     plan = config.plan
     length = plan.ppo.chunk_length(any(learner.agent.initial_state(1)))
     rollout = Rollout(learner.agent, learner.row, plan.ppo.num_steps)
     times: dict[str, list[float]] = {"collect": [], "value": [], "update": []}
     rows: list[int] = []
-    end = time.perf_counter() + SECONDS
+    end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(rows) < 3:
         torch.set_num_threads(1)
         times["collect"].append(_timed(lambda: collect(envs, learner, rollout, plan, length)))

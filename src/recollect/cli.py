@@ -17,6 +17,7 @@ usage: recollect COMMAND ...
   train ENV            train an agent:            recollect train CartPole-v1
   eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           go on after a stop, to the same result bit for bit
+  compare              models x environments x seeds, with intervals
   list WHAT            envs, presets, memories or agents
   bench ENV            where the time goes on this machine
   demo                 train a lander, play beside a random one, draw the curve
@@ -142,6 +143,13 @@ def evaluate(arguments: list[str]) -> int:
     return 0
 
 
+def compare(arguments: list[str]) -> int:
+    """recollect compare"""
+    from .compare import run_compare
+
+    return run_compare(arguments)
+
+
 def listing(arguments: list[str]) -> int:
     """recollect list"""
     from . import listings
@@ -184,6 +192,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "eval": evaluate,
     "resume": resume,
+    "compare": compare,
     "list": listing,
     "bench": bench,
     "demo": demo,

@@ -132,13 +132,26 @@ def resume(
         return session.go(factory)
 
 
+def settled(config: RunConfig) -> RunConfig:
+    """What a run of this config would write down: its environments decide what was left open."""
+    envs = make(config.env)
+    try:
+        return _resolved(config, envs, new=True)
+    finally:
+        envs.adapter.close()
+
+
+def _resolved(config: RunConfig, envs: Envs, new: bool) -> RunConfig:
+    adapter = envs.adapter
+    return resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit, new)
+
+
 def _build(config: RunConfig, factory: Factory | None, new: bool) -> tuple[Envs, Agent, RunConfig]:
     length = config.ppo.chunk_length(False)
     config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
     envs = make(config.env, factory)
     try:
-        adapter = envs.adapter
-        config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit, new)
+        config = _resolved(config, envs, new)
         spaces = envs.obs_spec, envs.action_spec
         agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
         if new:

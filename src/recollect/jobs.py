@@ -1,0 +1,102 @@
+"""The runs of a comparison: which are done, which were begun, and how far each is.
+
+A run is found again by the hash of its whole config, wherever it lies under the folder of all runs.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from .config import RunConfig, config_hash
+from .errors import UsageError
+from .folder import new_folder, read_summary
+
+EVALUATION = "evaluation.json"
+LAST_LINE = 4096  # bytes that hold the last line of metrics.jsonl
+
+State = Literal["new", "begun", "running", "done", "failed"]
+
+
+@dataclass
+class Job:
+    """One run: what is asked for, where it lies, how far it is."""
+
+    config: RunConfig
+    folder: Path
+    state: State = "new"
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """Its newest line."""
+    evaluation: dict[str, Any] | None = None
+    """Of its last weights, when it is done."""
+    error: str = ""
+    """Why it failed."""
+
+    @property
+    def progress(self) -> float:
+        """How much of it is behind."""
+        if self.state == "done":
+            return 1.0
+        if not self.metrics:
+            return 0.0
+        return self.config.plan.progress(self.metrics["iteration"], self.metrics["step"])
+
+    def look(self, episodes: int) -> None:
+        """Read what its folder says now."""
+        self.metrics = last_line(self.folder / "metrics.jsonl") or self.metrics
+        found = evaluation(self.folder)
+        if found is not None and found["episodes"] == episodes:
+            self.state, self.evaluation = "done", found
+
+
+def plan(configs: Sequence[RunConfig], out: Path, episodes: int) -> list[Job]:
+    """A job for each config, in the folder it was begun in or in a new one."""
+    known = begun(out)
+    jobs = []
+    for config in configs:
+        name = config_hash(config)
+        folder = known.get(name)
+        job = Job(config, folder or new_folder(config, out, f"s{config.seed}-{name[:8]}"))
+        if folder is not None:
+            job.state = "begun"
+            job.look(episodes)
+        elif job.folder.exists():
+            raise UsageError(f"{job.folder} is broken: it has no summary.json that can be read; remove it")
+        jobs.append(job)
+    return jobs
+
+
+def begun(out: Path) -> dict[str, Path]:
+    """Runs under a folder by the hash of their config; of equal ones, one that is finished."""
+    found: dict[str, tuple[bool, Path]] = {}
+    for path in sorted(out.rglob("summary.json")):
+        try:
+            summary = read_summary(path.parent)
+        except UsageError:
+            continue
+        entry = summary["status"] == "finished", path.parent
+        found[str(summary.get("config_hash"))] = max(found.get(str(summary.get("config_hash")), entry), entry)
+    return {name: folder for name, (_, folder) in found.items()}
+
+
+def evaluation(folder: Path) -> dict[str, Any] | None:
+    """What was found when the run was done; None where it is not, or not whole."""
+    try:
+        found: dict[str, Any] = json.loads((folder / EVALUATION).read_text())
+        return found if {"mean", "episodes", "returns"} <= set(found) else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def last_line(path: Path) -> dict[str, Any] | None:
+    """The last whole line of a file that another process writes."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - LAST_LINE))
+            whole = file.read().rpartition(b"\n")[0]
+        found: dict[str, Any] = json.loads(whole.rpartition(b"\n")[2])
+        return found
+    except (OSError, ValueError):
+        return None

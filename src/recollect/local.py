@@ -1,0 +1,73 @@
+"""Runs as processes of this machine, so many at a time, each on one core."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import IO
+
+from .config import to_dict
+from .jobs import Job
+
+
+class Local:
+    """Starts runs, says which have ended, and stops them.
+
+    A run's input stays open for as long as this process lives; when it closes, the run stops.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._running: list[tuple[Job, subprocess.Popen[bytes], IO[bytes]]] = []
+
+    @property
+    def free(self) -> bool:
+        """Whether another run may start."""
+        return len(self._running) < self.slots
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs."""
+        return not self._running
+
+    def start(self, job: Job, episodes: int) -> None:
+        """Begin a run, or go on with it."""
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 (open for the life of the run)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "recollect.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            start_new_session=True,  # Ctrl-C is ours to pass on
+        )
+        said = {"config": to_dict(job.config), "folder": str(job.folder), "episodes": episodes}
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(said).encode() + b"\n")
+        process.stdin.flush()
+        self._running.append((job, process, errors))
+
+    def ended(self) -> list[tuple[Job, str | None]]:
+        """Runs that have ended since the last look, each with what went wrong, or None."""
+        over = [entry for entry in self._running if entry[1].poll() is not None]
+        self._running = [entry for entry in self._running if entry not in over]
+        return [(job, _complaint(process, errors)) for job, process, errors in over]
+
+    def stop(self) -> None:
+        """Ask all to save and end."""
+        for _, process, _ in self._running:
+            process.send_signal(signal.SIGINT)
+
+
+def _complaint(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
+    """The last line of what a run said before it failed."""
+    assert process.stdin is not None
+    process.stdin.close()
+    with errors:
+        if process.returncode in (0, 130, 143):
+            return None
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"the process ended with {process.returncode}"

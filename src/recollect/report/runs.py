@@ -1,0 +1,341 @@
+"""Run folders as values: found, read, checked, and put into groups of seeds. Needs no torch.
+
+What cannot be read is named with the reason and left out; a report never stops at a bad folder.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from ..log import METRICS
+
+Floats = NDArray[np.float64]
+Settings = Mapping[str, Any]  # a config by dotted names
+
+# What changes nothing about what is learned but the chance in it.
+APART = ("seed", "env.threads", "save_interval", "keep")
+# What makes an environment another task: scores on different ones are not compared.
+TASK = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
+SHOWN_SETTINGS = 3  # in a label
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder that could be read."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    """config.yaml, nested as it stands there."""
+    summary: Mapping[str, Any]
+    """summary.json."""
+    metrics: Mapping[str, Floats]
+    """Every key of METRICS -> (lines,); NaN where nothing was known."""
+    evaluation: Mapping[str, Any] | None = None
+    """evaluation.json, where the last weights have been evaluated."""
+
+    @property
+    def env(self) -> str:
+        """The environment's id."""
+        return str(self.config["env"]["id"])
+
+    @property
+    def model(self) -> str:
+        """The preset it began as."""
+        return str(self.config["model"])
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return int(self.config["seed"])
+
+    @property
+    def status(self) -> str:
+        """finished, running (or died), or the signal that stopped it."""
+        return str(self.summary["status"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its end."""
+        return self.status == "finished"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something that was asked for and is not in the report."""
+
+    folder: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies in the folders that were named."""
+
+    runs: list[Run]
+    left_out: list[LeftOut]
+    random: Mapping[str, float]
+    """Environment -> mean return of an agent that acts at random, where it was evaluated."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but the seed."""
+
+    env: str
+    """The environment's id, with the settings that tell it from others of this id."""
+    label: str
+    """The model, with the settings that tell it from others of this model in this environment."""
+    settings: Settings
+    """What its runs have in common, by dotted names."""
+    runs: list[Run]
+    """By seed."""
+
+    @property
+    def finished(self) -> list[Run]:
+        """The runs that came to their end."""
+        return [run for run in self.runs if run.finished]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the finished runs."""
+        return tuple(run.seed for run in self.finished)
+
+
+class BadRun(ValueError):
+    """Why a folder cannot be read."""
+
+
+# Find and read --------------------------------------------------------------------------------
+
+
+def read(paths: Iterable[Path]) -> Found:
+    """Every run in or below some folders, and everything that had to be left out."""
+    runs: list[Run] = []
+    left_out: list[LeftOut] = []
+    random: dict[str, float] = {}
+    seen: set[Path] = set()
+    for path in paths:
+        folders = list(_folders(path))
+        if not folders:
+            left_out.append(LeftOut(path, "holds no run" if path.exists() else "does not exist"))
+        for folder in folders:
+            if folder.resolve() in seen:
+                continue
+            seen.add(folder.resolve())
+            try:
+                if _holds_run(folder):
+                    runs.append(read_run(folder))
+                else:
+                    random.update(_random_score(folder))
+            except BadRun as bad:
+                left_out.append(LeftOut(folder, str(bad)))
+    kept, twins = _without_twins(runs)
+    return Found(kept, [*left_out, *twins], random)
+
+
+def read_run(folder: Path) -> Run:
+    """One run folder; BadRun says what is wrong with it."""
+    config = _read_config(folder / "config.yaml")
+    summary = _read_object(folder / "summary.json")
+    if not isinstance(summary.get("status"), str):
+        raise BadRun("summary.json names no status")
+    metrics = _read_metrics(folder / "metrics.jsonl", torn_is_fine=summary["status"] != "finished")
+    evaluation = None
+    if (folder / "evaluation.json").exists():
+        evaluation = _read_object(folder / "evaluation.json")
+        if not _is_number(evaluation.get("mean")):
+            raise BadRun("evaluation.json names no mean")
+    return Run(folder, config, summary, metrics, evaluation)
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    """The run folders and random scores in or below a path; nothing below a run is looked at."""
+    for place, below, files in os.walk(path):
+        below.sort()
+        if "metrics.jsonl" in files or {"config.yaml", "summary.json"} <= set(files):
+            below.clear()
+            yield Path(place)
+        elif "evaluation.json" in files:
+            yield Path(place)
+
+
+def _holds_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("metrics.jsonl", "config.yaml", "summary.json"))
+
+
+def _random_score(folder: Path) -> dict[str, float]:
+    """Of an evaluation.json that belongs to no run."""
+    found = _read_object(folder / "evaluation.json")
+    if found.get("agent") != "random" or not _is_number(found.get("mean")):
+        raise BadRun("evaluation.json belongs to no run, and is not of a random agent")
+    return {str(found.get("env")): float(found["mean"])}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadRun(f"has no {path.name}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRun(f"{path.name} cannot be read: {error}") from error
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(_read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise BadRun(f"{path.name} is no JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise BadRun(f"{path.name} holds no object")
+    return data
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load(_read_text(path))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise BadRun(f"{path.name} is no YAML: {str(error).splitlines()[0]}") from error
+    env = config.get("env") if isinstance(config, dict) else None
+    if not isinstance(env, dict) or "id" not in env or not {"model", "seed"} <= config.keys():
+        raise BadRun(f"{path.name} is not the config of a run: it names no environment, model or seed")
+    if not isinstance(config["seed"], int):
+        raise BadRun(f"{path.name} has the seed {config['seed']!r}")
+    return dict(config)
+
+
+def _read_metrics(path: Path, torn_is_fine: bool) -> dict[str, Floats]:
+    """Every column of metrics.jsonl; a run that goes on may be in the middle of its last line."""
+    lines = _read_text(path).split("\n")
+    torn = lines.pop()  # what stands after the last end of a line
+    if torn and not torn_is_fine:
+        raise BadRun(f"{path.name} ends in the middle of line {len(lines) + 1}")
+    rows = [_read_line(path, number, line) for number, line in enumerate(lines, 1)]
+    if not rows:
+        raise BadRun(f"{path.name} holds no line yet")
+    metrics = {key: np.array([_number(row.get(key)) for row in rows]) for key in METRICS}
+    if not np.all(np.diff(metrics["step"]) > 0):  # False for NaN too
+        raise BadRun(f"{path.name} has steps that do not rise")
+    return metrics
+
+
+def _read_line(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise BadRun(f"{path.name}, line {number}, is no JSON: {error}") from error
+    if not isinstance(row, dict) or not _is_number(row.get("step")):
+        raise BadRun(f"{path.name}, line {number}, names no step")
+    return row
+
+
+def _number(value: Any) -> float:
+    return float(value) if _is_number(value) else math.nan
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _without_twins(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
+    """The same config and seed twice is one run told twice: an interval must not count it as two."""
+    kept: dict[tuple[str, int], Run] = {}
+    twins: list[LeftOut] = []
+    for run in sorted(runs, key=lambda run: (not run.finished, run.evaluation is None)):
+        key = _key(settings(run)), run.seed
+        if key in kept:
+            twins.append(LeftOut(run.folder, f"has the config and the seed of {kept[key].folder}"))
+        else:
+            kept[key] = run
+    places = {run.folder: place for place, run in enumerate(runs)}
+    return sorted(kept.values(), key=lambda run: places[run.folder]), twins
+
+
+# Group and name -------------------------------------------------------------------------------
+
+
+def groups(runs: Iterable[Run]) -> list[Group]:
+    """Runs that differ in nothing but the seed, together; by environment and label."""
+    together: dict[str, list[Run]] = {}
+    for run in runs:
+        together.setdefault(_key(settings(run)), []).append(run)
+    shared = {key: settings(members[0]) for key, members in together.items()}
+    tasks = {_key(task): task for task in map(_task, shared.values())}
+    envs = dict(zip(tasks, labels([(task["env.id"], task) for task in tasks.values()]), strict=True))
+    made: list[Group] = []
+    for task, env in envs.items():
+        here = {key: own for key, own in shared.items() if _key(_task(own)) == task}
+        names = labels([(own["model"], own) for own in here.values()])
+        for (key, own), label in zip(here.items(), names, strict=True):
+            made.append(Group(env, label, own, sorted(together[key], key=lambda run: run.seed)))
+    return sorted(made, key=lambda group: (group.env, group.label))
+
+
+def settings(run: Run) -> Settings:
+    """The config by dotted names, without what does not belong to it."""
+    return {key: value for key, value in flat(run.config).items() if key not in APART}
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def labels(named: Sequence[tuple[Any, Settings]]) -> list[str]:
+    """A name for each, with what tells it from the others of this name; all are different."""
+    found: list[str] = []
+    for name, own in named:
+        telling = differing([other for its_name, other in named if its_name == name])
+        parts = [f"{key} {plain(own[key])}" for key in telling if key in own]
+        more = len(parts) - SHOWN_SETTINGS
+        if more > 1:
+            parts[SHOWN_SETTINGS:] = [f"{more} more"]
+        found.append(", ".join([str(name), *parts]))
+    return [
+        label if found.count(label) == 1 else f"{label} ({found[:i].count(label) + 1})"
+        for i, label in enumerate(found)
+    ]
+
+
+def differing(configs: Sequence[Settings]) -> list[str]:
+    """The settings in which configs differ; those of a memory only beside the same memory."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if _differs(key, configs)]
+
+
+def plain(value: Any) -> str:
+    """A setting as the command line takes it."""
+    if isinstance(value, list):
+        return " ".join(map(plain, value)) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _differs(key: str, configs: Sequence[Settings]) -> bool:
+    branch, memory, setting = key.partition(".memory.")
+    kinds = {_key(config.get(f"{branch}.memory.name")) for config in configs}
+    if not memory or setting == "name" or len(kinds) == 1:
+        return len({_key(config.get(key, ...)) for config in configs}) > 1
+    kin = ([c for c in configs if _key(c.get(f"{branch}.memory.name")) == kind] for kind in kinds)
+    return any(_differs(key, family) for family in kin)
+
+
+def _task(own: Settings) -> Settings:
+    return {key: value for key, value in own.items() if key.startswith(TASK)}
+
+
+def _key(value: Any) -> str:
+    """Settings, or one of them, as something that can be looked up."""
+    return json.dumps(value, sort_keys=True, default=str)

@@ -1,0 +1,165 @@
+"""How a comparison stands: one live table of all its runs, the plan before, the results after."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from .bench import pace
+from .config import to_dict
+from .jobs import Job
+from .log import duration, number
+from .report.runs import Run, groups
+from .stats import bootstrap
+
+LINES = 15.0  # seconds between two lines where there is no terminal
+BLOCKS = "▁▂▃▄▅▆▇█"
+MARKS = {"new": "·", "begun": "◌", "done": "[green]●[/]", "failed": "[red]✗[/]"}
+LEGEND = "a sign is a seed: [green]●[/] done  ▁ to █ how far  ◌ begun  · to do  [red]✗[/] failed"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one model on one environment."""
+
+    env: str
+    label: str
+    jobs: list[Job]
+
+    @property
+    def scores(self) -> list[float]:
+        """Of the evaluations so far: the share of successes where the task reports it, else the return."""
+        found = (job.evaluation for job in self.jobs)
+        return [x["mean"] if x["success"] is None else x["success"] for x in found if x]
+
+    @property
+    def training(self) -> float | None:
+        """The mean of the newest training returns."""
+        known = [job.metrics["return"] for job in self.jobs if job.metrics.get("return") is not None]
+        return statistics.mean(known) if known else None
+
+    @property
+    def seconds(self) -> float | None:
+        """What one of its runs takes, by those that have run; None: nobody knows."""
+        known = [job.metrics["time"] / job.progress for job in self.jobs if job.metrics and job.progress]
+        return statistics.mean(known) if known else None
+
+    @property
+    def to_do(self) -> float:
+        """Runs that are still to be run, in parts of one."""
+        return sum(1 - job.progress for job in self.jobs if job.state != "failed")
+
+
+def grouped(jobs: Sequence[Job]) -> list[Group]:
+    """Runs that differ in the seed alone, together, under names that tell groups apart."""
+    by_folder = {job.folder: job for job in jobs}
+    runs = [Run(job.folder, to_dict(job.config), {}, {}) for job in jobs]
+    return [Group(g.env, g.label, [by_folder[run.folder] for run in g.runs]) for g in groups(runs)]
+
+
+class Standings:
+    """What a user sees of a comparison."""
+
+    def __init__(self, jobs: Sequence[Job], slots: int, quiet: bool) -> None:
+        self.jobs, self.slots, self.quiet = jobs, slots, quiet
+        self.groups = grouped(jobs)
+        self._console = Console()
+        self._live: Live | None = None
+        self._next = 0.0
+
+    def __enter__(self) -> "Standings":
+        if self._console.is_terminal and not self.quiet:
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self) -> None:
+        """As things are now; a line from time to time where there is no terminal."""
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        elif not self.quiet and time.monotonic() >= self._next:
+            self._next = time.monotonic() + LINES
+            states = [job.state for job in self.jobs]
+            print(
+                f"{states.count('done')} of {len(states)} runs done, {states.count('running')} running, "
+                f"{states.count('failed')} failed, left {duration(self.left())}",
+                flush=True,
+            )
+
+    def left(self) -> float | None:
+        """Seconds to the end, if every group goes on at its pace; unknown ones as the mean of the others."""
+        known = {id(group): group.seconds for group in self.groups}
+        paces = [seconds for seconds in known.values() if seconds is not None]
+        if not paces:
+            return None
+        other = statistics.mean(paces)
+        return sum(group.to_do * (known[id(group)] or other) for group in self.groups) / self.slots
+
+    def plan(self) -> None:
+        """What would be done, and how long it takes; the pace of what never ran is measured."""
+        table = _columns("runs", "to do", "steps", "a run takes", "all of it")
+        total = 0.0
+        for group in self.groups:
+            config = group.jobs[0].config
+            a_run = group.seconds or pace(config)
+            total += a_run * group.to_do
+            budget = f"{config.steps:,}" if config.steps else f"{config.rollouts:,} rollouts"
+            left = sum(job.state != "done" for job in group.jobs)
+            times = duration(a_run), duration(a_run * group.to_do)
+            table.add_row(group.env, group.label, str(len(group.jobs)), str(left), budget, *times)
+        self._console.print(table)
+        print(f"about {duration(total / self.slots)} with {self.slots} runs at a time")
+
+    def results(self) -> None:
+        """The scores of what is done, and what went wrong."""
+        table = _columns("done", "score", "95 % interval", "of each seed")
+        for group in self.groups:
+            scores = group.scores
+            low, high = bootstrap(scores) if len(scores) > 1 else (None, None)
+            mean = number(statistics.mean(scores)) if scores else "-"
+            interval = "-" if low is None else f"{number(low)} to {number(high)}"
+            each = " ".join(map(number, scores))
+            table.add_row(group.env, group.label, f"{len(scores)}/{len(group.jobs)}", mean, interval, each)
+        self._console.print(table)
+        for job in self.jobs:
+            if job.state == "failed":
+                print(f"failed: {job.folder}: {job.error}")
+        if any(job.state == "begun" or job.state == "new" for job in self.jobs):
+            print("not all is done; the same command goes on")
+
+    def _table(self) -> Table:
+        table = _columns("seeds", "training", "score", "left")
+        for group in self.groups:
+            seconds = group.seconds
+            left = "-" if seconds is None else duration(seconds * group.to_do / self.slots)
+            score = number(statistics.mean(group.scores)) if group.scores else "-"
+            signs = "".join(map(_sign, group.jobs))
+            table.add_row(group.env, group.label, signs, number(group.training), score, left)
+        table.caption = f"{LEGEND}\nleft in all {duration(self.left())}, {self.slots} at a time"
+        table.caption_justify = "left"
+        return table
+
+
+def _columns(*names: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("environment", "model", *names):
+        table.add_column(name, no_wrap=name != "of each seed")
+    return table
+
+
+def _sign(job: Job) -> str:
+    """How far a run is, as one character."""
+    if job.state == "running":
+        return BLOCKS[int(job.progress * (len(BLOCKS) - 1))]
+    return MARKS[job.state]

@@ -1,0 +1,246 @@
+"""Many runs by one command: what is done is not done again, and no way of stopping costs anything."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect import compare, worker
+from recollect.config import tokens
+from recollect.errors import UsageError
+from recollect.folder import locked
+from recollect.jobs import Job, last_line, plan
+from recollect.run import settled
+from recollect.standings import Standings, grouped
+from recollect.study import read
+
+from .helpers import assert_same_end
+
+SMALL = ["-e", "CartPole-v1", "-m", "ppo", "ppo_stack", "--env.num-envs", "4", "--ppo.num-steps", "16"]
+SHORT = [*SMALL, "--rollouts", "4", "--seeds", "2", "--episodes", "3", "--jobs", "2"]
+# Long enough to be stopped inside, with a checkpoint at each of its rollouts.
+LONG = [*SMALL, "--rollouts", "100", "--seeds", "1", "--episodes", "3", "--jobs", "2", "--save-interval", "1"]
+
+
+def recollect(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "recollect", "compare", *arguments]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finished(folder: Path, *arguments: str) -> str:
+    process = recollect(folder, *arguments)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    return out
+
+
+def folders(out: Path) -> list[Path]:
+    return sorted(path.parent for path in out.rglob("config.yaml"))
+
+
+def wait_for(condition, limit: float = 60.0) -> None:
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def lines(out: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in out.rglob("metrics.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    finished(folder, *SHORT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    """The long comparison, never stopped."""
+    folder = tmp_path_factory.mktemp("straight")
+    finished(folder, *LONG)
+    return folder
+
+
+def test_every_run_is_trained_and_evaluated(done):
+    runs = folders(done / "runs")
+    assert len(runs) == 4
+    for folder in runs:
+        assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
+        found = json.loads((folder / "evaluation.json").read_text())
+        assert found["episodes"] == len(found["returns"]) == 3
+        assert found["deterministic"]
+
+
+def test_what_is_done_is_not_done_again(done, monkeypatch, capsys):
+    before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")}
+    monkeypatch.chdir(done)
+    assert compare.run_compare(SHORT) == 0
+    assert "2/2" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")} == before
+
+
+def test_a_run_is_found_wherever_it_lies(done, tmp_path):
+    (tmp_path / "elsewhere").symlink_to(done / "runs" / "ppo")
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for i, folder in enumerate(folders(done / "runs")):
+        (moved / f"run{i}").mkdir()
+        for name in ("summary.json", "evaluation.json", "config.yaml", "metrics.jsonl"):
+            (moved / f"run{i}" / name).write_bytes((folder / name).read_bytes())
+    jobs = planned(moved, *SHORT[:-2])
+    assert [job.state for job in jobs] == ["done"] * 4
+
+
+def planned(out: Path, *arguments: str) -> list[Job]:
+    study = read(tokens(list(arguments)), None)
+    return plan([settled(config) for config in study.configs()], out, study.episodes)
+
+
+def test_more_episodes_are_another_evaluation_of_the_same_run(done, tmp_path):
+    out = tmp_path / "runs"
+    shutil.copytree(done / "runs", out)
+    before = lines(out)
+    arguments = [*SHORT[:-4], "--episodes", "4"]
+    (job, *others) = planned(out, *arguments)
+    assert [other.state for other in (job, *others)] == ["begun"] * 4
+    worker.work(job.config, job.folder, 4)
+    assert [other.state for other in planned(out, *arguments)] == ["done", *["begun"] * 3]
+    assert lines(out) == before
+
+
+def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(straight, tmp_path):
+    process = recollect(tmp_path, *LONG)
+    wait_for(lambda: lines(tmp_path) > 20)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, out
+    assert "the same command goes on" in out
+    for folder in folders(tmp_path / "runs"):
+        assert json.loads((folder / "summary.json").read_text())["status"] == "SIGINT"
+    finished(tmp_path, *LONG)
+    same_ends(straight, tmp_path)
+
+
+def test_its_death_stops_its_runs_and_the_same_command_goes_on(straight, tmp_path):
+    process = recollect(tmp_path, *LONG)
+    wait_for(lambda: lines(tmp_path) > 20)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    finished(tmp_path, *LONG)  # at once, while its runs are still stopping
+    same_ends(straight, tmp_path)
+
+
+def same_ends(one: Path, other: Path) -> None:
+    pairs = list(zip(folders(one / "runs"), folders(other / "runs"), strict=True))
+    assert len(pairs) == 2
+    for a, b in pairs:
+        assert a.relative_to(one) == b.relative_to(other)
+        assert_same_end(a, b)
+        assert (
+            json.loads((a / "evaluation.json").read_text())["returns"]
+            == (json.loads((b / "evaluation.json").read_text())["returns"])
+        )
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "environments: [CartPole-v1]\n"
+        "models: [ppo, {model: ppo_stack, env.normalize_reward: false, env.reward_scale: 1.0e+30}]\n"
+        "seeds: 1\nepisodes: 3\n"
+        "options: {env.num_envs: 4, ppo.num_steps: 16, rollouts: 4}\n"
+    )
+    process = recollect(tmp_path, "study.yaml")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, out
+    (failed,) = [line for line in out.splitlines() if line.startswith("failed: ")]
+    assert "ppo_stack" in failed
+    assert [path.parent.parts[-3] for path in tmp_path.rglob("evaluation.json")] == ["ppo"]
+
+
+def test_a_broken_folder_is_named(done, tmp_path):
+    (job, *_) = planned(tmp_path, *SHORT[:-2])
+    job.folder.mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"is broken: it has no summary\.json that can be read; remove it"):
+        planned(tmp_path, *SHORT[:-2])
+
+
+def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert compare.run_compare([*SHORT, "--dry-run"]) == 0
+    assert list(tmp_path.iterdir()) == []
+    out = capsys.readouterr().out
+    assert "about" in out and "with 2 runs at a time" in out
+    assert "4 rollouts" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--jobs", "0"], "--jobs takes a number above 0, not '0'"),
+        (["--jobs", "many"], "--jobs takes a number above 0, not 'many'"),
+        (["--out", "a", "b"], "--out takes one folder, not 2"),
+        (["nowhere.yaml"], "config file nowhere.yaml"),
+    ],
+)
+def test_bad_options_are_refused_by_name(arguments, complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=complaint):
+        compare.run_compare(arguments)
+
+
+# What is shown --------------------------------------------------------------------------------
+
+
+def test_groups_are_told_apart_by_what_differs(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "environments: [CartPole-v1]\nmodels: [ppo, {model: ppo, ppo.gamma: 0.5}, ppo_gru]\nseeds: 3\n"
+    )
+    configs = [settled(config) for config in read([], study).configs()]
+    found = [(group.label, len(group.jobs)) for group in grouped(plan(configs, tmp_path, 5))]
+    assert sorted(found) == [("ppo, ppo.gamma 0.5", 3), ("ppo, ppo.gamma 0.99", 3), ("ppo_gru", 3)]
+
+
+def test_the_time_left_is_what_the_pace_so_far_makes_of_it(tmp_path):
+    jobs = planned(tmp_path, *SMALL, "--rollouts", "10", "--seeds", "2")
+    standings = Standings(jobs, 2, quiet=True)
+    assert standings.left() is None
+    jobs[0].state = "running"
+    jobs[0].metrics = {"iteration": 5, "step": 320, "time": 10.0, "return": None}
+    # Half of one run took 10 s; 3.5 runs are left, two at a time.
+    assert standings.left() == pytest.approx(3.5 * 20 / 2)
+    jobs[1].state = "failed"
+    assert standings.left() == pytest.approx(2.5 * 20 / 2)
+
+
+def test_the_last_whole_line_is_read(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert last_line(path) is None
+    path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    assert last_line(path) == {"step": 2}
+    path.write_text('{"step"')
+    assert last_line(path) is None
+
+
+def test_a_run_in_other_hands_is_waited_for_and_then_named(done, monkeypatch):
+    monkeypatch.setattr(worker, "PATIENCE", 0.3)
+    (job, *_) = planned(done / "runs", *SHORT[:-2])
+    with locked(job.folder), pytest.raises(UsageError, match="is in use by another process"):
+        worker.work(job.config, job.folder, 3)

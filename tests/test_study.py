@@ -1,0 +1,122 @@
+"""What a comparison consists of, from flags and from files; and every mistake in one line."""
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.config import tokens
+from recollect.errors import UsageError
+from recollect.study import Study, Variant, read
+
+
+def of_flags(*arguments):
+    return read(tokens(arguments), None)
+
+
+def of_file(tmp_path, data, *arguments):
+    path = tmp_path / "study.yaml"
+    path.write_text(data if isinstance(data, str) else yaml.safe_dump(data))
+    return read(tokens(arguments), path)
+
+
+names = st.lists(st.sampled_from(["CartPole-v1", "Acrobot-v1", "poc"]), min_size=1, max_size=3, unique=True)
+models = st.lists(st.sampled_from(["ppo", "ppo_gru", "ppo_stack"]), min_size=1, max_size=3, unique=True)
+
+
+@given(names, models, st.sets(st.integers(1, 50), min_size=2, max_size=4))
+def test_it_is_the_product_seed_by_seed(environments, models, seeds):
+    chosen = sorted(seeds)
+    study = of_flags("-e", *environments, "-m", *models, "--seeds", *map(str, chosen))
+    found = [(config.seed, config.env.id, config.model) for config in study.configs()]
+    assert found == [(s, e, m) for s in chosen for e in environments for m in models]
+
+
+def test_one_number_of_seeds_is_a_count_and_several_are_seeds():
+    assert of_flags("--seeds", "3").seeds == (1, 2, 3)
+    assert of_flags("--seeds", "3", "9").seeds == (3, 9)
+
+
+def test_every_run_has_one_core_unless_the_study_says_otherwise():
+    (config,) = of_flags("-e", "CartPole-v1", "-m", "ppo", "--seeds", "1").configs()
+    assert (config.threads, config.env.threads) == (1, 1)
+    (config,) = of_flags("-e", "CartPole-v1", "-m", "ppo", "--seeds", "1", "--threads", "2").configs()
+    assert config.threads == 2
+
+
+def test_models_win_over_environments_and_both_over_all(tmp_path):
+    study = of_file(
+        tmp_path,
+        {
+            "environments": {"CartPole-v1": {"steps": 200, "ppo.gamma": 0.9}, "poc": None},
+            "models": ["ppo", {"model": "ppo_gpt", "ppo": {"gamma": 0.8}, "critic.context": 25}],
+            "seeds": 1,
+            "episodes": 7,
+            "options": {"steps": 100, "ppo.gamma": 0.95, "ppo.clip": 0.3},
+        },
+    )
+    found = {(c.env.id, c.model): c for c in study.configs()}
+    assert study.episodes == 7
+    assert {key: (c.steps, c.ppo.gamma) for key, c in found.items()} == {
+        ("CartPole-v1", "ppo"): (200, 0.9),
+        ("CartPole-v1", "ppo_gpt"): (200, 0.8),
+        ("poc", "ppo"): (100, 0.95),
+        ("poc", "ppo_gpt"): (100, 0.8),
+    }
+    assert all(c.ppo.clip == 0.3 for c in found.values())
+    assert found["poc", "ppo_gpt"].critic.memory.context == 25
+
+
+def test_flags_win_over_the_file(tmp_path):
+    data = {"environments": ["poc"], "models": ["ppo"], "seeds": [4, 5], "options": {"ppo.clip": 0.3}}
+    study = of_file(tmp_path, data, "-e", "CartPole-v1", "--seeds", "1", "--ppo.clip", "0.1")
+    assert study.environments == (Variant("CartPole-v1"),)
+    assert study.models == (Variant("ppo"),)
+    assert study.seeds == (1,)
+    assert study.configs()[0].ppo.clip == 0.1
+
+
+WHOLE = {"environments": ["poc"], "models": ["ppo"]}
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({**WHOLE, "sedes": 3}, "unknown entry 'sedes'; did you mean seeds"),
+        ({**WHOLE, "seeds": 0}, "--seeds 0: give numbers above 0, each once"),
+        ({**WHOLE, "seeds": [1, 1]}, "--seeds 1 1: give numbers above 0, each once"),
+        ({**WHOLE, "seeds": "many"}, "--seeds takes whole numbers, not many"),
+        ({**WHOLE, "episodes": [1, 2]}, "--episodes takes one number, not 2"),
+        ({**WHOLE, "models": "ppo"}, "models must be a list, or names with their settings"),
+        ({**WHOLE, "models": []}, "models must be a list, or names with their settings"),
+        ({**WHOLE, "models": [{"critic": "gpt2"}]}, "is neither a name nor settings with 'model'"),
+        ({**WHOLE, "environments": {"poc": 3}}, "environments are names, each with its settings or none"),
+        ({**WHOLE, "options": [1]}, "options holds [1], not settings"),
+        ({"models": ["ppo"]}, "environments must be a list, or names with their settings"),
+        ("a: [", "config file"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(data, complaint, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        of_file(tmp_path, data)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-m", "ppo"), "at least one environment: -e ID"),
+        (("-e", "poc"), "at least one model: -m PRESET"),
+        (("-e", "poc", "-m", "ppo", "--ppo.gama", "1"), "--ppo.gama"),
+        (("-e", "poc", "-m", "ppp"), "model 'ppp' is unknown"),
+    ],
+)
+def test_a_bad_comparison_is_refused_by_name(arguments, complaint):
+    with pytest.raises(UsageError, match=complaint):
+        of_flags(*arguments).configs()
+
+
+def test_an_empty_study_is_no_study():
+    with pytest.raises(UsageError):
+        Study().configs()
