@@ -10,11 +10,9 @@ last 100 training episodes reaches the target; a target that is not reached coun
 there is no target, what counts is the time of a step.
 """
 
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from .common import Run, Task, chosen, commit_of, compare, options, ours
+from .common import Run, Task, main, ours
 
 MARCOMETER = "MarcoMeter/recurrent-ppo-truncated-bptt"
 
@@ -121,28 +119,5 @@ TASKS = (
 )  # fmt: skip
 
 
-def sources(task: Task, commit: str | None, threads: int | None) -> list[str]:
-    """What the peers of a row are, with their versions."""
-    names = {"marcometer": f"{MARCOMETER} at {commit}", "sb3": f"sb3-contrib {version('sb3-contrib')}"}
-    suffix = f" with {threads} threads" if threads else ""
-    return [names[peer.shim] + suffix for peer in task.peers]
-
-
-def main() -> None:
-    """Measure and print the table."""
-    parser = options(__doc__ or "")
-    parser.add_argument("--peer", type=Path, help=f"a checkout of {MARCOMETER}")
-    parser.add_argument("--peer-commit", help="its commit, where the checkout has no .git")
-    parser.add_argument("--peer-threads", type=int, help="of torch in the peers; without it, torch's choice")
-    args = parser.parse_args()
-    tasks = chosen(TASKS, args.tasks)
-    needed = any(run.shim == "marcometer" for task in tasks for run in task.runs)
-    commit = args.peer_commit or (commit_of(args.peer) if args.peer else None)
-    if needed and not args.table and (args.peer is None or commit is None):
-        parser.error(f"--peer names a checkout of {MARCOMETER}; without .git, --peer-commit says which")
-    settings = {"peer": str(args.peer), "threads": args.peer_threads}
-    compare(tasks, args, "recurrent", settings, lambda task: sources(task, commit, args.peer_threads))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", "recurrent", TASKS, MARCOMETER, {"sb3": "sb3-contrib"})

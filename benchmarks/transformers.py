@@ -1,18 +1,26 @@
-"""recollect's transformers beside the way in which GPT2PPO reads its critic, in turns on one machine.
+"""recollect's transformers beside others, in turns on the same machine.
 
-    python -m benchmarks.windows [--tasks GPT-2 ...] [--seeds 3] [--out benchmarks/results]
+    python -m benchmarks.transformers --peer CHECKOUT [--tasks TrXL ...] [--seeds 3] [--out DIR]
 
-That way is one window of 64 steps for every step, acting and learning, each row of a minibatch with
-a window of its own; `benchmarks.shims.windows` does it with the network of the package transformers.
-Ours reads each sequence once. Both have two blocks of 64 with 8 heads, states and actions as tokens of
-their own unless the row says merged, and five passes over rollouts of 2,048 steps.
+GPT-2: beside the way in which GPT2PPO reads its critic. That way is one window of 64 steps for every
+step, acting and learning, each row of a minibatch with a window of its own; `benchmarks.shims.windows`
+does it with the network of the package transformers. Ours reads each sequence once. Both have two blocks
+of 64 with 8 heads, states and actions as tokens of their own unless the row says merged, and five passes
+over rollouts of 2,048 steps.
+
+TrXL: beside github.com/MarcoMeter/episodic-transformer-memory-ppo at its own config for poc, from a
+checkout that --peer names, needed for this row alone. Ours has the same settings, and a network of the
+same sizes (configs/trxl_poc.yaml says what differs). There each row of a minibatch comes with a window of
+its own, 32 rows that every block projects anew; ours learns from chunks of 32 rows that share theirs.
+
+What counts is the ratio of medians, of the time of a step.
 """
 
-from importlib.metadata import version
 from typing import Any
 
-from .common import Run, Task, chosen, compare, options, ours
+from .common import Run, Task, main, ours
 
+MARCOMETER = "MarcoMeter/episodic-transformer-memory-ppo"
 LANDER = "LunarLander-v3"
 SHAPE = {"env.num_envs": 16, "ppo.num_steps": 128, "ppo.update_epochs": 5, "ppo.num_minibatches": 4}
 WINDOWS = Run("one window a step", "windows", {"env": LANDER, "steps": 256})
@@ -40,15 +48,14 @@ TASKS = (
         ">= 1,200 steps/s, better 2,000",
         (gpt("ppo_gpt_actor", 20_000),),
     ),
+    Task(
+        "TrXL on poc, the reference configuration, steps/s",
+        ">= 10 times the steps/s",
+        (ours("poc", "ppo_gtrxl", options={"config": "configs/trxl_poc.yaml"}),),
+        (Run("MarcoMeter", "marcometer", {"config": "configs/poc_memory_env.yaml", "steps": 20_480}),),
+    ),
 )
 
 
-def main() -> None:
-    """Measure and print the table."""
-    args = options(__doc__ or "").parse_args()
-    sources = [f"transformers {version('transformers')}"]
-    compare(chosen(TASKS, args.tasks), args, "windows", {}, lambda task: sources if task.peers else [])
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__ or "", "transformers", TASKS, MARCOMETER, {"windows": "transformers"})

@@ -1,11 +1,14 @@
-"""A run of github.com/MarcoMeter/recurrent-ppo-truncated-bptt, from a checkout that is not changed.
+"""A run of one of MarcoMeter's repositories at github.com, from a checkout that is not changed.
+
+recurrent-ppo-truncated-bptt and episodic-transformer-memory-ppo have a trainer of the same shape.
 
 Settings: peer (the checkout), config (a file in it), seed, metric (return or success), target, cap,
-steps (instead of a target), threads (None: torch's choice) and padding.
+steps (instead of a target), threads (None: torch's choice) and, for the former, padding.
 
-What the code of 2023 needs with today's packages is supplied from outside:
+What the code of its time needs with today's packages is supplied from outside:
 
-- modules that it imports and these runs never call (reprint, tblib, memory_gym) are empty;
+- modules that it imports and these runs never call are empty;
+- Gymnasium answers for gym, of which these runs use the spaces alone;
 - its YAML is read with PyYAML instead of ruamel.yaml;
 - its workers are forked, as they always were where it was written;
 - it has no seed: torch is seeded here, and in each worker numpy and the environment. Without that,
@@ -13,9 +16,9 @@ What the code of 2023 needs with today's packages is supplied from outside:
 - it writes its summaries into a folder that is deleted;
 - its workers wait forever when training stops early: they are ended.
 
-padding is episode, as its code is, or sequence. It cuts rollouts into short sequences and pads each
-to the longest episode (its issue 19), so 84x84 pictures need 22 GB and more. With sequence they are
-padded to the longest sequence: the same gradients, in its favour.
+padding is episode, as the code is, or sequence. Recurrent PPO cuts rollouts into short sequences and
+pads each to the longest episode (its issue 19), so 84x84 pictures need 22 GB and more. With sequence
+they are padded to the longest sequence: the same gradients, in its favour.
 
 Its CartPole divides rewards by 100 for learning only; the episodes that it reports are raw.
 """
@@ -32,6 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 import yaml
@@ -39,6 +43,7 @@ import yaml
 from ..common import Result, result
 
 MEANS = {"return": "reward_mean", "success": "success_percent"}  # what it calls them
+UNUSED = ("memory_gym", "gym_minigrid", "gym_minigrid.wrappers")  # by these runs
 
 
 class Finished(Exception):
@@ -46,7 +51,7 @@ class Finished(Exception):
 
 
 class Watch:
-    """The clock and the means of the last 100 episodes: three methods of the trainer go through here."""
+    """The clock and the means of the last 100 episodes: two methods of the trainer go through here."""
 
     def __init__(self, trainer: Any, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -54,18 +59,14 @@ class Watch:
         self.started, self.seconds, self.steps = 0.0, 0.0, 0
         self.episodes, self.mean, self.reached = 0, None, False
         self.sample, trainer._sample_training_data = trainer._sample_training_data, self.on_sample
-        self.process, trainer._process_episode_info = trainer._process_episode_info, self.on_process
         self.write, trainer._write_training_summary = trainer._write_training_summary, self.on_write
 
     def on_sample(self) -> list[Any]:
-        """The first environment step starts the clock."""
+        """The first environment step starts the clock; what comes back are the episodes that ended."""
         self.started = self.started or time.perf_counter()
-        return self.sample()
-
-    def on_process(self, episodes: Any) -> dict[str, Any]:
-        """It keeps the last 100 episodes."""
-        self.episodes = len(episodes)
-        return self.process(episodes)
+        episodes = self.sample()
+        self.episodes += len(episodes)
+        return episodes
 
     def on_write(self, update: int, training: Any, means: dict[str, Any]) -> None:
         """The end of an update, once it is logged."""
@@ -76,7 +77,7 @@ class Watch:
         self.mean = None if found is None else float(found)
         target, steps, cap = (self.settings[key] for key in ("target", "steps", "cap"))
         enough = target is not None and self.mean is not None and self.mean >= target
-        self.reached = enough and self.episodes == 100 and self.seconds <= cap
+        self.reached = enough and self.episodes >= 100 and self.seconds <= cap
         if self.reached or self.seconds >= cap or (steps is not None and self.steps >= steps):
             raise Finished
 
@@ -87,7 +88,7 @@ def run(settings: dict[str, Any]) -> Result:
     config = yaml.safe_load((peer / settings["config"]).read_text())
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
-    build = _load(peer, settings["seed"], settings["padding"])
+    build = _load(peer, settings["seed"], settings.get("padding"))
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
         try:
             trainer = build(config)
@@ -107,21 +108,28 @@ def run(settings: dict[str, Any]) -> Result:
     return {**found, "memory_mb": found["memory_mb"] + workers}
 
 
-def _load(peer: Path, seed: int, padding: str) -> Callable[[dict[str, Any]], Any]:
+def _load(peer: Path, seed: int, padding: str | None) -> Callable[[dict[str, Any]], Any]:
     """Its trainer's class, repaired."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(peer))
     multiprocessing.set_start_method("fork")
-    _stub("memory_gym")
-    _stub("reprint", output=None)
-    pickling = _stub("tblib.pickling_support", install=lambda: None)
-    _stub("tblib", pickling_support=pickling)
+    _supply()
     torch.manual_seed(seed)
     trainer, worker = __import__("trainer"), __import__("worker")
     worker.create_env = _seeded(worker.create_env, seed)
     if padding == "sequence":
         trainer.Buffer._arange_sequences = _short(trainer.Buffer._arange_sequences)
     return trainer.PPOTrainer
+
+
+def _supply() -> None:
+    """What it imports, of what is not here or has another name by now."""
+    sys.modules.update({"gym": gymnasium, "gym.spaces": gymnasium.spaces})
+    for name in UNUSED:
+        _stub(name)
+    _stub("reprint", output=None)
+    pickling = _stub("tblib.pickling_support", install=lambda: None)
+    _stub("tblib", pickling_support=pickling)
 
 
 def _stub(name: str, **attributes: Any) -> ModuleType:

@@ -4,7 +4,7 @@ One environment; each step one window goes through the critic, and each gradient
 for every row of its minibatch. The network is transformers' own, with their sizes: what is measured
 is the way of the data, and nothing is gained or lost by what is learned.
 
-Settings: env, steps, seed.
+Settings: env, steps, seed and threads (None: torch's choice).
 """
 
 import json
@@ -146,6 +146,8 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 def run(settings: dict[str, Any]) -> Result:
     """Steps a second over rollouts of ROLLOUT steps, or of as many as there are."""
+    if settings["threads"]:
+        torch.set_num_threads(settings["threads"])
     torch.manual_seed(settings["seed"])
     env = gym.make(settings["env"])
     assert env.observation_space.shape is not None
