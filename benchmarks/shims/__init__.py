@@ -1,5 +1,4 @@
 """One run of one library: python -m benchmarks.shims.NAME SETTINGS, where SETTINGS is JSON.
 
-The last line that is printed is the result. Each shim is run by benchmarks.recurrent in a process
-of its own.
+The last line that is printed is the result. The comparisons run each shim in a process of its own.
 """

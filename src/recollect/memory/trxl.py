@@ -43,7 +43,7 @@ class TransformerXlConfig(MemoryConfig):
     norm: Literal["pre", "post"] | None = "pre"
     """Whether what a branch reads is normalised, or what is given on after it; None: nothing."""
     gradient: int | None = None
-    """Rows back that errors travel in each block; 0: no further than the present one; None: all."""
+    """Rows back that errors travel by what is looked up, the present one apart; 0: none; None: all."""
 
     def __post_init__(self) -> None:
         self.check_sizes("width", "layers", "heads", "context")
@@ -83,7 +83,7 @@ class GtrxlConfig(TransformerXlConfig):
 
 
 class TransformerXl(Memory):
-    """Each layer keeps what it read in the last P rows."""
+    """Each layer keeps the keys and values of the last P rows: each row is projected once."""
 
     def __init__(self, cfg: TransformerXlConfig, in_dim: int) -> None:
         super().__init__()
@@ -93,9 +93,9 @@ class TransformerXl(Memory):
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.layers))
 
     def initial_state(self, batch: int) -> Tree:
-        """What each layer read (B, layers, P, W), and the age (B,) of each row's episode."""
+        """Keys and values (B, layers, 2, P, W), and the age (B,) of each row's episode."""
         like = self.input.weight
-        kept = like.new_zeros(batch, len(self.blocks), self.past, self.out_dim)
+        kept = like.new_zeros(batch, len(self.blocks), 2, self.past, self.out_dim)
         return kept, torch.zeros(batch, dtype=torch.long, device=like.device)
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
@@ -107,9 +107,8 @@ class TransformerXl(Memory):
             h = h + sinusoids(step.to(h.dtype), self.out_dim)
         h, after = h.transpose(0, 1), []
         for block, past in zip(self.blocks, kept.unbind(1), strict=True):
-            read = torch.cat([past, h], 1)
-            after.append(read[:, len(x) :])
-            h = block(read, band)
+            h, kept = block(h, past, band)
+            after.append(kept)
         return h.transpose(0, 1), (torch.stack(after, 1), age)
 
 
@@ -129,22 +128,32 @@ class Block(nn.Module):
         self.before_attention, self.before_feed = (_norm(cfg, "pre") for _ in range(2))
         self.after_attention, self.after_feed = (_norm(cfg, "post") for _ in range(2))
 
-    def forward(self, read: Tensor, band: Band) -> Tensor:
-        """read (B, P + T, W) of the past and the present -> (B, T, W)."""
-        x = read[:, band.past :]
-        x = self.after_attention(self.attended(x, self._look(read, band)))
-        return self.after_feed(self.fed(x, F.relu(self.feed(self.before_feed(x)))))
+    def forward(self, x: Tensor, past: Tensor, band: Band) -> tuple[Tensor, Tensor]:
+        """x (B, T, W), past (B, 2, P, W) -> (B, T, W), and keys and values of the last P rows."""
+        found, kept = self._look(x, past, band)
+        x = self.after_attention(self.attended(x, found))
+        return self.after_feed(self.fed(x, F.relu(self.feed(self.before_feed(x))))), kept
 
-    def _look(self, read: Tensor, band: Band) -> Tensor:
-        """What the present finds in the past: (B, P + T, W) -> (B, T, W)."""
-        seen, distances, far = self.before_attention(read), None, None
-        q, (k, v) = self.query(seen[:, band.past :]), self.key_value(seen).chunk(2, -1)
+    def _look(self, x: Tensor, past: Tensor, band: Band) -> tuple[Tensor, Tensor]:
+        """What rows find in the past and in one another, and what they leave to look at."""
+        seen, distances, far = self.before_attention(x), None, None
+        q = self.query(seen)
         if self.places is not None:
             q, distances = self.places(q)
-        if self.gradient is not None:
+        if self.gradient is None:
+            both = self._keys_and_values(seen, past)
+        else:
             # Errors end at what the rows before had to say; how it is read is still learned.
-            far = Far(self.gradient, *self.key_value(self.before_attention(read.detach())).chunk(2, -1))
-        return self.out(band.attend(q, k, v, distances, far))
+            ended = self._keys_and_values(self.before_attention(x.detach()), past.detach())
+            both = self._keys_and_values(seen, past) if self.gradient else ended
+            far = Far(self.gradient, *ended.unbind(1)) if self.gradient else None
+        found = band.attend(q, *both.unbind(1), distances, far)
+        return self.out(found), both[:, :, x.shape[1] :]
+
+    def _keys_and_values(self, seen: Tensor, past: Tensor) -> Tensor:
+        """Of the past and of what is seen now (B, T, W): (B, 2, P + T, W)."""
+        now = self.key_value(seen).unflatten(-1, (2, -1)).transpose(1, 2)
+        return torch.cat([past, now], 2)
 
 
 class Places(nn.Module):
