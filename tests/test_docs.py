@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import recollect
-from recollect import cli
+from recollect import cli, compare, study
 from recollect.config import ALIASES, RunConfig, options
 from recollect.demo import DemoOptions
 from recollect.log import METRICS
@@ -72,6 +72,7 @@ def training_flags():
 KNOWN = {
     "train": training_flags(),
     "bench": training_flags(),
+    "compare": training_flags() | set(compare.OWN) | set(study.OWN),
     "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
     "resume": names(ResumeOptions) | {"-e"},
     "demo": names(DemoOptions),

@@ -1,5 +1,8 @@
 """What a comparison consists of, from flags and from files; and every mistake in one line."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import yaml
 from hypothesis import given
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 
 from recollect.config import tokens
 from recollect.errors import UsageError
+from recollect.presets import assemble
 from recollect.study import Study, Variant, read
 
 
@@ -120,3 +124,32 @@ def test_a_bad_comparison_is_refused_by_name(arguments, complaint):
 def test_an_empty_study_is_no_study():
     with pytest.raises(UsageError):
         Study().configs()
+
+
+# The files that come with the library ----------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_study_holds_whole_configs(path):
+    study = read([], path)
+    assert len(study.configs()) == len(study.environments) * len(study.models) * len(study.seeds)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_config_is_a_whole_run(path):
+    config = assemble(["--config", str(path)], "", "")
+    chunks = config.ppo.chunks_per_minibatch(config.env.num_envs, config.ppo.chunk_length(True))
+    assert chunks >= 1
+
+
+def test_table_one_is_the_same_as_a_file_and_in_its_study():
+    alone = assemble(["--config", str(ROOT / "configs" / "gpt2ppo_table1.yaml")], "", "")
+    study = read([], ROOT / "studies" / "gpt2ppo_table1.yaml")
+    (found,) = [
+        config
+        for config in study.configs()
+        if (config.model, config.seed, config.env.id) == ("ppo_gpt", 1, "LunarLander-v3")
+    ]
+    assert replace(found, env=replace(found.env, threads=alone.env.threads)) == alone

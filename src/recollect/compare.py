@@ -35,6 +35,7 @@ what is done is not done again.
 Every other option of `recollect train` is set for all runs. A file can give environments and models
 settings of their own: see docs/studies.md.
 """
+OWN = ("--jobs", "--out", "--dry-run", "--quiet")
 TICK = 0.25  # seconds between two looks
 
 
@@ -77,7 +78,7 @@ def parse(arguments: list[str]) -> Options:
     own: dict[str, list[str]] = {}
     rest = []
     for name, values in tokens(arguments):
-        if name in ("--jobs", "--out", "--dry-run", "--quiet"):
+        if name in OWN:
             own[name] = values
         else:
             rest.append((name, values))

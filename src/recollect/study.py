@@ -17,6 +17,7 @@ from .config import RunConfig, as_flags, read_yaml
 from .errors import UsageError, nearest
 from .presets import Flags, assemble
 
+OWN = ("--env.id", "--model", "--seeds", "--episodes")
 # Every run has one core: neighbours must not change each other's pace.
 PINNED = ["--threads", "1", "--env.threads", "1"]
 
