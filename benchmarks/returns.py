@@ -111,6 +111,9 @@ ROWS = (
         "poc", 100_000, "ppo_gru", "success 1 in all, 0.99 within 16 k steps (median)",
         both(all_of(1), learned_by(16_000)), "success", 0.99,
     ),
+    Row("poc", 40_000, "ppo_trxl", "success 1 in all", all_of(1), "success", 0.99),
+    Row("poc", 40_000, "ppo_gtrxl", "success 1 in all", all_of(1), "success", 0.99),
+    Row("poc", 40_000, "ppo_gpt_actor", "success 1 in all", all_of(1), "success", 0.99),
     Row("poc", 100_000, asked="fails: below 0.8", passes=fails(0.8), metric="success"),
     Row(
         "CartPoleMasked", 410_000, "ppo_lstm", ">= 195, worst >= 187",
