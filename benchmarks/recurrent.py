@@ -43,7 +43,8 @@ ZOO_NO_VELOCITY = dict(
 )  # fmt: skip
 
 # At most 64 environments and 4,096 rows a rollout, so that what is fast here is fast in use.
-PACE = {"ppo.update_epochs": 4, "env.num_envs": 64, "ppo.num_steps": 64, "threads": 2}
+# Back-propagation through 16 rows: the peers have 8 and 128.
+PACE = {"ppo.update_epochs": 4, "env.num_envs": 64, "ppo.num_steps": 64, "ppo.bptt": 16, "threads": 2}
 
 TASKS = (
     Task(
