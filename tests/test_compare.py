@@ -87,11 +87,17 @@ def test_every_run_is_trained_and_evaluated(done):
         assert found["deterministic"]
 
 
+def test_acting_at_random_stands_beside_it(done):
+    found = json.loads((done / "runs" / "random" / "CartPole-v1" / "evaluation.json").read_text())
+    assert found["agent"] == "random" and found["episodes"] == 3
+
+
 def test_what_is_done_is_not_done_again(done, monkeypatch, capsys):
     before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")}
     monkeypatch.chdir(done)
     assert compare.run_compare(SHORT) == 0
-    assert "2/2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "2/2" in out and "at random" in out
     assert {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")} == before
 
 
@@ -171,7 +177,8 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
     assert process.returncode == 1, out
     (failed,) = [line for line in out.splitlines() if line.startswith("failed: ")]
     assert "ppo_stack" in failed
-    assert [path.parent.parts[-3] for path in tmp_path.rglob("evaluation.json")] == ["ppo"]
+    done = {path.relative_to(tmp_path).parts[1] for path in tmp_path.rglob("evaluation.json")}
+    assert done == {"random", "ppo"}
 
 
 def test_a_broken_folder_is_named(done, tmp_path):

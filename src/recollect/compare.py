@@ -6,10 +6,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .config import tokens
 from .errors import UsageError
-from .jobs import Job, last_line, plan
+from .evaluate import evaluate
+from .folder import write_json
+from .jobs import EVALUATION, Job, evaluation, last_line, plan
 from .local import Local
 from .run import settled
 from .signals import Signals
@@ -62,9 +65,10 @@ def run_compare(arguments: list[str]) -> int:
     if options.dry_run:
         standings.plan()
         return 0
+    random = played_at_random(jobs, options.out, study.episodes)
     with Signals() as signals, standings:
         run(jobs, Local(options.jobs), study.episodes, signals, standings)
-    standings.results()
+    standings.results(random)
     if signals.caught:
         return 128 + signals.caught
     return int(any(job.state == "failed" for job in jobs))
@@ -91,6 +95,20 @@ def parse(arguments: list[str]) -> Options:
         raise UsageError(f"--out takes one folder, not {len(out)}")
     flags = ("--dry-run" in own, "--quiet" in own)
     return Options(read(rest, file), int(given[0]), Path(out[0]), *flags)
+
+
+def played_at_random(jobs: Sequence[Job], out: Path, episodes: int) -> dict[str, dict[str, Any]]:
+    """What acting at random reaches in each environment, kept as <out>/random/<env>/evaluation.json."""
+    scores = {}
+    for name, env in {job.config.env.id: job.config.env for job in jobs}.items():
+        folder = out / "random" / name.replace("/", "-").replace(":", "-")
+        found = evaluation(folder)
+        if found is None or found["episodes"] != episodes:
+            found = evaluate(None, env, episodes, name="random").as_json()
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / EVALUATION, found)
+        scores[name] = found
+    return scores
 
 
 def run(jobs: Sequence[Job], local: Local, episodes: int, signals: Signals, standings: Standings) -> None:

@@ -2,9 +2,10 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -33,9 +34,8 @@ class Group:
 
     @property
     def scores(self) -> list[float]:
-        """Of the evaluations so far: the share of successes where the task reports it, else the return."""
-        found = (job.evaluation for job in self.jobs)
-        return [x["mean"] if x["success"] is None else x["success"] for x in found if x]
+        """Of the evaluations so far."""
+        return [score(job.evaluation) for job in self.jobs if job.evaluation]
 
     @property
     def training(self) -> float | None:
@@ -53,6 +53,12 @@ class Group:
     def to_do(self) -> float:
         """Runs that are still to be run, in parts of one."""
         return sum(1 - job.progress for job in self.jobs if job.state != "failed")
+
+
+def score(evaluation: Mapping[str, Any]) -> float:
+    """The share of successes where the task reports it, else the mean return."""
+    found = evaluation["mean"] if evaluation["success"] is None else evaluation["success"]
+    return float(found)
 
 
 def grouped(jobs: Sequence[Job]) -> list[Group]:
@@ -121,10 +127,15 @@ class Standings:
         self._console.print(table)
         print(f"about {duration(total / self.slots)} with {self.slots} runs at a time")
 
-    def results(self) -> None:
-        """The scores of what is done, and what went wrong."""
+    def results(self, random: Mapping[str, Mapping[str, Any]]) -> None:
+        """The scores of what is done, beside those of acting at random, and what went wrong."""
         table = _columns("done", "score", "95 % interval", "of each seed")
+        before = ""
         for group in self.groups:
+            env = group.jobs[0].config.env.id
+            if env != before:
+                table.add_row(env, "at random", "", number(score(random[env])), "", "", style="dim")
+            before = env
             scores = group.scores
             low, high = bootstrap(scores) if len(scores) > 1 else (None, None)
             mean = number(statistics.mean(scores)) if scores else "-"

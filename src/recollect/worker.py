@@ -17,11 +17,11 @@ from typing import Any
 from .config import RunConfig
 from .errors import UsageError
 from .folder import locked, write_json
+from .jobs import EVALUATION
 from .presets import from_dict
 from .run import Destination, Trained, resume, start
 
 PATIENCE = 60.0  # seconds that a run may still be stopping which an earlier comparison began
-EVALUATION = "evaluation.json"
 
 
 def work(config: RunConfig, folder: Path, episodes: int) -> str:

@@ -146,8 +146,8 @@ class Block(nn.Module):
             # Errors end at what the rows before had to say; how it is read is still learned.
             ended = self._keys_and_values(self.before_attention(x.detach()), past.detach())
             both = self._keys_and_values(seen, past) if self.gradient else ended
-            far = Far(self.gradient, *ended.unbind(1)) if self.gradient else None
-        found = band.attend(q, *both.unbind(1), distances, far)
+            far = Far(self.gradient, ended[:, 0], ended[:, 1]) if self.gradient else None
+        found = band.attend(q, both[:, 0], both[:, 1], distances, far)
         return self.out(found), both[:, :, x.shape[1] :]
 
     def _keys_and_values(self, seen: Tensor, past: Tensor) -> Tensor:
