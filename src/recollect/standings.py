@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from .bench import pace
 from .config import to_dict
@@ -25,7 +26,7 @@ LEGEND = "a sign is a seed: [green]●[/] done  ▁ to █ how far  ◌ begun  �
 
 
 @dataclass(frozen=True)
-class Group:
+class Seeds:
     """The runs of one model on one environment."""
 
     env: str
@@ -61,11 +62,11 @@ def score(evaluation: Mapping[str, Any]) -> float:
     return float(found)
 
 
-def grouped(jobs: Sequence[Job]) -> list[Group]:
+def grouped(jobs: Sequence[Job]) -> list[Seeds]:
     """Runs that differ in the seed alone, together, under names that tell groups apart."""
     by_folder = {job.folder: job for job in jobs}
     runs = [Run(job.folder, to_dict(job.config), {}, {}) for job in jobs]
-    return [Group(g.env, g.label, [by_folder[run.folder] for run in g.runs]) for g in groups(runs)]
+    return [Seeds(g.env, g.label, [by_folder[run.folder] for run in g.runs]) for g in groups(runs)]
 
 
 class Standings:
@@ -149,17 +150,16 @@ class Standings:
         if any(job.state == "begun" or job.state == "new" for job in self.jobs):
             print("not all is done; the same command goes on")
 
-    def _table(self) -> Table:
-        table = _columns("seeds", "training", "score", "left")
+    def _table(self) -> Group:
+        table = _columns("seeds", "return while learning", "score", "left")
         for group in self.groups:
             seconds = group.seconds
             left = "-" if seconds is None else duration(seconds * group.to_do / self.slots)
             score = number(statistics.mean(group.scores)) if group.scores else "-"
             signs = "".join(map(_sign, group.jobs))
             table.add_row(group.env, group.label, signs, number(group.training), score, left)
-        table.caption = f"{LEGEND}\nleft in all {duration(self.left())}, {self.slots} at a time"
-        table.caption_justify = "left"
-        return table
+        left = f"left in all {duration(self.left())}, {self.slots} at a time"
+        return Group(table, Text.from_markup(f"[dim]{LEGEND}[/]\n{left}"))
 
 
 def _columns(*names: str) -> Table:
