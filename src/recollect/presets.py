@@ -37,15 +37,19 @@ def ppo_lstm(config: RunConfig) -> RunConfig:
 
 
 def ppo_mingru(config: RunConfig) -> RunConfig:
-    """A linear recurrence for the actor and another for the critic."""
-    return recurrent(config, MinGruConfig)
+    """A linear recurrence of two layers for the actor and another for the critic.
+
+    The gates of a layer see its input and not what it remembers, so one layer cannot tell the first
+    row from the others; the second reads what the first remembers.
+    """
+    return recurrent(config, MinGruConfig, layers=2)
 
 
-def recurrent(config: RunConfig, kind: type[RecurrentConfig]) -> RunConfig:
+def recurrent(config: RunConfig, kind: type[RecurrentConfig], layers: int = 1) -> RunConfig:
     """A recurrence for the actor and another for the critic, half as wide as the layers after them."""
 
     def remembering(branch: BranchConfig) -> BranchConfig:
-        return looking_back(branch, kind(width=max(64, branch.hidden[-1] // 2)))
+        return looking_back(branch, kind(width=max(64, branch.hidden[-1] // 2), layers=layers))
 
     return replace(config, actor=remembering(config.actor), critic=remembering(config.critic))
 
