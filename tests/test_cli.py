@@ -255,6 +255,15 @@ def test_a_signal_saves_and_resume_goes_on(tmp_path, number, code) -> None:
     assert again.returncode == code and f"at step {int(steps):,}" in output
 
 
+def test_ctrl_c_outside_of_a_run_leaves_no_traceback(monkeypatch, capsys) -> None:
+    def interrupted(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli.COMMANDS, "bench", interrupted)
+    assert cli.main(["bench", "CartPole-v1"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_second_signal_ends_at_once(tmp_path) -> None:
     script = (
         "import os, signal, time\nfrom recollect.signals import Signals\n"

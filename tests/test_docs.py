@@ -73,6 +73,7 @@ KNOWN = {
     "train": training_flags(),
     "bench": training_flags(),
     "compare": training_flags() | set(compare.OWN) | set(study.OWN),
+    "report": {"-o", "--out", "--import"},
     "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
     "resume": names(ResumeOptions) | {"-e"},
     "demo": names(DemoOptions),

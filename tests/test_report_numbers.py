@@ -227,11 +227,12 @@ def test_many_curves_have_fewer_points():
 # Models beside each other ---------------------------------------------------------------------
 
 
-def final(label, scores, env="E", source="evaluation"):
+def final(label, scores, env="E", source="return"):
     x = np.array(scores, dtype=float)
     interval = Interval(x.min(), x.max()) if len(x) > 1 else None
     seeds = tuple(range(1, len(x) + 1))
-    return Final(env, label, source, seeds, x, float(x.mean()), iqm(x), interval, interval, None)
+    mean = float(x.mean())
+    return Final(env, label, source, seeds, x, mean, iqm(x), interval, interval, mean)
 
 
 @given(SCORES, SCORES)
@@ -295,7 +296,7 @@ def test_profiles_fall_from_all_runs_to_none(strata):
 def test_thresholds_are_the_target_or_most_of_the_way():
     tracks = [Track("E", "m", "finished", [series([1, 2, 3], [np.nan, 0, 100])])]
     assert efficiency.thresholds(tracks, [], {})[0].value == pytest.approx(90)
-    assert efficiency.thresholds(tracks, [], {"E": -100.0})[0].value == pytest.approx(80)
+    assert efficiency.thresholds(tracks, [], {"E": {"mean": -100.0}})[0].value == pytest.approx(80)
 
 
 def test_a_seed_that_never_arrives_is_later_than_all():

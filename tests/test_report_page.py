@@ -191,6 +191,18 @@ def test_without_evaluations_training_counts_and_it_is_said(runs, tmp_path):
     assert any("not every run has an evaluation" in note for note in summary.notes)
 
 
+def test_successes_count_where_all_evaluations_report_them(runs, tmp_path):
+    shutil.copytree(runs / "ppo" / "CartPole-v1", tmp_path / "runs")
+    for seed, share in ((1, 0.5), (2, 0.25), (3, 1.0)):
+        path = tmp_path / "runs" / f"s{seed}" / "evaluation.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "success": share}))
+    assert cli.main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]) == 0
+    ((final),) = json.loads((tmp_path / "out" / "report.json").read_text())["finals"]
+    assert (final["source"], final["scores"]) == ("success", [0.5, 0.25, 1.0])
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "share of successes of the last weights" in text and "| mean return |" in text
+
+
 def test_a_run_without_a_score_is_left_out(runs, tmp_path):
     shutil.copytree(runs / "ppo" / "CartPole-v1" / "s1", tmp_path / "a")
     (tmp_path / "a" / "evaluation.json").unlink()

@@ -147,7 +147,7 @@ def test_a_random_agent_is_known_by_its_evaluation(run, tmp_path):
     result = evaluation("CartPole-v1", "random", 22.0, np.random.default_rng(0))
     (place / "evaluation.json").write_text(json.dumps(result))
     found = read([tmp_path])
-    assert found.random == {"CartPole-v1": result["mean"]} and found.left_out == []
+    assert found.random == {"CartPole-v1": result} and found.left_out == []
     (place / "evaluation.json").write_text(json.dumps({**result, "agent": "mine"}))
     assert "not of a random agent" in read([tmp_path]).left_out[0].reason
 

@@ -18,6 +18,7 @@ usage: recollect COMMAND ...
   eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           go on after a stop, to the same result bit for bit
   compare              models x environments x seeds, with intervals
+  report RUNS          runs beside each other: a page with curves, scores and a verdict
   list WHAT            envs, presets, memories or agents
   bench ENV            where the time goes on this machine
   demo                 train a lander, play beside a random one, draw the curve
@@ -69,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 0
+    except KeyboardInterrupt:  # before a run began, or after it ended
+        return 130
     except (RuntimeError, OSError) as error:
         print(f"recollect: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -150,6 +153,13 @@ def compare(arguments: list[str]) -> int:
     return run_compare(arguments)
 
 
+def report(arguments: list[str]) -> int:
+    """recollect report"""
+    from .report import run_report
+
+    return run_report(arguments)
+
+
 def listing(arguments: list[str]) -> int:
     """recollect list"""
     from . import listings
@@ -193,6 +203,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "eval": evaluate,
     "resume": resume,
     "compare": compare,
+    "report": report,
     "list": listing,
     "bench": bench,
     "demo": demo,

@@ -81,8 +81,8 @@ class Found:
 
     runs: list[Run]
     left_out: list[LeftOut]
-    random: Mapping[str, float]
-    """Environment -> mean return of an agent that acts at random, where it was evaluated."""
+    random: Mapping[str, Mapping[str, Any]]
+    """Environment -> evaluation of an agent that acts at random, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Group:
         return tuple(run.seed for run in self.finished)
 
 
-class BadRun(ValueError):
+class BadRun(Exception):
     """Why a folder cannot be read."""
 
 
@@ -120,7 +120,7 @@ def read(paths: Iterable[Path]) -> Found:
     """Every run in or below some folders, and everything that had to be left out."""
     runs: list[Run] = []
     left_out: list[LeftOut] = []
-    random: dict[str, float] = {}
+    random: dict[str, Mapping[str, Any]] = {}
     seen: set[Path] = set()
     for path in paths:
         folders = list(_folders(path))
@@ -134,7 +134,7 @@ def read(paths: Iterable[Path]) -> Found:
                 if _holds_run(folder):
                     runs.append(read_run(folder))
                 else:
-                    random.update(_random_score(folder))
+                    random.update(_read_random(folder))
             except BadRun as bad:
                 left_out.append(LeftOut(folder, str(bad)))
     kept, twins = _without_twins(runs)
@@ -151,7 +151,7 @@ def read_run(folder: Path) -> Run:
     evaluation = None
     if (folder / "evaluation.json").exists():
         evaluation = _read_object(folder / "evaluation.json")
-        if not _is_number(evaluation.get("mean")):
+        if not is_number(evaluation.get("mean")):
             raise BadRun("evaluation.json names no mean")
     return Run(folder, config, summary, metrics, evaluation)
 
@@ -171,12 +171,12 @@ def _holds_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in ("metrics.jsonl", "config.yaml", "summary.json"))
 
 
-def _random_score(folder: Path) -> dict[str, float]:
-    """Of an evaluation.json that belongs to no run."""
+def _read_random(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """An evaluation.json that belongs to no run."""
     found = _read_object(folder / "evaluation.json")
-    if found.get("agent") != "random" or not _is_number(found.get("mean")):
+    if found.get("agent") != "random" or not is_number(found.get("mean")):
         raise BadRun("evaluation.json belongs to no run, and is not of a random agent")
-    return {str(found.get("env")): float(found["mean"])}
+    return {str(found.get("env")): found}
 
 
 def _read_text(path: Path) -> str:
@@ -201,7 +201,8 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(_read_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
+        _key(config)  # YAML may hold itself
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise BadRun(f"{path.name} is no YAML: {str(error).splitlines()[0]}") from error
     env = config.get("env") if isinstance(config, dict) else None
     if not isinstance(env, dict) or "id" not in env or not {"model", "seed"} <= config.keys():
@@ -231,17 +232,18 @@ def _read_line(path: Path, number: int, line: str) -> dict[str, Any]:
         row = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
         raise BadRun(f"{path.name}, line {number}, is no JSON: {error}") from error
-    if not isinstance(row, dict) or not _is_number(row.get("step")):
+    if not isinstance(row, dict) or not is_number(row.get("step")):
         raise BadRun(f"{path.name}, line {number}, names no step")
     return row
 
 
 def _number(value: Any) -> float:
-    return float(value) if _is_number(value) else math.nan
+    return float(value) if is_number(value) else math.nan
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def is_number(value: Any) -> bool:
+    """Whether it can be drawn."""
+    return isinstance(value, int | float) and abs(value) < 1e300  # NaN is not
 
 
 def _without_twins(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
@@ -267,14 +269,17 @@ def groups(runs: Iterable[Run]) -> list[Group]:
     for run in runs:
         together.setdefault(_key(settings(run)), []).append(run)
     shared = {key: settings(members[0]) for key, members in together.items()}
-    tasks = {_key(task): task for task in map(_task, shared.values())}
-    envs = dict(zip(tasks, labels([(task["env.id"], task) for task in tasks.values()]), strict=True))
+    by_task: dict[str, list[str]] = {}
+    for key, own in shared.items():
+        by_task.setdefault(_key(_task(own)), []).append(key)
+    here = [[shared[key] for key in keys] for keys in by_task.values()]
+    tasks = [_task(members[0]) for members in here]
+    envs = labels(tasks, "env.id", [tasks])
     made: list[Group] = []
-    for task, env in envs.items():
-        here = {key: own for key, own in shared.items() if _key(_task(own)) == task}
-        names = labels([(own["model"], own) for own in here.values()])
-        for (key, own), label in zip(here.items(), names, strict=True):
-            made.append(Group(env, label, own, sorted(together[key], key=lambda run: run.seed)))
+    for env, keys, members in zip(envs, by_task.values(), here, strict=True):
+        names = labels(members, "model", here)
+        for label, key in zip(names, keys, strict=True):
+            made.append(Group(env, label, shared[key], sorted(together[key], key=lambda run: run.seed)))
     return sorted(made, key=lambda group: (group.env, group.label))
 
 
@@ -294,20 +299,27 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def labels(named: Sequence[tuple[Any, Settings]]) -> list[str]:
-    """A name for each, with what tells it from the others of this name; all are different."""
-    found: list[str] = []
-    for name, own in named:
-        telling = differing([other for its_name, other in named if its_name == name])
-        parts = [f"{key} {plain(own[key])}" for key in telling if key in own]
-        more = len(parts) - SHOWN_SETTINGS
-        if more > 1:
-            parts[SHOWN_SETTINGS:] = [f"{more} more"]
-        found.append(", ".join([str(name), *parts]))
+def labels(configs: Sequence[Settings], by: str, families: Sequence[Sequence[Settings]]) -> list[str]:
+    """A name for each config: one of its settings, and what tells it from others of that name.
+
+    families  configs that must be told apart within each; what tells any of them apart is named in
+              all, so that a model has one name in all environments
+    """
+    found = [_label(config, by, families) for config in configs]
     return [
         label if found.count(label) == 1 else f"{label} ({found[:i].count(label) + 1})"
         for i, label in enumerate(found)
     ]
+
+
+def _label(config: Settings, by: str, families: Sequence[Sequence[Settings]]) -> str:
+    same = ([other for other in family if other[by] == config[by]] for family in families)
+    telling = {key for family in same for key in differing(family)}
+    parts = [f"{key} {spelled(value)}" for key, value in config.items() if key in telling]
+    more = len(parts) - SHOWN_SETTINGS
+    if more > 1:
+        parts[SHOWN_SETTINGS:] = [f"{more} more"]
+    return ", ".join([str(config[by]), *parts])
 
 
 def differing(configs: Sequence[Settings]) -> list[str]:
@@ -316,10 +328,10 @@ def differing(configs: Sequence[Settings]) -> list[str]:
     return [key for key in keys if _differs(key, configs)]
 
 
-def plain(value: Any) -> str:
+def spelled(value: Any) -> str:
     """A setting as the command line takes it."""
     if isinstance(value, list):
-        return " ".join(map(plain, value)) or "none"
+        return " ".join(map(spelled, value)) or "none"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 

@@ -1,0 +1,374 @@
+"""What a report holds, in order, before it is a page or a text: sections of words, tables and charts."""
+
+import platform
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from .._version import __version__
+from ..log import duration, number
+from .aggregate import MANY
+from .curves import Lines, Panel
+from .efficiency import Efficiency, Threshold
+from .intervals import Floats, Interval
+from .runs import Group, differing, spelled
+from .scores import Final
+from .summary import Summary
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph, perhaps with the words that it begins with set off."""
+
+    text: str
+    lead: str = ""
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """Short paragraphs."""
+
+    items: list[str]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines for a shell."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells: names first, then numbers."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    names: int = 1
+    """Columns that hold names."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model in a chart of scores."""
+
+    label: str
+    dots: Floats
+    value: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture: what it is of, and what it shows in words."""
+
+    name: str
+    kind: Literal["curves", "dots", "profiles"]
+    title: str
+    words: str
+    panel: Panel | None = None
+    rows: list[Row] = field(default_factory=list)
+
+
+Block: TypeAlias = Text | Bullets | Code | Table | Chart
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what is below it."""
+
+    title: str
+    blocks: list[Block]
+
+
+def title(summary: Summary) -> str:
+    """What the report is about, in a line."""
+    models = sorted({group.label for group in summary.groups})
+    named = ", ".join(models) if len(models) <= 4 else f"{len(models)} models"
+    envs = summary.envs
+    on = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
+    return f"{named} on {on}"
+
+
+def sections(summary: Summary, command: Sequence[str]) -> list[Section]:
+    """The whole report; command: the words it was asked for with."""
+    made = [
+        Section("Verdict", [Text(said.text, lead=said.about) for said in summary.verdict]),
+        Section("What to mind", [Bullets(summary.notes)] if summary.notes else []),
+        Section("Learning curves", list(_curves(summary))),
+        Section("Final scores", list(_scores(summary))),
+        Section("Differences", list(_differences(summary))),
+        Section("Aggregate scores", list(_overall(summary))),
+        Section("Efficiency", list(_efficiency(summary))),
+        Section("Settings that differ", list(_settings(summary))),
+        Section("Make it again", list(_commands(summary, command))),
+        Section("Machine and versions", list(_versions(summary))),
+        Section("Left out", list(_left_out(summary))),
+    ]
+    return [section for section in made if section.blocks]
+
+
+def charts(parts: Sequence[Section]) -> list[Chart]:
+    """Every chart of a report."""
+    return [block for part in parts for block in part.blocks if isinstance(block, Chart)]
+
+
+# The sections ---------------------------------------------------------------------------------
+
+
+def _curves(summary: Summary) -> Iterator[Block]:
+    yield Text(
+        "Every point is over the seeds of a model, drawn where all of them are known. The band is from "
+        "the worst seed to the best. The return is the mean of the last 100 training episodes, which "
+        "includes exploration."
+    )
+    for panel in summary.panels:
+        ends = ", ".join(f"{line.label} {_last(line)}" for line in panel.lines)
+        words = f"Return over steps in {panel.env}. At the end: {ends}."
+        yield Chart(f"curves-{slug(panel.env)}", "curves", panel.env, words, panel=panel)
+
+
+def _last(line: Lines) -> str:
+    """Where the return of a line ends."""
+    curve = line.curves.get("return", {}).get("step")
+    if curve is None:
+        return "unknown"
+    return number(float(curve.mean[np.isfinite(curve.mean)][-1]))
+
+
+SCORES = {
+    "success": "share of successes of the last weights",
+    "return": "mean return of the last weights",
+    "training": "mean return of the last 100 training episodes",
+}
+
+
+def _scores(summary: Summary) -> Iterator[Block]:
+    if not summary.finals:
+        return
+    yield Text(
+        "One number a seed. IQM is the mean of the middle half, which one bad seed cannot spoil. A 95 % "
+        "interval says where the mean over all possible seeds may lie."
+    )
+    for env in summary.envs:
+        finals = sorted((f for f in summary.finals if f.env == env), key=lambda final: -final.mean)
+        if finals:
+            about = f"{env}: {SCORES[finals[0].source]}"
+            rows = [Row(final.label, final.scores, final.mean, final.mean_interval) for final in finals]
+            words = f"{about}: " + ", ".join(f"{f.label} {number(f.mean)}" for f in finals) + "."
+            yield Chart(f"scores-{slug(env)}", "dots", f"{about}, every seed a dot", words, rows=rows)
+            yield _score_table(about, finals)
+
+
+def _score_table(about: str, finals: Sequence[Final]) -> Table:
+    columns = ["model", "seeds", "scores", "mean", "95 %", "IQM", "95 %"]
+    rows = [
+        [
+            final.label,
+            " ".join(map(str, final.seeds)),
+            " ".join(map(number, final.scores.tolist())),
+            number(final.mean),
+            _ends(final.mean_interval),
+            number(final.iqm),
+            _ends(final.iqm_interval),
+        ]
+        for final in finals
+    ]
+    if finals[0].source == "success":
+        columns.append("mean return")
+        rows = [[*row, number(final.mean_return)] for row, final in zip(rows, finals, strict=True)]
+    return Table(about, columns, rows)
+
+
+def _differences(summary: Summary) -> Iterator[Block]:
+    if not summary.differences:
+        return
+    yield Text(
+        "How far apart the means of two models are. An interval without 0 tells them apart. The last "
+        "column is how often a seed of the first is above a seed of the second; at 0.5 it is a coin."
+    )
+    for env in summary.envs:
+        here = [difference for difference in summary.differences if difference.env == env]
+        if here:
+            rows = [
+                [
+                    d.better,
+                    d.worse,
+                    number(d.by),
+                    _ends(d.interval),
+                    "yes" if d.certain else "no",
+                    f"{d.wins:.2f} ({_shares(d.wins_interval)})",
+                ]
+                for d in here
+            ]
+            columns = ["model", "against", "difference", "95 %", "told apart", "above (95 %)"]
+            yield Table(env, columns, rows, names=2)
+
+
+def _overall(summary: Summary) -> Iterator[Block]:
+    if len(summary.aggregates) < 2:
+        return
+    yield Text(f"Scores are made comparable: {_scaled(summary)}.")
+    yield from _aggregates(summary)
+    yield Text("A profile is the share of runs above each score: the higher, the better.")
+    half = len(summary.profile_grid) // 2
+    shares = ", ".join(f"{p.label} {p.share[half]:.2f}" for p in summary.profiles)
+    words = f"Share of runs above {number(float(summary.profile_grid[half]))}: {shares}."
+    yield Chart("profiles", "profiles", "Share of runs above a normalised score", words)
+    yield _improvements(summary)
+
+
+def _aggregates(summary: Summary) -> Iterator[Block]:
+    rows = [Row(a.label, np.empty(0), a.iqm, a.iqm_interval) for a in summary.aggregates]
+    words = "Normalised IQM: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
+    yield Chart("aggregate", "dots", "Normalised interquartile mean, 95 % interval", words, rows=rows)
+    cells = [
+        (a.label, str(a.seeds), number(a.mean), _ends(a.mean_interval), number(a.iqm), _ends(a.iqm_interval))
+        for a in summary.aggregates
+    ]
+    columns = ["model", "runs", "mean", "95 %", "IQM", "95 %"]
+    yield Table("Normalised scores over all environments", columns, [list(row) for row in cells])
+
+
+def _improvements(summary: Summary) -> Table:
+    caption = "Probability of improvement: that a run of the first is above a run of the second"
+    if len({final.label for final in summary.finals}) > MANY:
+        caption += "; only the best against each other model"
+    columns = ["model", "against", "probability", "95 %", "environments"]
+    rows = [
+        [pair.label, pair.other, f"{pair.probability:.2f}", _shares(pair.interval), str(pair.envs)]
+        for pair in summary.improvements
+    ]
+    return Table(caption, columns, rows, names=2)
+
+
+def _scaled(summary: Summary) -> str:
+    """What 0 and 1 stand for."""
+    random = [scale.env for scale in summary.scales if scale.low_is == "random"]
+    worst = [scale.env for scale in summary.scales if scale.low_is == "worst"]
+    lows = [f"a random agent in {', '.join(random)}"] if random else []
+    lows += [f"the worst run in {', '.join(worst)}, where no random agent was evaluated"] if worst else []
+    return f"0 is {' and '.join(lows)}; 1 is the best run"
+
+
+def _efficiency(summary: Summary) -> Iterator[Block]:
+    if not summary.efficiencies:
+        return
+    yield Text(
+        "When the training return first got to a threshold. A seed that never did counts as later than "
+        "all others, so the middle seed is given, with the earliest and the latest. Times compare only "
+        "between runs of one machine that did nothing else."
+    )
+    columns = ["model", "reached", "steps, middle seed", "earliest to latest"]
+    columns += ["time, middle seed", "earliest to latest", "steps/s"]
+    for threshold in summary.thresholds:
+        rows = [_efficiency_row(item) for item in summary.efficiencies if item.env == threshold.env]
+        yield Table(f"{threshold.env}: return of {number(threshold.value)}, {_why(threshold)}", columns, rows)
+
+
+def _efficiency_row(item: Efficiency) -> list[str]:
+    """Of one model."""
+    steps, seconds = (np.sort(column) for column in (item.steps, item.seconds))
+    return [
+        item.label,
+        f"{item.reached} of {len(steps)}",
+        _steps(float(np.median(steps))),
+        _from_to(_steps(steps[0]), _steps(steps[-1])),
+        _time(float(np.median(seconds))),
+        _from_to(_time(seconds[0]), _time(seconds[-1])),
+        _steps(item.pace),
+    ]
+
+
+def _why(threshold: Threshold) -> str:
+    if threshold.is_target:
+        return "which the configs ask for"
+    return "90 % of the way from the lowest to the best mean"
+
+
+def _settings(summary: Summary) -> Iterator[Block]:
+    for env in summary.envs:
+        groups = [group for group in summary.groups if group.env == env]
+        keys = [key for key in differing([group.settings for group in groups]) if key != "model"]
+        if keys:
+            rows = [[key, *(_setting(group.settings, key) for group in groups)] for key in keys]
+            yield Table(env, ["setting", *(group.label for group in groups)], rows)
+
+
+def _commands(summary: Summary, command: Sequence[str]) -> Iterator[Block]:
+    yield Text("The runs, from the config that each of them keeps, and this report:")
+    lines = [_command(group) for group in summary.groups]
+    yield Code("\n".join([*lines, shlex.join(["recollect", "report", *command])]))
+
+
+def _command(group: Group) -> str:
+    """The loop that makes a group's runs again."""
+    config = shlex.quote(str(group.runs[0].folder / "config.yaml"))
+    seeds = " ".join(str(run.seed) for run in group.runs)
+    env = str(group.settings["env.id"])
+    # A file alone may not import a module, so its name is said again.
+    again = f" -e {shlex.quote(env)}" if ":" in env else ""
+    return f"for seed in {seeds}; do recollect train --config {config}{again} --seed $seed; done"
+
+
+def _versions(summary: Summary) -> Iterator[Block]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for group in summary.groups:
+        for run in group.runs:
+            versions = run.summary.get("versions")
+            if isinstance(versions, Mapping):
+                counts.update((str(name), str(value)) for name, value in versions.items())
+    rows = [[name, value, str(runs)] for (name, value), runs in sorted(counts.items())]
+    if rows:
+        yield Table("What the runs were made with", ["what", "version", "runs"], rows)
+    yield Text(
+        f"This report was made by recollect {__version__} with Python {platform.python_version()} and "
+        f"numpy {np.__version__} on {platform.system()} {platform.machine()}."
+    )
+
+
+def _left_out(summary: Summary) -> Iterator[Block]:
+    if summary.left_out:
+        yield Bullets([f"{item.folder}: {item.reason}" for item in summary.left_out])
+
+
+# Small words ----------------------------------------------------------------------------------
+
+
+def slug(env: str) -> str:
+    """An environment's name as a file's."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", env).strip("-")
+
+
+def _ends(interval: Interval | None) -> str:
+    return "-" if interval is None else f"{number(interval.low)} to {number(interval.high)}"
+
+
+def _shares(interval: Interval) -> str:
+    return f"{interval.low:.2f} to {interval.high:.2f}"
+
+
+def _from_to(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
+
+
+def _steps(count: float) -> str:
+    if np.isinf(count):
+        return "never"
+    return "-" if np.isnan(count) else f"{count:,.0f}"
+
+
+def _time(seconds: float) -> str:
+    if np.isinf(seconds):
+        return "never"
+    return "-" if np.isnan(seconds) else duration(float(seconds))
+
+
+def _setting(settings: Mapping[str, object], key: str) -> str:
+    return spelled(settings[key]) if key in settings else "-"

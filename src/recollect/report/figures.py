@@ -1,0 +1,127 @@
+"""The charts of a report as pictures, by matplotlib."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from .contents import Chart
+from .curves import Panel
+from .intervals import Floats
+from .summary import Summary
+
+# As in page.css: told apart by readers of every kind of colour vision.
+COLOURS = ("#0072b2", "#d1580f", "#6f7c52", "#502742", "#ad7d9b", "#19278a", "#7b1507")
+DASHES = ("-", (0, (6, 3)), (0, (1, 3)), (0, (8, 3, 1, 3)))
+UNFINISHED = (0, (1, 2))
+INK, SOFT, GRID = "#1c2128", "#59636e", "#e5e8eb"
+STYLE = {
+    "axes.edgecolor": "#c8ced4",
+    "axes.labelcolor": SOFT,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "font.size": 9.5,
+    "grid.color": GRID,
+    "lines.linewidth": 1.8,
+    "svg.fonttype": "none",  # letters, which stay sharp and can be searched
+    "svg.hashsalt": "recollect",  # the same report twice is the same file
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+}
+
+
+def draw(charts: Sequence[Chart], summary: Summary, folder: Path) -> dict[str, str]:
+    """Every chart as SVG and PNG; its name -> the SVG's path beside the report."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError("figures need matplotlib: pip install 'recollect[plot]'") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: dict[str, str] = {}
+    with matplotlib.rc_context(STYLE):
+        for chart in charts:
+            figure = _figure(chart, summary)
+            figure.savefig(folder / f"{chart.name}.svg", metadata={"Date": None})
+            figure.savefig(folder / f"{chart.name}.png", dpi=120)
+            paths[chart.name] = f"{folder.name}/{chart.name}.svg"
+    return paths
+
+
+def _figure(chart: Chart, summary: Summary) -> Any:
+    # Without pyplot: no window, and nothing to close.
+    from matplotlib.figure import Figure
+
+    rows = len(chart.rows)
+    figure = Figure(figsize=(7.2, 1.0 + 0.5 * rows if rows else 4.0), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(chart.title)
+    axes.grid(axis="x" if rows else "y")
+    axes.set_axisbelow(True)
+    match chart.kind:
+        case "curves":
+            assert chart.panel is not None
+            _curves(axes, chart.panel, summary)
+        case "dots":
+            _dots(axes, chart, summary)
+        case "profiles":
+            _profiles(axes, summary)
+    return figure
+
+
+def _curves(axes: Any, panel: Panel, summary: Summary) -> None:
+    """The return over steps: the mean, and from the worst seed to the best."""
+    for line in panel.lines:
+        curve = line.curves.get("return", {}).get("step")
+        if curve is not None:
+            colour, dash = _look(summary, line.label)
+            dash = UNFINISHED if line.kind == "unfinished" else dash
+            label = f"{line.label} ({line.seeds})"
+            axes.plot(panel.grids["step"], curve.mean, color=colour, linestyle=dash, label=label)
+            if curve.low is not None and curve.high is not None:
+                _band(axes, panel.grids["step"], curve.low, curve.high, colour)
+    axes.set(xlabel="steps", ylabel="return, mean over seeds")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    _legend(axes)
+
+
+def _profiles(axes: Any, summary: Summary) -> None:
+    for profile in summary.profiles:
+        colour, dash = _look(summary, profile.label)
+        axes.plot(summary.profile_grid, profile.share, color=colour, linestyle=dash, label=profile.label)
+        _band(axes, summary.profile_grid, profile.low, profile.high, colour)
+    axes.set(xlabel="normalised score", ylabel="share of runs above")
+    _legend(axes)
+
+
+def _band(axes: Any, x: Floats, low: Floats, high: Floats, colour: str) -> None:
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _dots(axes: Any, chart: Chart, summary: Summary) -> None:
+    """A row for each model: every seed, and the interval around what stands for all of them."""
+    for place, row in enumerate(chart.rows):
+        colour, _ = _look(summary, row.label)
+        axes.plot(row.dots, np.full(len(row.dots), place), "o", color=colour, alpha=0.3, markersize=6)
+        if row.interval is not None:
+            axes.plot(row.interval, [place, place], color=colour, linewidth=2.2)
+        axes.plot([row.value], [place], "o", color=colour, markersize=8, markeredgecolor="white")
+    axes.set_yticks(range(len(chart.rows)), [fill(row.label, 34) for row in chart.rows])
+    axes.set_ylim(len(chart.rows) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+
+
+def _look(summary: Summary, model: str) -> tuple[str, Any]:
+    """The colour and the dashes of a model, the same in every figure."""
+    turn, place = divmod(summary.labels.index(model), len(COLOURS))
+    return COLOURS[place], DASHES[turn % len(DASHES)]
+
+
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8.5, loc="best")

@@ -1,0 +1,436 @@
+"use strict";
+// The charts of a report, drawn from the data in the page. Nothing is loaded from anywhere.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const METRICS = {
+  return: "return",
+  success: "success",
+  length: "episode length",
+  value_loss: "critic loss",
+  policy_loss: "actor loss",
+  entropy: "entropy",
+  explained_variance: "explained variance",
+};
+const AXES = { step: "steps", time: "wall-clock time" };
+const BANDS = { seeds: "mean, worst to best seed", iqm: "IQM, 95 % interval" };
+const COLOURS = 7;
+const DASHES = ["", "7 4", "2 4", "10 4 2 4"];
+
+// What the reader has chosen; the same for all curves.
+const view = { metric: "return", axis: "step", band: "seeds", smooth: 0, log: false, hidden: new Set() };
+const redraws = [];
+
+// Elements -----------------------------------------------------------------------------------
+
+function element(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function shape(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+function colour(index) {
+  return `var(--c${index % COLOURS})`;
+}
+
+function dash(index) {
+  return DASHES[Math.floor(index / COLOURS) % DASHES.length];
+}
+
+// Numbers ------------------------------------------------------------------------------------
+
+function short(x) {
+  if (x === null || x === undefined) return "-";
+  const size = Math.abs(x);
+  if (size >= 1e9) return `${trim(x / 1e9)}G`;
+  if (size >= 1e6) return `${trim(x / 1e6)}M`;
+  if (size >= 1e4) return `${trim(x / 1e3)}k`;
+  return size !== 0 && size < 1e-3 ? x.toExponential(1) : trim(x);
+}
+
+function trim(x) {
+  return String(Number(x.toPrecision(4)));
+}
+
+// Seconds in the unit that the whole axis is in.
+function clock(seconds, whole) {
+  const [unit, name] = whole > 7200 ? [3600, "h"] : whole > 180 ? [60, "min"] : [1, "s"];
+  return `${trim(seconds / unit)} ${name}`;
+}
+
+function coordinate(x, whole) {
+  return view.axis === "time" ? clock(x, whole) : short(x);
+}
+
+// Round numbers in a range, about as many as are asked for.
+function ticks(low, high, count) {
+  const rough = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
+  return found;
+}
+
+function clockTicks(low, high, count) {
+  const unit = high > 7200 ? 3600 : high > 180 ? 60 : 1;
+  return ticks(low / unit, high / unit, count).map((t) => t * unit);
+}
+
+function logTicks(low, high) {
+  const found = [];
+  for (let p = Math.floor(Math.log10(low)); p <= Math.ceil(Math.log10(high)); p++) {
+    const parts = Math.log10(high / low) > 2 ? [1] : [1, 2, 5];
+    for (const part of parts) found.push(part * 10 ** p);
+  }
+  return found.filter((t) => t >= low * 0.999 && t <= high * 1.001);
+}
+
+// A place on paper for every number of a range.
+function scale(low, high, from, to, log = false) {
+  const at = log ? Math.log : (x) => x;
+  const [a, b] = [at(low), at(high)];
+  return (x) => from + ((at(x) - a) / (b - a || 1)) * (to - from);
+}
+
+// The mean of the points around each; what is not known stays so.
+function smoothed(values, reach) {
+  if (!reach || !values) return values;
+  return values.map((value, i) => {
+    if (value === null) return null;
+    const near = values.slice(Math.max(0, i - reach), i + reach + 1).filter((x) => x !== null);
+    return near.reduce((sum, x) => sum + x, 0) / near.length;
+  });
+}
+
+// Curves -------------------------------------------------------------------------------------
+
+// The chosen columns of a line, ready to draw; null where the line does not know them.
+function columns(line) {
+  const curve = line.curves[view.metric]?.[view.axis];
+  if (!curve) return null;
+  const chosen = view.band === "iqm" && curve.iqm
+    ? [curve.iqm, curve.iqm_low, curve.iqm_high]
+    : [curve.mean, curve.low, curve.high];
+  const [middle, low, high] = chosen.map((values) => smoothed(values, view.smooth));
+  return { ...line, middle, low, high };
+}
+
+function drawCurves(figure, chart) {
+  const box = figure.querySelector(".plot");
+  const grid = chart.grids[view.axis];
+  const lines = chart.lines.map(columns).filter((line) => line && !view.hidden.has(line.label));
+  const yName = METRICS[view.metric];
+  if (!lines.length) {
+    box.replaceChildren(element("p", { class: "empty" }, `No ${yName} over ${AXES[view.axis]} to show here.`));
+    return;
+  }
+  plot(figure, box, grid, lines, {
+    yName,
+    xName: AXES[view.axis],
+    log: view.log,
+    words: view.metric === "return" && view.axis === "step" ? chart.words : ends(lines, yName, chart.title),
+    format: (x) => coordinate(x, grid[grid.length - 1]),
+    ticks: view.axis === "time" ? clockTicks : ticks,
+  });
+}
+
+function drawProfiles(figure, chart) {
+  const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
+  plot(figure, figure.querySelector(".plot"), chart.grid, lines, {
+    yName: "share of runs",
+    xName: "normalised score",
+    log: false,
+    words: chart.words,
+    format: short,
+    ticks,
+  });
+}
+
+// A curve in words, for those who do not see it.
+function ends(lines, name, title) {
+  const last = lines.map((line) => `${line.label} ${short(line.middle.filter((y) => y !== null).at(-1))}`);
+  return `${name} in ${title}. At the end: ${last.join(", ")}.`;
+}
+
+// Lines with bands over a grid, with axes, a cursor, and a table of values.
+function plot(figure, box, grid, lines, options) {
+  const width = Math.max(280, box.clientWidth);
+  const height = Math.round(Math.min(340, Math.max(220, width * 0.56)));
+  const area = { left: 52, right: width - 18, top: 24, bottom: height - 40 };
+  const shown = grid.map((x, i) => i).filter((i) => (!options.log || grid[i] > 0)
+    && lines.some((line) => line.middle[i] !== null));
+  const seen = lines.flatMap((line) => [line.middle, line.low, line.high].filter(Boolean)).flat();
+  const known = seen.filter((y) => y !== null);
+  let [low, high] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
+  const room = (high - low) * 0.04 || Math.abs(high) * 0.1 || 1;
+  [low, high] = [low - room, high + room];
+  const [first, last] = [grid[shown[0]], grid[shown.at(-1)]];
+  const x = scale(first, last, area.left, area.right, options.log);
+  const y = scale(low, high, area.bottom, area.top);
+  const svg = shape("svg", {
+    viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": options.words,
+  });
+  const count = Math.max(3, Math.floor(width / 100));
+  const xs = options.log ? logTicks(first, last) : options.ticks(first, last, count);
+  svg.append(...axes(area, x, y, xs, ticks(low, high, 5), options));
+  const faint = lines.length > 4 ? 0.09 : 0.16; // or many bands are one cloud
+  for (const line of lines) svg.append(...drawn(line, grid, shown, x, y, faint));
+  box.replaceChildren(svg);
+  follow(figure, svg, { grid, shown, lines, x, area, width, options });
+  tabulate(figure, grid, shown, lines, options);
+}
+
+function axes(area, x, y, xs, ys, options) {
+  const parts = [];
+  for (const t of ys) {
+    parts.push(shape("line", { class: "gridline", x1: area.left, x2: area.right, y1: y(t), y2: y(t) }));
+    parts.push(shape("text", { x: area.left - 6, y: y(t) + 4, "text-anchor": "end" }, short(t)));
+  }
+  for (const t of xs) {
+    parts.push(shape("line", { class: "axis", x1: x(t), x2: x(t), y1: area.bottom, y2: area.bottom + 4 }));
+    parts.push(shape("text", { x: x(t), y: area.bottom + 17, "text-anchor": "middle" }, options.format(t)));
+  }
+  parts.push(shape("line", { class: "axis", x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom }));
+  parts.push(shape("text", { x: 0, y: 12 }, options.yName));
+  const foot = `${options.xName}${options.log ? " (log)" : ""}`;
+  const middle = (area.left + area.right) / 2;
+  parts.push(shape("text", { x: middle, y: area.bottom + 35, "text-anchor": "middle" }, foot));
+  return parts;
+}
+
+// The band and the line of one model; a gap where it is not known.
+function drawn(line, grid, shown, x, y, faint) {
+  const parts = [];
+  const paint = colour(line.colour);
+  const known = shown.filter((i) => line.middle[i] !== null);
+  if (line.low) {
+    const there = known.filter((i) => line.low[i] !== null);
+    const up = there.map((i) => `${x(grid[i]).toFixed(1)},${y(line.high[i]).toFixed(1)}`);
+    const down = there.map((i) => `${x(grid[i]).toFixed(1)},${y(line.low[i]).toFixed(1)}`).reverse();
+    const edge = `M${[...up, ...down].join("L")}Z`;
+    if (there.length) parts.push(shape("path", { class: "band", d: edge, fill: paint, "fill-opacity": faint }));
+  }
+  const points = known.map((i) => `${x(grid[i]).toFixed(1)},${y(line.middle[i]).toFixed(1)}`);
+  const broken = line.kind === "unfinished" ? "2 4" : dash(line.colour);
+  parts.push(shape("path", { class: "line", d: `M${points.join("L")}`, stroke: paint, "stroke-dasharray": broken }));
+  for (const part of parts) part.dataset.label = line.label;
+  return parts;
+}
+
+// The cursor: by mouse, finger or arrow keys, with the values under it.
+function follow(figure, svg, plotted) {
+  const { grid, shown, lines, x, area, width, options } = plotted;
+  const tip = figure.querySelector(".tip");
+  const cursor = shape("line", { class: "cursor", y1: area.top, y2: area.bottom, visibility: "hidden" });
+  svg.append(cursor);
+  let place = shown.length - 1;
+  const hide = () => {
+    cursor.setAttribute("visibility", "hidden");
+    tip.hidden = true;
+  };
+  const show = (to) => {
+    place = Math.max(0, Math.min(shown.length - 1, to));
+    const i = shown[place];
+    for (const side of ["x1", "x2"]) cursor.setAttribute(side, x(grid[i]));
+    cursor.setAttribute("visibility", "visible");
+    const values = lines.filter((line) => line.middle[i] !== null).sort((a, b) => b.middle[i] - a.middle[i]);
+    tip.replaceChildren(
+      element("b", {}, `${options.xName} ${options.format(grid[i])}`),
+      ...values.map((line) => reading(line, i)),
+    );
+    tip.hidden = false;
+    const at = (x(grid[i]) / width) * svg.clientWidth;
+    const left = at > svg.clientWidth / 2 ? at - tip.offsetWidth - 12 : at + 12;
+    tip.style.left = `${Math.max(0, Math.min(svg.clientWidth - tip.offsetWidth, left))}px`;
+    tip.style.top = `${svg.parentNode.offsetTop + 8}px`;
+  };
+  svg.addEventListener("pointermove", (event) => {
+    const at = (event.offsetX / svg.clientWidth) * width;
+    const gaps = shown.map((i) => Math.abs(x(grid[i]) - at));
+    show(gaps.indexOf(Math.min(...gaps)));
+  });
+  svg.addEventListener("pointerleave", hide);
+  svg.addEventListener("focus", () => svg.matches(":focus-visible") && show(place));
+  svg.addEventListener("blur", hide);
+  svg.addEventListener("keydown", (event) => {
+    const by = event.shiftKey ? 10 : 1;
+    const to = { ArrowLeft: place - by, ArrowRight: place + by, Home: 0, End: shown.length - 1 }[event.key];
+    if (event.key === "Escape") hide();
+    if (to === undefined) return;
+    event.preventDefault();
+    show(to);
+  });
+}
+
+function reading(line, i) {
+  const swatch = element("i");
+  swatch.style.background = colour(line.colour);
+  const around = line.low && line.low[i] !== null ? ` (${short(line.low[i])} to ${short(line.high[i])})` : "";
+  return element("span", {}, swatch, `${line.label} ${short(line.middle[i])}${around}`);
+}
+
+// The values as a table, made when it is opened.
+function tabulate(figure, grid, shown, lines, options) {
+  const details = figure.querySelector("details");
+  const build = () => {
+    if (!details.open) return;
+    const places = [...new Set(Array.from({ length: 11 }, (_, k) => shown[Math.round((k / 10) * (shown.length - 1))]))];
+    const head = element("tr", {}, ...[options.xName, ...lines.map((line) => line.label)].map((text) =>
+      element("th", { scope: "col" }, text)));
+    const rows = places.map((i) => element("tr", {}, element("th", { scope: "row" }, options.format(grid[i])),
+      ...lines.map((line) => element("td", { class: "number" }, short(line.middle[i])))));
+    const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+    details.querySelector(".table").replaceChildren(table);
+  };
+  details.ontoggle = build;
+  build();
+}
+
+// Scores -------------------------------------------------------------------------------------
+
+function drawDots(figure, chart) {
+  const box = figure.querySelector(".plot");
+  const values = chart.rows.flatMap((row) => [...row.dots, row.value, ...(row.interval ?? [])]);
+  let [low, high] = [Math.min(...values), Math.max(...values)];
+  const room = (high - low) * 0.05 || Math.abs(high) * 0.1 || 1;
+  [low, high] = [low - room, high + room];
+  const list = element("div", { role: "img", "aria-label": chart.words });
+  box.replaceChildren(list);
+  for (const row of chart.rows) {
+    const strip = element("div", { class: "strip" });
+    const name = element("div", { class: "name" }, row.label);
+    list.append(element("div", { class: "row" }, name, strip, element("div", { class: "value" }, short(row.value))));
+    const width = Math.max(160, strip.clientWidth);
+    const x = scale(low, high, 6, width - 6);
+    strip.append(dots(row, x, width));
+  }
+  const strip = element("div", { class: "strip" });
+  list.append(element("div", { class: "row" }, element("div"), strip));
+  const width = Math.max(160, strip.clientWidth);
+  const x = scale(low, high, 6, width - 6);
+  const marks = ticks(low, high, Math.max(2, Math.floor(width / 90))).flatMap((t) => [
+    shape("line", { class: "axis", x1: x(t), x2: x(t), y1: 0, y2: 5 }),
+    shape("text", { x: x(t), y: 18, "text-anchor": "middle" }, short(t)),
+  ]);
+  const foot = shape("svg", { viewBox: `0 0 ${width} 22` });
+  foot.append(shape("line", { class: "axis", x1: 0, x2: width, y1: 0, y2: 0 }), ...marks);
+  strip.append(foot);
+}
+
+function dots(row, x, width) {
+  const paint = colour(row.colour);
+  const svg = shape("svg", { viewBox: `0 0 ${width} 26` });
+  svg.append(shape("line", { class: "gridline", x1: 0, x2: width, y1: 13, y2: 13 }));
+  if (row.interval) {
+    const [low, high] = row.interval;
+    svg.append(shape("line", { class: "whisker", x1: x(low), x2: x(high), y1: 13, y2: 13, stroke: paint }));
+  }
+  for (const dot of row.dots) svg.append(shape("circle", { class: "dot", cx: x(dot), cy: 13, r: 4, fill: paint }));
+  svg.append(shape("circle", { class: "mark", cx: x(row.value), cy: 13, r: 6, fill: paint }));
+  return svg;
+}
+
+// The page -----------------------------------------------------------------------------------
+
+const DRAW = { curves: drawCurves, profiles: drawProfiles, dots: drawDots };
+
+function legend(chart) {
+  const buttons = chart.lines.map((line) => {
+    const sample = shape("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" });
+    const broken = line.kind === "unfinished" ? "2 4" : dash(line.colour);
+    sample.append(shape("line", {
+      x1: 1, x2: 25, y1: 5, y2: 5, stroke: colour(line.colour), "stroke-width": 3, "stroke-dasharray": broken,
+    }));
+    const seeds = line.seeds === undefined ? "" : ` (${line.seeds})`;
+    const button = element("button", { type: "button", "aria-pressed": "true" }, sample, line.label + seeds);
+    button.title = "show or hide";
+    button.addEventListener("click", () => {
+      if (!view.hidden.delete(line.label)) view.hidden.add(line.label);
+      redraw();
+    });
+    const point = (opacity) => button.closest("figure").querySelectorAll("path[data-label]").forEach((path) => {
+      path.style.opacity = path.dataset.label === line.label ? 1 : opacity;
+    });
+    for (const event of ["pointerenter", "focus"]) button.addEventListener(event, () => point(0.12));
+    for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => point(1));
+    redraws.push(() => button.setAttribute("aria-pressed", String(!view.hidden.has(line.label))));
+    return button;
+  });
+  return element("div", { class: "legend", role: "group", "aria-label": "Models, shown or hidden" }, ...buttons);
+}
+
+function build(figure) {
+  const chart = DATA.charts[figure.dataset.chart];
+  if (chart.lines) {
+    const table = element("div", { class: "table", tabindex: 0 });
+    figure.append(legend(chart), element("div", { class: "plot" }));
+    figure.append(element("details", {}, element("summary", {}, "Values"), table));
+  } else {
+    figure.append(element("div", { class: "plot" }));
+  }
+  const tip = element("div", { class: "tip", role: "status" });
+  tip.hidden = true;
+  figure.append(tip);
+  const draw = () => DRAW[chart.kind](figure, chart);
+  redraws.push(draw);
+  let width = 0;
+  new ResizeObserver(() => {
+    if (figure.clientWidth === width) return;
+    width = figure.clientWidth;
+    draw();
+  }).observe(figure);
+}
+
+function redraw() {
+  for (const draw of redraws) draw();
+}
+
+function choice(name, options, key) {
+  const select = element("select", {}, ...Object.entries(options).map(([value, text]) =>
+    element("option", { value }, text)));
+  select.addEventListener("change", () => {
+    view[key] = select.value;
+    redraw();
+  });
+  return element("label", {}, name, select);
+}
+
+// The bar above the curves; it offers only what some run knows.
+function controls() {
+  const lines = Object.values(DATA.charts).filter((chart) => chart.kind === "curves").flatMap((chart) => chart.lines);
+  const known = Object.entries(METRICS).filter(([key]) => lines.some((line) => line.curves[key]));
+  if (known.length) [[view.metric]] = known;
+  const log = element("input", { type: "checkbox" });
+  log.addEventListener("change", () => {
+    view.log = log.checked;
+    redraw();
+  });
+  const smooth = element("input", { type: "range", min: 0, max: 10, value: 0 });
+  smooth.addEventListener("input", () => {
+    view.smooth = Number(smooth.value);
+    redraw();
+  });
+  return element(
+    "div",
+    { class: "controls", role: "group", "aria-label": "What the curves show" },
+    choice("metric", Object.fromEntries(known), "metric"),
+    choice("over", AXES, "axis"),
+    choice("band", BANDS, "band"),
+    element("label", {}, "smoothing", smooth),
+    element("label", {}, log, "log x"),
+  );
+}
+
+const first = document.querySelector('figure[data-kind="curves"]');
+first?.parentNode.before(controls());
+document.querySelectorAll("figure[data-chart]").forEach(build);
+redraw();
+document.documentElement.dataset.drawn = String(Math.round(performance.now()));

@@ -1,0 +1,126 @@
+"""A report as one page that needs nothing else: words, tables, data, and the script that draws it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib.resources import files
+from itertools import groupby
+from string import Template
+from typing import Any
+
+from .contents import Block, Bullets, Chart, Code, Section, Table, Text, charts, slug
+from .summary import Summary, plain
+
+DIGITS = 5  # that count of a number in a chart
+
+
+def page(title: str, facts: str, parts: Sequence[Section], summary: Summary) -> str:
+    """The whole file."""
+    here = files(__package__)
+    template, style, script = (
+        here.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+    )
+    return Template(template).substitute(
+        title=escape(title),
+        facts=escape(facts),
+        css=style,
+        js=script,
+        nav="\n".join(f'<li><a href="#{_id(part)}">{escape(part.title)}</a></li>' for part in parts),
+        body="\n".join(_section(part) for part in parts),
+        data=_data(parts, summary),
+    )
+
+
+def _section(part: Section) -> str:
+    """A heading and its blocks; charts of curves stand side by side."""
+    pieces: list[str] = []
+    for side_by_side, blocks in groupby(part.blocks, _is_curves):
+        inside = "\n".join(_block(block) for block in blocks)
+        pieces.append(f'<div class="charts">\n{inside}\n</div>' if side_by_side else inside)
+    body = "\n".join(pieces)
+    if part.title == "Verdict":
+        body = f'<div class="verdict">\n{body}\n</div>'
+    return f'<section>\n<h2 id="{_id(part)}">{escape(part.title)}</h2>\n{body}\n</section>'
+
+
+def _is_curves(block: Block) -> bool:
+    return isinstance(block, Chart) and block.kind == "curves"
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Text(text, lead):
+            bold = f"<strong>{escape(lead)}.</strong> " if lead else ""
+            return f"<p>{bold}{escape(text)}</p>"
+        case Bullets(items):
+            return "<ul>\n" + "\n".join(f"<li>{escape(item)}</li>" for item in items) + "\n</ul>"
+        case Code(text):
+            return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
+        case Table():
+            return _table(block)
+        case Chart():
+            return (
+                f'<figure data-chart="{escape(block.name)}" data-kind="{block.kind}">'
+                f"<figcaption>{escape(block.title)}</figcaption></figure>"
+            )
+
+
+def _table(table: Table) -> str:
+    head = "".join(
+        f'<th scope="col"{_kind(i, table)}>{escape(text)}</th>' for i, text in enumerate(table.columns)
+    )
+    rows = "\n".join(f"<tr>{''.join(_cells(row, table))}</tr>" for row in table.rows)
+    caption = escape(table.caption)
+    return (
+        f'<div class="table" role="region" tabindex="0" aria-label="{caption}"><table>'
+        f"<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>"
+    )
+
+
+def _cells(row: Sequence[str], table: Table) -> Iterator[str]:
+    yield f'<th scope="row">{_breakable(row[0])}</th>'
+    for i, cell in enumerate(row[1:], 1):
+        yield f"<td{_kind(i, table, cell)}>{_breakable(cell)}</td>"
+
+
+def _kind(column: int, table: Table, cell: str = "") -> str:
+    """Names stand left and may be broken, and so may rows of many numbers; numbers stand right."""
+    if column < table.names or len(cell) > 28:
+        return ' class="long"' if column else ""
+    return ' class="number"'
+
+
+def _breakable(text: str) -> str:
+    """A long dotted name may go on in the next line after a dot."""
+    return escape(text).replace(".", ".<wbr>") if ".memory." in text or len(text) > 40 else escape(text)
+
+
+def _id(part: Section) -> str:
+    return slug(part.title).lower()
+
+
+# Data -----------------------------------------------------------------------------------------
+
+
+def _data(parts: Sequence[Section], summary: Summary) -> str:
+    """What the script draws; no text in it can end the element that holds it."""
+    colours = {label: place for place, label in enumerate(summary.labels)}
+    data = {"charts": {chart.name: _chart(chart, summary, colours) for chart in charts(parts)}}
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _chart(chart: Chart, summary: Summary, colours: dict[str, int]) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": chart.kind, "title": chart.title, "words": chart.words}
+    match chart.kind:
+        case "curves":
+            assert chart.panel is not None
+            made |= plain({"grids": chart.panel.grids, "lines": chart.panel.lines}, DIGITS)
+        case "dots":
+            made["rows"] = plain(chart.rows, DIGITS)
+        case "profiles":
+            made |= plain({"grid": summary.profile_grid, "lines": summary.profiles}, DIGITS)
+    for item in made.get("lines", []) + made.get("rows", []):
+        item["colour"] = colours[item["label"]]
+        if "share" in item:
+            item["middle"] = item.pop("share")
+    return made
