@@ -29,6 +29,8 @@ LAYERS = (
     ("optim", "rollout"),
     ("learner", "states"),
     ("ppo",),
+    ("a2c", "reinforce", "trpo"),
+    ("algorithms",),
     ("config",),
     ("checkpoint", "log", "evaluate", "folder"),
     ("weights",),

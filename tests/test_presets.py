@@ -5,6 +5,7 @@ import torch
 
 from recollect import ppo
 from recollect.agent import Branch, build_agent
+from recollect.algorithms import UPDATES
 from recollect.config import resolve
 from recollect.envs import make
 from recollect.learner import begin
@@ -36,7 +37,14 @@ def built(model, env_id):
 
 
 def test_every_model_is_listed_here():
-    assert WANTED.keys() | {"ppo"} == MODELS.keys()
+    assert WANTED.keys() | UPDATES.keys() == MODELS.keys()
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_an_algorithm_is_a_model_that_goes_with_any_memory(name):
+    config = assemble(["--env.id", "LunarLander-v3", "--model", name, "--actor", "gru"], "", "")
+    assert config.algorithm == name
+    assert config.actor.memory.name == "gru"
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "poc", "LunarLander-v3"])

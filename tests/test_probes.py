@@ -24,7 +24,7 @@ from recollect.settings import Decay, Plan, PPOConfig
 GAMMA = 0.9
 
 
-def learn(name, rollouts, memory=None, kwargs=None, shared=False, **options):
+def learn(name, rollouts, memory=None, kwargs=None, shared=False, update=ppo.update, **options):
     """Train small networks on a probe; the agent, its environments and its last metrics."""
     envs = make(EnvConfig(id=f"probe:{name}", num_envs=16, kwargs=kwargs or {}))
     branch = BranchConfig(memory=memory or MlpConfig(), hidden=(16,))
@@ -39,7 +39,7 @@ def learn(name, rollouts, memory=None, kwargs=None, shared=False, **options):
         "max_grad_norm": 0.0,
     }
     plan = Plan(ppo=PPOConfig(**{**chosen, **options}), seed=1, rollouts=rollouts)
-    metrics = list(ppo.train(envs, begin(envs, agent, plan), plan))
+    metrics = list(ppo.train(envs, begin(envs, agent, plan), plan, update))
     return SimpleNamespace(agent=agent, envs=envs, last=metrics[-1])
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from .agent import build_agent
+from .algorithms import UPDATES
 from .config import RunConfig, resolve
 from .envs import Envs, make
 from .learner import Learner, begin
-from .ppo import collect, update, value
+from .ppo import collect, value
 from .presets import assemble
 from .rollout import Rollout
 
@@ -67,6 +68,7 @@ def _measure(
     plan = config.plan
     length = plan.ppo.chunk_length(any(learner.agent.initial_state(1)))
     rollout = Rollout(learner.agent, learner.row, plan.ppo.num_steps)
+    update = UPDATES[config.algorithm]
     times: dict[str, list[float]] = {"collect": [], "value": [], "update": []}
     rows: list[int] = []
     end = time.perf_counter() + seconds

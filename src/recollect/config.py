@@ -21,7 +21,7 @@ from . import memory
 from .agent import BranchConfig
 from .envs import Backend, EnvConfig
 from .errors import UsageError, nearest
-from .settings import Plan, PPOConfig
+from .settings import Algorithm, Plan, PPOConfig
 
 T = TypeVar("T")
 
@@ -35,6 +35,8 @@ class RunConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
     actor: BranchConfig = field(default_factory=BranchConfig)
     critic: BranchConfig = field(default_factory=BranchConfig)
+    algorithm: Algorithm = "ppo"
+    """How actor and critic learn from a rollout; the options of ppo are those of all, where they apply."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     seed: int = 1
     """Every random number of the run is a function of it."""
@@ -67,6 +69,8 @@ class RunConfig:
             raise UsageError(f"threads is {self.threads}, at least 1 is needed")
         if not (self.steps or self.rollouts):
             raise UsageError("give steps or rollouts: a run needs an end")
+        if self.algorithm == "trpo" and self.critic.shared:
+            raise UsageError("trpo moves the actor alone: give the critic a network of its own")
         if self.device != "cpu":
             raise UsageError(f"device {self.device} is not supported yet; cpu is")
 

@@ -8,6 +8,7 @@ import torch
 from . import rng
 from .agent import Agent, AgentState
 from .envs import Envs
+from .maths import Losses
 from .normalize import RewardScale
 from .optim import FlatAdam
 from .rollout import Episodes, Rollout, Row, opening_row
@@ -44,6 +45,21 @@ class Learner:
             "episodes": self.episodes.finished,
         }
         return {**counts, **self.episodes.means()}
+
+    def learned(self, terms: Losses, quality: float, rate: float) -> dict[str, float]:
+        """What an update did, as it is logged: mean losses, explained variance, the actor's rate."""
+        policy, value, entropy, kl, clip_fraction = torch.stack(terms).tolist()
+        return {
+            "policy_loss": policy,
+            # In raw reward, so that runs share a scale.
+            "value_loss": value * self.rewards.divisor**2,
+            "entropy": entropy,
+            "kl": kl,
+            "clip_fraction": clip_fraction,
+            "explained_variance": quality,
+            "learning_rate": rate,
+            "skipped_steps": self.optimizer.skipped,
+        }
 
     def restart(self, envs: Envs, seed: int) -> None:
         """A barrier: every environment begins anew from its key, and nothing is remembered."""

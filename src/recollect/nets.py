@@ -184,6 +184,10 @@ class Policy(ABC):
     def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """log pi(action) and the entropy of pi, each summed over components: (...)."""
 
+    @abstractmethod
+    def kl(self, old: Tensor, params: Tensor) -> Tensor:
+        """KL(old, new), how far new parameters (..., P) are from old ones: (...)."""
+
 
 class Categorical(Policy):
     """One choice out of each of `sizes`: Discrete, MultiDiscrete, MultiBinary."""
@@ -216,6 +220,10 @@ class Categorical(Policy):
         chosen = log_probs.gather(-1, action.unsqueeze(-1)).sum((-1, -2))
         return chosen, -(log_probs * log_probs.exp()).sum((-1, -2))
 
+    def kl(self, old: Tensor, params: Tensor) -> Tensor:
+        before, now = (self._logits(x).log_softmax(-1) for x in (old, params))
+        return (before.exp() * (before - now)).sum((-1, -2))
+
 
 class Gaussian(Policy):
     """A real vector with independent normal components, in units of [-1, 1]."""
@@ -241,6 +249,12 @@ class Gaussian(Policy):
         spread = log_std.sum(-1)
         constant = 0.5 * self.width * math.log(2 * math.pi)
         return -0.5 * z.square().sum(-1) - spread - constant, spread + constant + 0.5 * self.width
+
+    def kl(self, old: Tensor, params: Tensor) -> Tensor:
+        (mean, log_std), (now, now_log_std) = old.chunk(2, -1), params.chunk(2, -1)
+        variance, now_variance = (2 * log_std).exp(), (2 * now_log_std).exp()
+        distance = (variance + (mean - now).square()) / (2 * now_variance)
+        return (now_log_std - log_std + distance - 0.5).sum(-1)
 
 
 def make_policy(action: ActionSpec) -> Policy:

@@ -10,7 +10,8 @@ Flags.   first[t]       obs[t] opens an episode: memories are cleared before the
          valid[t]       false on a tail row, which holds a final observation: nobody acts there
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ from .maths import Losses, agreement, explained_variance, mean, policy_loss, sta
 from .rollout import Batch, Rollout, chunk, minibatches, slice_rows
 from .settings import Plan, PPOConfig
 from .states import chunk_states, refreshed, restate
+
+Update: TypeAlias = Callable[[Learner, Rollout, Plan, int], dict[str, float]]
 
 # Collect --------------------------------------------------------------------------------------
 
@@ -96,6 +99,13 @@ def advantages(rollout: Rollout, reward: Tensor, gamma: float, gae_lambda: float
     return out
 
 
+def prepared(learner: Learner, rollout: Rollout, cfg: PPOConfig, length: int) -> Batch:
+    """The rollout as chunks with their advantages, as the networks see it."""
+    reward = learner.rewards.scaled(rollout.reward)
+    batch = chunk(rollout, length, advantages(rollout, reward, cfg.gamma, cfg.gae_lambda))
+    return batch._replace(rows=batch.rows._replace(obs=learner.agent.normalizer(batch.rows.obs)))
+
+
 # Update ---------------------------------------------------------------------------------------
 
 
@@ -127,9 +137,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     """Several passes over shuffled chunks, each starting from the memory stored for it."""
     cfg, agent = plan.ppo, learner.agent
     now = plan.coefficients(learner.iteration, learner.step)
-    reward = learner.rewards.scaled(rollout.reward)
-    batch = chunk(rollout, length, advantages(rollout, reward, cfg.gamma, cfg.gae_lambda))
-    batch = batch._replace(rows=batch.rows._replace(obs=agent.normalizer(batch.rows.obs)))
+    batch = prepared(learner, rollout, cfg, length)
     weight = batch.valid / batch.valid.sum()
     if cfg.normalize_advantage == "rollout":
         batch = batch._replace(advantage=standardize(batch.advantage, weight))
@@ -158,24 +166,16 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
             break
     if cfg.chunk_state == "refresh":
         learner.state = refreshed(agent, rollout)
-    means: dict[str, float] = dict(zip(Losses._fields, torch.stack(history).mean(0).tolist(), strict=True))
-    return errors | {
-        "policy_loss": means["policy"],
-        # In raw reward, so that runs share a scale.
-        "value_loss": means["value"] * learner.rewards.divisor**2,
-        "entropy": means["entropy"],
-        "kl": means["kl"],
-        "clip_fraction": means["clip_fraction"],
-        "explained_variance": quality,
-        "learning_rate": now.rates[0],
-        "skipped_steps": learner.optimizer.skipped,
-    }
+    means = Losses(*torch.stack(history).mean(0))
+    return errors | learner.learned(means, quality, now.rates[0])
 
 
 # Train ----------------------------------------------------------------------------------------
 
 
-def train(envs: Envs, learner: Learner, plan: Plan) -> Iterator[dict[str, float | None]]:
+def train(
+    envs: Envs, learner: Learner, plan: Plan, learn: Update = update
+) -> Iterator[dict[str, float | None]]:
     """Iterate to the end of the plan, yielding metrics; in between, the learner is whole."""
     cfg = plan.ppo
     length = cfg.chunk_length(any(learner.agent.initial_state(1)))
@@ -186,7 +186,7 @@ def train(envs: Envs, learner: Learner, plan: Plan) -> Iterator[dict[str, float 
         collect(envs, learner, rollout, plan, length)
         torch.set_num_threads(plan.threads)
         value(learner, rollout, length)
-        metrics = update(learner, rollout, plan, length)
+        metrics = learn(learner, rollout, plan, length)
         learner.read(rollout)
         if plan.barrier_after(learner.iteration - 1):
             learner.restart(envs, plan.seed)

@@ -14,6 +14,7 @@ from .memory.gpt2 import Gpt2Config
 from .memory.rnn import GruConfig, LstmConfig, MinGruConfig, RecurrentConfig
 from .memory.stack import StackConfig
 from .memory.trxl import GtrxlConfig, TrxlConfig
+from .settings import Algorithm
 from .tasks import TASKS, default
 
 Flags: TypeAlias = list[tuple[str, list[str]]]
@@ -110,7 +111,31 @@ def ppo_stack(config: RunConfig) -> RunConfig:
     )
 
 
+def a2c(config: RunConfig) -> RunConfig:
+    """Advantage actor-critic: one gradient step a rollout, so rollouts are short."""
+    return other(config, "a2c", num_steps=8)
+
+
+def reinforce(config: RunConfig) -> RunConfig:
+    """REINFORCE, which knows nothing of values: rollouts of few environments hold whole episodes."""
+    config = replace(config, env=replace(config.env, num_envs=4))
+    return other(config, "reinforce", num_steps=512, learning_rate=4 * config.ppo.learning_rate)
+
+
+def trpo(config: RunConfig) -> RunConfig:
+    """Trust region policy optimisation: one large step a rollout, within a distance."""
+    return other(config, "trpo")
+
+
+def other(config: RunConfig, algorithm: Algorithm, **settings: Any) -> RunConfig:
+    """The task's settings for another algorithm."""
+    return replace(config, algorithm=algorithm, ppo=replace(config.ppo, **settings))
+
+
 MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {
+    "reinforce": reinforce,
+    "a2c": a2c,
+    "trpo": trpo,
     "ppo": ppo,
     "ppo_stack": ppo_stack,
     "ppo_gru": ppo_gru,

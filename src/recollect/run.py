@@ -22,6 +22,7 @@ import torch
 
 from . import checkpoint, rng
 from .agent import Agent, Player, build_agent
+from .algorithms import UPDATES
 from .config import RunConfig, config_hash, resolve, to_dict, write_yaml
 from .envs import Envs, make
 from .errors import CheckpointError, UsageError
@@ -252,7 +253,7 @@ class _Session:
         interval = config.val_check_interval or 0
         started = time.perf_counter() - self.elapsed
         before, step_before = self.elapsed, learner.step
-        for metrics in train(self.envs, learner, plan):
+        for metrics in train(self.envs, learner, plan, UPDATES[config.algorithm]):
             due = interval > 0 and learner.iteration % interval == 0
             metrics["val_return"] = self._validate(factory) if due else None
             self.elapsed = time.perf_counter() - started

@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from .errors import UsageError
+
+Algorithm: TypeAlias = Literal["ppo", "a2c", "reinforce", "trpo"]
 
 
 @dataclass(frozen=True, kw_only=True)

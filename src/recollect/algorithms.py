@@ -1,0 +1,12 @@
+"""Algorithms by name. All collect, value and chunk as PPO does; they differ in how they learn from it."""
+
+from . import a2c, ppo, reinforce, trpo
+from .ppo import Update
+from .settings import Algorithm
+
+UPDATES: dict[Algorithm, Update] = {
+    "ppo": ppo.update,
+    "a2c": a2c.update,
+    "reinforce": reinforce.update,
+    "trpo": trpo.update,
+}
