@@ -195,7 +195,7 @@ def in_a_process(row: Row, seed: int, threads: int, keep: str) -> Result:
 def line(row: Row, found: Sequence[Result]) -> str:
     """One row of the table."""
     scores = [r[row.metric] for r in found]
-    digits = 2 if row.metric == "success" else 1
+    digits = 2 if max(map(abs, scores)) < 10 else 1
     verdict = "" if row.passes is None else ": yes" if row.passes(scores, list(found)) else ": NO"
     at = ", ".join("-" if r["learned_at"] is None else f"{r['learned_at'] / 1000:.0f}" for r in found)
     return (
