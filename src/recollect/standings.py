@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -16,8 +17,8 @@ from .bench import pace
 from .config import to_dict
 from .jobs import Job
 from .log import duration, number
+from .report.intervals import stratified
 from .report.runs import Run, groups
-from .stats import bootstrap
 
 LINES = 15.0  # seconds between two lines where there is no terminal
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -138,9 +139,9 @@ class Standings:
                 table.add_row(env, "at random", "", number(score(random[env])), "", "", style="dim")
             before = env
             scores = group.scores
-            low, high = bootstrap(scores) if len(scores) > 1 else (None, None)
+            around = stratified([np.array(scores)], lambda groups: groups[0].mean(-1))
             mean = number(statistics.mean(scores)) if scores else "-"
-            interval = "-" if low is None else f"{number(low)} to {number(high)}"
+            interval = f"{number(around.low)} to {number(around.high)}" if around else "-"
             each = " ".join(map(number, scores))
             table.add_row(group.env, group.label, f"{len(scores)}/{len(group.jobs)}", mean, interval, each)
         self._console.print(table)
