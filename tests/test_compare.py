@@ -6,12 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from recollect import compare, worker
+from recollect import compare, local, worker
 from recollect.config import tokens
 from recollect.errors import UsageError
 from recollect.folder import locked
@@ -102,7 +103,6 @@ def test_what_is_done_is_not_done_again(done, monkeypatch, capsys):
 
 
 def test_a_run_is_found_wherever_it_lies(done, tmp_path):
-    (tmp_path / "elsewhere").symlink_to(done / "runs" / "ppo")
     moved = tmp_path / "moved"
     moved.mkdir()
     for i, folder in enumerate(folders(done / "runs")):
@@ -179,6 +179,24 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
     assert "ppo_stack" in failed
     done = {path.relative_to(tmp_path).parts[1] for path in tmp_path.rglob("evaluation.json")}
     assert done == {"random", "ppo"}
+
+
+@pytest.mark.parametrize(
+    ("end", "complaint"),
+    [
+        ("os.kill(os.getpid(), signal.SIGINT)", None),  # before it was ready to save, or while evaluating
+        ("os.kill(os.getpid(), signal.SIGTERM)", None),
+        ("sys.exit(143)", None),
+        ("sys.exit('no room')", "no room"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "the process ended with -9"),
+    ],
+)
+def test_a_run_that_was_stopped_has_not_failed(end, complaint):
+    command = [sys.executable, "-c", f"import os, signal, sys; {end}"]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
+        process.wait()
+        assert local._complaint(process, errors) == complaint
 
 
 def test_a_broken_folder_is_named(done, tmp_path):

@@ -75,8 +75,8 @@ def begun(out: Path) -> dict[str, Path]:
             summary = read_summary(path.parent)
         except UsageError:
             continue
-        entry = summary["status"] == "finished", path.parent
-        found[str(summary.get("config_hash"))] = max(found.get(str(summary.get("config_hash")), entry), entry)
+        name, entry = str(summary.get("config_hash")), (summary["status"] == "finished", path.parent)
+        found[name] = max(found.get(name, entry), entry)
     return {name: folder for name, (_, folder) in found.items()}
 
 

@@ -11,6 +11,9 @@ from typing import IO
 from .config import to_dict
 from .jobs import Job
 
+# Done; stopped in good order; and stopped where nothing was there to save: importing, or evaluating.
+NO_FAULT = (0, 130, 143, -signal.SIGINT, -signal.SIGTERM)
+
 
 class Local:
     """Starts runs, says which have ended, and stops them.
@@ -66,7 +69,7 @@ def _complaint(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | Non
     assert process.stdin is not None
     process.stdin.close()
     with errors:
-        if process.returncode in (0, 130, 143):
+        if process.returncode in NO_FAULT:
             return None
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
