@@ -17,8 +17,9 @@ from .bench import pace
 from .config import to_dict
 from .jobs import Job
 from .log import duration, number
-from .report.intervals import stratified
+from .report.intervals import mean_weights
 from .report.runs import Run, groups
+from .report.scores import interval
 
 LINES = 15.0  # seconds between two lines where there is no terminal
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -139,11 +140,11 @@ class Standings:
                 table.add_row(env, "at random", "", number(score(random[env])), "", "", style="dim")
             before = env
             scores = group.scores
-            around = stratified([np.array(scores)], lambda groups: groups[0].mean(-1))
+            around = interval(np.array(scores), mean_weights(len(scores))) if scores else None
             mean = number(statistics.mean(scores)) if scores else "-"
-            interval = f"{number(around.low)} to {number(around.high)}" if around else "-"
+            ends = f"{number(around.low)} to {number(around.high)}" if around else "-"
             each = " ".join(map(number, scores))
-            table.add_row(group.env, group.label, f"{len(scores)}/{len(group.jobs)}", mean, interval, each)
+            table.add_row(group.env, group.label, f"{len(scores)}/{len(group.jobs)}", mean, ends, each)
         self._console.print(table)
         for job in self.jobs:
             if job.state == "failed":

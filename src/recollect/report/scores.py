@@ -105,13 +105,14 @@ def _final(group: Group, source: Source, scored: dict[int, float]) -> Final:
         scores,
         mean=float(scores.mean()),
         iqm=iqm(scores),
-        mean_interval=_interval(scores, mean_weights(len(scores))),
-        iqm_interval=_interval(scores, iqm_weights(len(scores))),
+        mean_interval=interval(scores, mean_weights(len(scores))),
+        iqm_interval=interval(scores, iqm_weights(len(scores))),
         mean_return=float(np.mean(returns)),
     )
 
 
-def _interval(scores: Floats, weights: Floats) -> Interval | None:
+def interval(scores: Floats, weights: Floats) -> Interval | None:
+    """Of a weighted mean of sorted scores (n,); None for one seed."""
     if len(scores) < 2:
         return None
     low, high = band(scores[:, None], weights)
