@@ -18,7 +18,7 @@ from recollect.errors import DisagreementError, UsageError
 from recollect.learner import begin
 from recollect.nets import Categorical, Gaussian, Inputs, Rows, Tanh, layers, one_hot
 from recollect.normalize import Normalizer, RewardScale
-from recollect.rollout import chunk
+from recollect.rollout import chunk, slice_rows
 from recollect.settings import Decay, Plan, PPOConfig
 from recollect.testing import check_agent
 
@@ -73,6 +73,28 @@ def test_acting_equals_learning_for_every_action_space(action):
         s = prepare(both, both, Scripted(observation, action), normalize=True)
         roll(s)
         assert largest(relearn(s)) < 1e-12
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_a_memory_that_is_added_changes_nothing_at_first_and_agrees_later(name):
+    if MEMORIES[name].before_encoder:
+        with pytest.raises(UsageError, match=f"memory {name} comes before the layers"):
+            branch(name, residual=True)
+        return
+    s = prepare(branch(name, residual=True), branch(name, residual=True))
+    bare = prepare(branch("mlp"), branch("mlp"))
+    roll(s)
+    known = {key: x for key, x in s.agent.state_dict().items() if key in bare.agent.state_dict()}
+    bare.agent.load_state_dict(known)
+    torch.nn.init.zeros_(s.agent.actor.add.weight)  # as it begins; `prepare` makes all weights lively
+    torch.nn.init.zeros_(s.agent.actor.add.bias)
+    rows = slice_rows(s.rollout.seen(s.agent), slice(0, L))
+    state = s.agent.initial_state(N)
+    assert rows.obs["obs"].std() > 0.5
+    assert torch.equal(s.agent.actor(rows, state.actor)[0], bare.agent.actor(rows, ())[0])
+    lively(s.agent)
+    roll(s)
+    assert largest(relearn(s)) < 1e-12
 
 
 @pytest.mark.parametrize(("actor", "critic"), list(product(MEMORIES, CRITICS)))

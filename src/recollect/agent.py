@@ -13,7 +13,7 @@ from .envs.spaces import ActionSpec, Array, Obs, ObsSpec
 from .errors import UsageError
 from .memory import MemoryConfig
 from .memory.mlp import MlpConfig
-from .nets import Activation, Inputs, Policy, Rows, ValueHead, actor_head, layers, make_policy
+from .nets import Activation, Inputs, Policy, Rows, ValueHead, actor_head, layers, linear, make_policy
 from .normalize import Normalizer
 from .pictures import Pictures
 from .tree import Tree
@@ -35,6 +35,9 @@ class BranchConfig:
     """How pictures are read: three convolutions, or a small residual network."""
     picture_features: int | None = 256
     """Width of the layer after the convolutions; None: no such layer, all that they find is read."""
+    residual: bool = False
+    """Whether what the memory says is added, by a layer that starts at 0, to what the memory reads: then
+    the branch begins as one without memory."""
     shared: bool = False
     """Critic only: a head on the actor's features, not a network of its own (--critic shared)."""
     reset: bool = True
@@ -51,6 +54,10 @@ class BranchConfig:
             raise UsageError(f"layer widths must be at least 1: {self.hidden}, {self.head_hidden}")
         if self.picture_features is not None and self.picture_features < 1:
             raise UsageError(f"picture_features is {self.picture_features}, at least 1, or none, is needed")
+        if self.residual and self.memory.before_encoder:
+            raise UsageError(
+                f"memory {self.memory.name} comes before the layers: residual needs one that reads them"
+            )
 
 
 class AgentState(NamedTuple):
@@ -65,7 +72,7 @@ class Branch(nn.Module):
 
     def __init__(self, inputs: Inputs, cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        self.inputs, self.resets = inputs, cfg.reset
+        self.inputs, self.resets, self.residual = inputs, cfg.reset, cfg.residual
         width = inputs.out_dim
         self.memory_first, self.action_apart = cfg.memory.before_encoder, cfg.memory.action_apart
         if self.memory_first:
@@ -75,7 +82,10 @@ class Branch(nn.Module):
             self.encoder, width = layers(width, cfg.hidden, cfg.activation)
             apart = (inputs.action_dim,) if self.action_apart else ()
             self.memory = cfg.memory.build(width + sum(apart), *apart)
-            width = self.memory.out_dim
+            if cfg.residual:
+                self.add = linear(self.memory.out_dim, width, 0.0)
+            else:
+                width = self.memory.out_dim
         self.features_dim = width
         self.body, width = layers(width, cfg.head_hidden, cfg.activation)
         self.head = make_head(width)
@@ -89,9 +99,9 @@ class Branch(nn.Module):
             x, state = self.memory(x, state, first)
             return self.encoder(x), state
         x = self.encoder(x)
-        if self.action_apart:
-            x = torch.cat([x, self.inputs.action(rows)], -1)
-        return self.memory(x, state, first)
+        read = torch.cat([x, self.inputs.action(rows)], -1) if self.action_apart else x
+        y, state = self.memory(read, state, first)
+        return (x + self.add(y) if self.residual else y), state
 
     def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         """Rows (T, B, ...) -> what the head says (T, B, ...), state."""

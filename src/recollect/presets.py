@@ -56,17 +56,21 @@ def recurrent(config: RunConfig, kind: type[RecurrentConfig], layers: int = 1) -
 
 
 def ppo_gpt(config: RunConfig) -> RunConfig:
-    """A GPT-2 for the critic; an actor without memory, with twice the layers."""
-    actor = replace(config.actor, hidden=config.actor.hidden * 2)
-    critic = replace(looking_back(config.critic, INTERLEAVED), shared=False)
-    return replace(config, actor=actor, critic=critic)
+    """A GPT-2 for the critic, added to its layers; an actor without memory, twice as deep."""
+    critic = replace(config.critic, memory=INTERLEAVED, residual=True, shared=False)
+    return replace(config, actor=deeper(config.actor), critic=critic)
 
 
 def ppo_gpt_frozen(config: RunConfig) -> RunConfig:
-    """As ppo_gpt, with a GPT-2 that stays as it began: only what reads it learns."""
+    """The critic is a GPT-2 that stays as it began, and a layer that learns to read it; the same actor."""
     frozen = replace(INTERLEAVED, trained_blocks=0, trained_ends=False)
-    config = ppo_gpt(config)
-    return replace(config, critic=replace(config.critic, memory=frozen))
+    critic = replace(looking_back(config.critic, frozen), shared=False)
+    return replace(config, actor=deeper(config.actor), critic=critic)
+
+
+def deeper(branch: BranchConfig) -> BranchConfig:
+    """Twice the layers."""
+    return replace(branch, hidden=branch.hidden * 2)
 
 
 def ppo_gpt_shared(config: RunConfig) -> RunConfig:
@@ -217,7 +221,8 @@ def with_memories(config: RunConfig, found: Flags) -> tuple[RunConfig, Flags]:
         if flag == "--critic.memory.name":
             rest.append(("--critic.shared", [str(shared)]))
         if not shared:
-            branch = flag.removeprefix("--").partition(".")[0]
-            part = replace(getattr(config, branch), memory=find(name)())
+            branch, memory = flag.removeprefix("--").partition(".")[0], find(name)()
+            part = getattr(config, branch)
+            part = replace(part, memory=memory, residual=part.residual and not memory.before_encoder)
             config = replace(config, **{branch: part})
     return config, rest

@@ -8,7 +8,7 @@ n blocks of R rows, whose keys are of R + P rows.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -113,8 +113,8 @@ class Band:
         width, step = (self.size + self.past) * self.tokens, self.size * self.tokens
         if self.count == 1:  # the same, without a copy of the gradient
             return x[:, None].unflatten(-1, (self.heads, -1)).transpose(2, 3)
-        blocks = self._full(x, self.tokens).unfold(1, width, step)  # (B, n, W, (R + P) M)
-        return blocks.unflatten(2, (self.heads, -1)).transpose(-1, -2)
+        blocks: Tensor = _Overlapping.apply(self._full(x, self.tokens), width, step)  # type: ignore[no-untyped-call] # torch leaves apply untyped
+        return blocks.unflatten(3, (self.heads, -1)).transpose(2, 3)
 
     def _full(self, x: Tensor, tokens: int) -> Tensor:
         """With rows at the end that complete the last block."""
@@ -131,6 +131,25 @@ class Band:
         scores = query @ key.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (B, n, H, R, P + 1)
         place = self.away.clamp(0, self.past)
         return scores.gather(-1, place.expand(*scores.shape[:-1], -1))
+
+
+class _Overlapping(torch.autograd.Function):
+    """Blocks of so many tokens, one every `step`: (B, tokens, W) -> (B, n, width, W).
+
+    As unfold does it, whose gradient takes several times as long.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, width: int, step: int) -> Tensor:
+        ctx.shape, ctx.step = x.shape, step
+        return x.unfold(1, width, step).transpose(2, 3).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        out = grads[0].new_zeros(ctx.shape)
+        for start, grad in zip(range(0, ctx.shape[1], ctx.step), grads[0].unbind(1), strict=False):
+            out[:, start : start + grad.shape[1]] += grad
+        return out, None, None
 
 
 def _for_tokens(x: Tensor, tokens: int) -> Tensor:

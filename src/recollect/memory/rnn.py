@@ -120,9 +120,17 @@ class Gru(Memory):
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         (h,) = cast(tuple[Tensor], state)
+        if len(x) == 1:
+            h = self._step(x[0], h.masked_fill(first[0, :, None], 0.0))
+            return h[None], (h,)
         keep = (~first).to(x.dtype)[..., None]
         y = kernels.gru(F.linear(x, self.input, self.bias), self.recurrent, self.recalled, h, keep)
         return y, (y[-1],)
+
+    def _step(self, x: Tensor, h: Tensor) -> Tensor:
+        """One row: h after it; half the time of a sequence of one, and acting is such rows."""
+        recalled = F.pad(self.recalled, (2 * self.out_dim, 0))
+        return torch.gru_cell(x, h, self.input, self.recurrent, self.bias, recalled)
 
 
 class MinGru(Memory):
