@@ -409,7 +409,7 @@ def test_the_page_fits_a_small_phone(visited):
 
 def test_the_page_says_in_words_what_it_draws(visited):
     assert len(visited["words"]) == 6 and all(visited["words"])
-    assert visited["words"][0].startswith("Return over steps in CartPole-v1. At the end: ppo ")
+    assert visited["words"][0].startswith("Curves over steps in CartPole-v1. Return at the end: ppo ")
 
 
 def test_a_reader_chooses_what_the_curves_show(visited):

@@ -125,12 +125,12 @@ def charts(parts: Sequence[Section]) -> list[Chart]:
 def _curves(summary: Summary) -> Iterator[Block]:
     yield Text(
         "Every point is over the seeds of a model, drawn where all of them are known. The band is from "
-        "the worst seed to the best. The return is the mean of the last 100 training episodes, which "
-        "includes exploration."
+        "the lowest seed to the highest. Return and length are means of the last 100 training episodes, "
+        "which include exploration."
     )
     for panel in summary.panels:
         ends = ", ".join(f"{line.label} {_last(line)}" for line in panel.lines)
-        words = f"Return over steps in {panel.env}. At the end: {ends}."
+        words = f"Curves over steps in {panel.env}. Return at the end: {ends}."
         yield Chart(f"curves-{slug(panel.env)}", "curves", panel.env, words, panel=panel)
 
 

@@ -1,5 +1,6 @@
 """The charts of a report as pictures, by matplotlib."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
@@ -16,6 +17,13 @@ from .summary import Summary
 # As in page.css: told apart by readers of every kind of colour vision.
 COLOURS = ("#0072b2", "#d1580f", "#6f7c52", "#502742", "#ad7d9b", "#19278a", "#7b1507")
 DASHES = ("-", (0, (6, 3)), (0, (1, 3)), (0, (8, 3, 1, 3)))
+# What is drawn over steps where a run kept it; the page has all metrics.
+DRAWN = {
+    "return": "return",
+    "length": "length of episodes",
+    "value_loss": "loss of the critic",
+    "policy_loss": "loss of the actor",
+}
 UNFINISHED = (0, (1, 2))
 INK, SOFT, GRID = "#1c2128", "#59636e", "#e5e8eb"
 STYLE = {
@@ -57,27 +65,43 @@ def _figure(chart: Chart, summary: Summary) -> Any:
     # Without pyplot: no window, and nothing to close.
     from matplotlib.figure import Figure
 
+    if chart.kind == "curves":
+        assert chart.panel is not None
+        return _curves(Figure(layout="constrained"), chart.panel, summary)
     rows = len(chart.rows)
     figure = Figure(figsize=(7.2, 1.0 + 0.5 * rows if rows else 4.0), layout="constrained")
     axes = figure.subplots()
     axes.set_title(chart.title)
     axes.grid(axis="x" if rows else "y")
     axes.set_axisbelow(True)
-    match chart.kind:
-        case "curves":
-            assert chart.panel is not None
-            _curves(axes, chart.panel, summary)
-        case "dots":
-            _dots(axes, chart, summary)
-        case "profiles":
-            _profiles(axes, summary)
+    if chart.kind == "dots":
+        _dots(axes, chart, summary)
+    else:
+        _profiles(axes, summary)
     return figure
 
 
-def _curves(axes: Any, panel: Panel, summary: Summary) -> None:
-    """The return over steps: the mean, and from the worst seed to the best."""
+def _curves(figure: Any, panel: Panel, summary: Summary) -> Any:
+    """What is known of return, length and losses over steps, a picture each."""
+    known = {metric for line in panel.lines for metric, along in line.curves.items() if "step" in along}
+    shown = [metric for metric in DRAWN if metric in known]
+    rows, columns = (1, 1) if len(shown) < 2 else (math.ceil(len(shown) / 2), 2)
+    figure.set_size_inches(7.2 if columns == 1 else 10.0, 4.0 if rows == 1 else 3.1 * rows)
+    figure.suptitle(panel.env, x=0.01, ha="left", fontsize=11, color=INK)
+    every = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+    for axes in every[len(shown) :]:
+        axes.remove()
+    for axes, metric in zip(every, shown, strict=False):
+        _curve(axes, panel, summary, metric)
+    figure.supxlabel("steps", fontsize=9.5, color=SOFT)
+    _legend(every[0])
+    return figure
+
+
+def _curve(axes: Any, panel: Panel, summary: Summary, metric: str) -> None:
+    """One metric over steps: the mean, and from the lowest seed to the highest."""
     for line in panel.lines:
-        curve = line.curves.get("return", {}).get("step")
+        curve = line.curves.get(metric, {}).get("step")
         if curve is not None:
             colour, dash = _look(summary, line.label)
             dash = UNFINISHED if line.kind == "unfinished" else dash
@@ -85,9 +109,12 @@ def _curves(axes: Any, panel: Panel, summary: Summary) -> None:
             axes.plot(panel.grids["step"], curve.mean, color=colour, linestyle=dash, label=label)
             if curve.low is not None and curve.high is not None:
                 _band(axes, panel.grids["step"], curve.low, curve.high, colour)
-    axes.set(xlabel="steps", ylabel="return, mean over seeds")
+    axes.grid(axis="y")
+    axes.set_axisbelow(True)
+    axes.set_ylabel(DRAWN[metric])
+    if metric == "value_loss":  # its first values are hundreds of times its last
+        axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    _legend(axes)
 
 
 def _profiles(axes: Any, summary: Summary) -> None:
