@@ -1,5 +1,6 @@
 # make demo     train an agent, evaluate it beside a random one, draw its curve
 # make test     format, lint, types, tests: what every commit must pass
+# make docs     these pages as a site in build/docs, with nothing fetched while it is read
 # make faults   fault injection: random kills, signals, full disks (minutes)
 # make memory-gym  install Memory Gym where its own pins would not
 # make gates    what the presets reach over ten seeds, beside agents without memory (hours)
@@ -8,7 +9,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check faults memory-gym gates bench clean
+.PHONY: demo test check docs faults memory-gym gates bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -29,6 +30,10 @@ memory-gym: .venv/core
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,minigrid,popgym,dev,bench]'
 	touch $@
 
+.venv/docs: .venv/core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,docs]'
+	touch $@
+
 demo: .venv/core
 	$(BIN)/recollect demo
 
@@ -40,6 +45,10 @@ check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: .venv/docs
+	$(BIN)/sphinx-build -q -W --keep-going -n -b html -d build/doctrees docs build/docs
+	@echo build/docs/index.html
 
 faults: .venv/dev
 	$(BIN)/python -m pytest -m faults

@@ -20,7 +20,7 @@ from recollect.run import Destination
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
 RUNNABLE = ("README.md", "docs/guide.md", "docs/memories.md")
 

@@ -170,7 +170,7 @@ class Lstm(Memory):
         self.out_dim, self.reach = width, None
         self.input = _orthogonal(in_dim, width, 4)
         self.recurrent = _orthogonal(width, width, 4)
-        # No gate begins open: speeds are then found in half the steps (figures in docs/memories.md).
+        # No gate begins open: speeds are then found in two thirds of the steps (docs/memories.md).
         self.bias = nn.Parameter(torch.zeros(4 * width))
         # What i, f, the candidate and o hear in a row that clears, and in one that keeps.
         shut, none = torch.full((width,), -SHUT), torch.zeros(width)

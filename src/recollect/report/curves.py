@@ -1,4 +1,4 @@
-"""Learning curves of several seeds on one grid, of steps and of seconds, with what lies around them.
+"""Learning curves of several seeds on one grid, of steps, seconds or episodes, and what lies around them.
 
 Shapes.  n seeds, P points of the grid.
 """
@@ -23,7 +23,7 @@ METRICS = (
     "entropy",
     "explained_variance",
 )
-AXES = ("step", "time")
+AXES = ("step", "time", "episodes")
 POINTS, ALL_POINTS = 100, 5000  # of one curve; of all curves of a report, which must stay small
 
 

@@ -11,7 +11,7 @@ const METRICS = {
   entropy: "entropy",
   explained_variance: "explained variance",
 };
-const AXES = { step: "steps", time: "wall-clock time" };
+const AXES = { step: "steps", time: "wall-clock time", episodes: "episodes" };
 const BANDS = { seeds: "mean, worst to best seed", iqm: "IQM, 95 % interval" };
 const COLOURS = 7;
 const DASHES = ["", "7 4", "2 4", "10 4 2 4"];

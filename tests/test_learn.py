@@ -1,0 +1,177 @@
+"""The lessons quote the library: every quoted line is in the source, every command can be run."""
+
+import ast
+import re
+import shlex
+import textwrap
+from itertools import pairwise
+
+import pytest
+
+from recollect import compare, study
+from recollect.config import RunConfig, tokens
+from recollect.envs import make
+from recollect.presets import assemble
+from tests.test_docs import ROOT, blocks, commands, unknown_flags
+
+LESSONS = sorted((ROOT / "docs" / "learn").glob("[0-9]*.md"))
+ORDER = [ROOT / "docs" / "learn" / "index.md", *LESSONS]
+TEXTS = {page.name: page.read_text() for page in ORDER}
+LONGEST = 130
+# From [`src/recollect/FILE`](../../src/recollect/FILE), `NAME`: and the lines, as the source has them.
+QUOTE = re.compile(
+    r"^From \[`(src/recollect/[\w/]+\.py)`\]\(\.\./\.\./\1\), `([\w.]+)`:\n\n```python\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def definition(source, name):
+    """The lines of a function or a class, a method as Class.method; None where there is none."""
+    body = ast.parse(source).body
+    for part in name.split("."):
+        named = (ast.FunctionDef, ast.ClassDef)
+        found = [node for node in body if isinstance(node, named) and node.name == part]
+        if not found:
+            return None
+        body = found[0].body
+    return source.splitlines()[found[0].lineno - 1 : found[0].end_lineno]
+
+
+def is_quoted_from(lines, quote):
+    """Whether these lines stand in a definition one after another, but for their indentation."""
+    wanted = quote.rstrip("\n").split("\n")
+    windows = (lines[i : i + len(wanted)] for i in range(len(lines) - len(wanted) + 1))
+    flat = textwrap.dedent("\n".join(wanted))
+    return any(textwrap.dedent("\n".join(window)) == flat for window in windows)
+
+
+def wrong_quotes(text, root=ROOT):
+    """Quotes of lines that are not there, and blocks of Python that say not where they are from."""
+    quotes = QUOTE.findall(text)
+    wrong = ["a block without its source"] * (len(blocks(text, "python")) - len(quotes))
+    for path, name, quote in quotes:
+        file = root / path
+        lines = definition(file.read_text(), name) if file.exists() else None
+        if lines is None or not is_quoted_from(lines, quote):
+            wrong.append(f"{path}, {name}")
+    return wrong
+
+
+def last_section(text):
+    """What stands under the last heading."""
+    return re.split(r"^## .*$", text, flags=re.MULTILINE)[-1]
+
+
+def configs(line):
+    """The runs that a line of `recollect train` or `recollect compare` asks for, by their own parsers."""
+    _, name, *arguments = shlex.split(line)
+    if name == "train":
+        own = {"--run-id", "--out", "--quiet"}
+        flags = tokens(["--env.id", *arguments])
+        return [assemble([x for k, v in flags if k not in own for x in (k, *v)], "recollect train", "")]
+    return compare.parse(arguments).study.configs()
+
+
+def fragile(text):
+    """Signs in equations that a Markdown reader may take for its own: escapes and emphasis."""
+    found = re.findall(r"\$\$(.+?)\$\$", text, re.DOTALL)
+    found += re.findall(r"\$([^$\n]+)\$", re.sub(r"\$\$.+?\$\$", "", text, flags=re.DOTALL))
+    return [x for x in found if re.search(r"\\[^a-zA-Z]|[}\])]_|\*", x)]
+
+
+# The checks fire ------------------------------------------------------------------------------
+
+SOURCE = "def f(x):\n    if x:\n        y = 1\n        return y\n\n\nclass A:\n    def g(self): ...\n"
+PAGE = "From [`src/recollect/a.py`](../../src/recollect/a.py), `f`:\n\n```python\ny = 1\nreturn y\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (("", ""), []),
+        (("y = 1", "y = 2"), ["src/recollect/a.py, f"]),  # a line that is not there
+        (("y = 1\n", "if x:\n"), ["src/recollect/a.py, f"]),  # lines that are not neighbours
+        (("y = 1\nreturn y", "y = 1\n    return y"), ["src/recollect/a.py, f"]),  # another indentation
+        (("`f`", "`A.g`"), ["src/recollect/a.py, A.g"]),  # in the file, and not in what is named
+        (("`f`", "`A.h`"), ["src/recollect/a.py, A.h"]),
+        (("a.py", "b.py"), ["src/recollect/b.py, f"]),
+        (("From", "By"), ["a block without its source"]),
+    ],
+)
+def test_a_quote_that_is_wrong_is_found(tmp_path, change, found):
+    (tmp_path / "src" / "recollect").mkdir(parents=True)
+    (tmp_path / "src" / "recollect" / "a.py").write_text(SOURCE)
+    assert wrong_quotes(PAGE.replace(*change), tmp_path) == found
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.name)
+def test_one_changed_line_of_a_lesson_is_found(page):
+    text = TEXTS[page.name]
+    for quote in QUOTE.finditer(text):
+        start, end = quote.span(3)
+        first, newline, rest = text[start:end].partition("\n")
+        changed = text[:start] + first.replace("=", "= 1 +", 1) + "  # and" + newline + rest + text[end:]
+        assert len(wrong_quotes(changed)) == 1
+
+
+def test_the_other_checks_fire():
+    assert last_section("# A\n\n## B\n\nb\n\n## C\n\nc\n").strip() == "c"
+    assert fragile(r"$a \, b$ and $x_t$ and $$\mathrm{a}_t$$ and $$a \left[ b \right]$$") == [
+        r"\mathrm{a}_t",
+        r"a \, b",
+    ]
+    with pytest.raises(Exception, match="gama"):
+        configs("recollect train CartPole-v1 --ppo.gama 0.5 --run-id x")
+    with pytest.raises(Exception, match="ppo_grü"):
+        configs("recollect compare -e poc -m ppo_grü --seeds 3")
+
+
+# The lessons keep them ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_every_quote_is_the_source(page):
+    assert wrong_quotes(TEXTS[page]) == []
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.name)
+def test_a_lesson_has_equations_code_and_a_length(page):
+    text = TEXTS[page.name]
+    assert len(text.splitlines()) <= LONGEST
+    assert len(re.findall(r"^\$\$.+\$\$$", text, re.MULTILINE)) >= 2
+    assert len(QUOTE.findall(text)) >= 2
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_equations_read_the_same_everywhere(page):
+    assert fragile(TEXTS[page]) == []
+
+
+def test_the_lessons_lead_from_first_to_last():
+    for page, after in pairwise(ORDER):
+        last = TEXTS[page.name].split("```{toctree}")[0].strip().splitlines()[-1]
+        assert f"Next: [{title(after)}]({after.name})" in last
+    for before, page in pairwise(LESSONS):
+        assert f"Before: [{title(before)}]({before.name})" in TEXTS[page.name].strip().splitlines()[-1]
+    listed = re.findall(r"^\| \d\. \[.*?\]\((.*?)\)", TEXTS["index.md"], re.MULTILINE)
+    assert listed == [page.name for page in LESSONS]
+
+
+def title(page):
+    """The words of a page's heading, without its number."""
+    return TEXTS[page.name].splitlines()[0].lstrip("#0123456789. ")
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.name)
+def test_a_lesson_ends_with_commands_that_can_be_run(page):
+    ending = last_section(TEXTS[page.name])
+    assert unknown_flags(ending) == []
+    lines = [line for block in blocks(ending, "bash") for line in block.splitlines()]
+    assert lines and all(line.startswith("recollect ") for line in lines)
+    learning = [line for line in lines if next(commands(f"`{line}`"))[0] in ("train", "compare")]
+    assert learning
+    for line in learning:
+        for config in configs(line)[:: study.Study().seeds[-1]]:
+            assert isinstance(config, RunConfig)
+            assert config.steps <= 200_000  # minutes, not hours
+            assert make(config.env).num_envs == config.env.num_envs
