@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..log import duration
 
 if TYPE_CHECKING:
-    from .contents import Chart
+    from .blocks import Chart
     from .runs import Run
     from .summary import Summary
 
@@ -52,7 +52,8 @@ def write_report(
 
     command  what to write down as the way to make it again, after `recollect report`
     """
-    from .contents import charts, sections, title
+    from .blocks import charts
+    from .contents import sections, title
     from .imports import read_imports
     from .markdown import markdown
     from .page import page

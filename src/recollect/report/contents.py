@@ -1,90 +1,22 @@
 """What a report holds, in order, before it is a page or a text: sections of words, tables and charts."""
 
 import platform
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 import numpy as np
 
 from .._version import __version__
 from ..log import duration, number
 from .aggregate import MANY
-from .curves import Lines, Panel
+from .blocks import Block, Bullets, Chart, Code, Row, Section, Table, Text, slug
+from .curves import Lines
 from .efficiency import Efficiency, Threshold
-from .intervals import Floats, Interval
+from .intervals import Interval
 from .runs import Group, differing, spelled
 from .scores import Final
 from .summary import Summary
-
-
-@dataclass(frozen=True)
-class Text:
-    """A paragraph, perhaps with the words that it begins with set off."""
-
-    text: str
-    lead: str = ""
-
-
-@dataclass(frozen=True)
-class Bullets:
-    """Short paragraphs."""
-
-    items: list[str]
-
-
-@dataclass(frozen=True)
-class Code:
-    """Lines for a shell."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of cells: names first, then numbers."""
-
-    caption: str
-    columns: list[str]
-    rows: list[list[str]]
-    names: int = 1
-    """Columns that hold names."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One model in a chart of scores."""
-
-    label: str
-    dots: Floats
-    value: float
-    interval: Interval | None
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A picture: what it is of, and what it shows in words."""
-
-    name: str
-    kind: Literal["curves", "dots", "profiles"]
-    title: str
-    words: str
-    panel: Panel | None = None
-    rows: list[Row] = field(default_factory=list)
-
-
-Block: TypeAlias = Text | Bullets | Code | Table | Chart
-
-
-@dataclass(frozen=True)
-class Section:
-    """A heading and what is below it."""
-
-    title: str
-    blocks: list[Block]
 
 
 def title(summary: Summary) -> str:
@@ -112,11 +44,6 @@ def sections(summary: Summary, command: Sequence[str]) -> list[Section]:
         Section("Left out", list(_left_out(summary))),
     ]
     return [section for section in made if section.blocks]
-
-
-def charts(parts: Sequence[Section]) -> list[Chart]:
-    """Every chart of a report."""
-    return [block for part in parts for block in part.blocks if isinstance(block, Chart)]
 
 
 # The sections ---------------------------------------------------------------------------------
@@ -339,11 +266,6 @@ def _left_out(summary: Summary) -> Iterator[Block]:
 
 
 # Small words ----------------------------------------------------------------------------------
-
-
-def slug(env: str) -> str:
-    """An environment's name as a file's."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", env).strip("-")
 
 
 def _ends(interval: Interval | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from .contents import Chart
+from .blocks import Chart
 from .curves import Panel
 from .intervals import Floats
 from .summary import Summary

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from .contents import Block, Bullets, Chart, Code, Section, Table, Text
+from .blocks import Block, Bullets, Chart, Code, Section, Table, Text
 
 
 def markdown(title: str, facts: str, parts: Sequence[Section], pictures: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 from string import Template
 from typing import Any
 
-from .contents import Block, Bullets, Chart, Code, Section, Table, Text, charts, slug
+from .blocks import Block, Bullets, Chart, Code, Section, Table, Text, charts, slug
 from .summary import Summary, plain
 
 DIGITS = 5  # that count of a number in a chart

@@ -1,0 +1,85 @@
+"""What a report is made of, whatever it is written as: words, tables, charts."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from .curves import Panel
+from .intervals import Floats, Interval
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph, perhaps with the words that it begins with set off."""
+
+    text: str
+    lead: str = ""
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """Short paragraphs."""
+
+    items: list[str]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines for a shell."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells: names first, then numbers."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    names: int = 1
+    """Columns that hold names."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model in a chart of scores."""
+
+    label: str
+    dots: Floats
+    value: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture: what it is of, and what it shows in words."""
+
+    name: str
+    kind: Literal["curves", "dots", "profiles"]
+    title: str
+    words: str
+    panel: Panel | None = None
+    rows: list[Row] = field(default_factory=list)
+
+
+Block: TypeAlias = Text | Bullets | Code | Table | Chart
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what is below it."""
+
+    title: str
+    blocks: list[Block]
+
+
+def charts(parts: Sequence[Section]) -> list[Chart]:
+    """Every chart of a report."""
+    return [block for part in parts for block in part.blocks if isinstance(block, Chart)]
+
+
+def slug(env: str) -> str:
+    """An environment's name as a file's."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", env).strip("-")
