@@ -4,12 +4,13 @@
 # make faults   fault injection: random kills, signals, full disks (minutes)
 # make memory-gym  install Memory Gym where its own pins would not
 # make gates    what the presets reach over ten seeds, beside agents without memory (hours)
+# make paper    all of studies/, with a report of each in docs/results (a day; goes on where it stopped)
 # make bench    recollect beside Stable-Baselines3 on this machine (an hour)
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs faults memory-gym gates bench clean
+.PHONY: demo test check docs faults memory-gym gates paper bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -55,6 +56,13 @@ faults: .venv/dev
 
 gates: .venv/dev
 	$(BIN)/python -m benchmarks.returns --jobs 2
+
+paper: .venv/dev
+	for study in studies/*.yaml; do \
+	  name=$$(basename $$study .yaml); \
+	  $(BIN)/recollect compare $$study --out runs/paper/$$name && \
+	  $(BIN)/recollect report runs/paper/$$name -o docs/results/$$name || exit 1; \
+	done
 
 bench: .venv/bench
 	$(BIN)/python -m benchmarks.peers
