@@ -108,7 +108,7 @@ def pendulum() -> RunConfig:
 
 def mountain_car() -> RunConfig:
     """The hill is first climbed by chance, which takes actions that are large."""
-    loud = BranchConfig(log_std=1.0)
+    loud = BranchConfig(log_std=2.0)
     return RunConfig(
         env=EnvConfig(id="MountainCarContinuous-v0", num_envs=32, normalize_obs=True, normalize_reward=True),
         actor=loud,
