@@ -73,7 +73,7 @@ TASKS = (
     Task(
         "CartPoleNoVel-v1 >= 475",
         "<= 1/20 of the time",
-        (ours("CartPoleNoVel-v1", "ppo_lstm", steps=200_000),),
+        (ours("CartPoleNoVel-v1", "ppo_lstm"),),
         (
             recurrent_ppo(
                 ZOO_NO_VELOCITY,
