@@ -314,18 +314,18 @@ def test_every_block_begins_orthogonal_by_itself(kind, in_dim, width):
         assert len(blocks) > 1 and not torch.allclose(blocks[0], blocks[1]), "the blocks are one"
 
 
+@pytest.mark.parametrize("keep", [1.0, 0.0, -2.0])
 @every_kind
-def test_what_is_kept_at_the_start(kind):
-    """Where nothing is read and nothing heard: half of what is remembered in an LSTM, else sigmoid(1)."""
-    memory = kind(width=4).build(3)
+def test_what_is_kept_at_the_start(kind, keep):
+    """Where nothing is read and nothing heard, sigmoid(keep) of what is remembered stays in each row."""
+    memory = kind(width=4, keep=keep).build(3)
     with torch.no_grad():
         for p in memory.parameters():
             p *= p.ndim == 1
     start = past(memory, 2)
     _, end = memory(torch.zeros(5, 2, 3), start, torch.zeros(5, 2, dtype=torch.bool))
     kept, wanted = (flat(state)[-1] for state in (end, start))  # of an LSTM it is c
-    heard = torch.tensor(0.0 if kind is LstmConfig else 1.0)
-    torch.testing.assert_close(kept, wanted * torch.sigmoid(heard) ** 5)
+    torch.testing.assert_close(kept, wanted * torch.sigmoid(torch.tensor(keep)) ** 5)
 
 
 @every_kind

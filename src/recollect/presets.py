@@ -15,7 +15,7 @@ from .memory.rnn import GruConfig, LstmConfig, MinGruConfig, RecurrentConfig
 from .memory.stack import StackConfig
 from .memory.trxl import GtrxlConfig, TrxlConfig
 from .settings import Algorithm
-from .tasks import TASKS, default
+from .tasks import FLEETING, TASKS, default
 
 Flags: TypeAlias = list[tuple[str, list[str]]]
 Options: TypeAlias = Callable[[RunConfig], Any]
@@ -34,7 +34,7 @@ def ppo_gru(config: RunConfig) -> RunConfig:
 
 def ppo_lstm(config: RunConfig) -> RunConfig:
     """An LSTM for the actor and another for the critic."""
-    return recurrent(config, LstmConfig)
+    return recurrent(config, LstmConfig, keep=keep(config))
 
 
 def ppo_mingru(config: RunConfig) -> RunConfig:
@@ -43,14 +43,19 @@ def ppo_mingru(config: RunConfig) -> RunConfig:
     The gates of a layer see its input and not what it remembers, so one layer cannot tell the first
     row from the others; the second reads what the first remembers.
     """
-    return recurrent(config, MinGruConfig, layers=2)
+    return recurrent(config, MinGruConfig, layers=2, keep=keep(config))
 
 
-def recurrent(config: RunConfig, kind: type[RecurrentConfig], layers: int = 1) -> RunConfig:
+def keep(config: RunConfig) -> float:
+    """What gates that keep hear at first; a GRU's, which also chooses what it hears, may keep anywhere."""
+    return 0.0 if config.env.id.partition("-")[0] in FLEETING else 1.0
+
+
+def recurrent(config: RunConfig, kind: type[RecurrentConfig], **settings: Any) -> RunConfig:
     """A recurrence for the actor and another for the critic, half as wide as the layers after them."""
 
     def remembering(branch: BranchConfig) -> BranchConfig:
-        return looking_back(branch, kind(width=max(64, branch.hidden[-1] // 2), layers=layers))
+        return looking_back(branch, kind(width=max(64, branch.hidden[-1] // 2), **settings))
 
     return replace(config, actor=remembering(config.actor), critic=remembering(config.critic))
 

@@ -16,7 +16,6 @@ from ..tree import Tree
 from . import Memory, MemoryConfig, kernels
 
 SHUT = 1e4  # what a gate must hear to be closed, or opened, to the last bit
-KEEP = 1.0  # what gates hear at the start, so that more is kept than lost from row to row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +26,8 @@ class RecurrentConfig(MemoryConfig):
     """Units of each layer."""
     layers: int = 1
     """Layers, each reading the one before."""
+    keep: float = 1.0
+    """What the gate that keeps hears at the start beside its input: above 0, more is kept than lost."""
 
     def __post_init__(self) -> None:
         self.check_sizes("width", "layers")
@@ -47,7 +48,7 @@ class GruConfig(RecurrentConfig):
     name: ClassVar[str] = "gru"
 
     def layer(self, in_dim: int) -> Memory:
-        return Gru(in_dim, self.width)
+        return Gru(in_dim, self.width, self.keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class LstmConfig(RecurrentConfig):
     name: ClassVar[str] = "lstm"
 
     def layer(self, in_dim: int) -> Memory:
-        return Lstm(in_dim, self.width)
+        return Lstm(in_dim, self.width, self.keep)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class MinGruConfig(RecurrentConfig):
     name: ClassVar[str] = "mingru"
 
     def layer(self, in_dim: int) -> Memory:
-        return MinGru(in_dim, self.width)
+        return MinGru(in_dim, self.width, self.keep)
 
 
 class Chain(Memory):
@@ -107,12 +108,12 @@ def _bias(*blocks: float, width: int) -> Tensor:
 class Gru(Memory):
     """r, z = sigmoid(W x + U h + b); n = tanh(V x + c + r (S h + d)); h' = n + z (h - n)."""
 
-    def __init__(self, in_dim: int, width: int) -> None:
+    def __init__(self, in_dim: int, width: int, keep: float = 1.0) -> None:
         super().__init__()
         self.out_dim, self.reach = width, None
         self.input = _orthogonal(in_dim, width, 3)
         self.recurrent = _orthogonal(width, width, 3)
-        self.bias = nn.Parameter(_bias(0.0, KEEP, 0.0, width=width))
+        self.bias = nn.Parameter(_bias(0.0, keep, 0.0, width=width))
         self.recalled = nn.Parameter(torch.zeros(width))  # d
 
     def initial_state(self, batch: int) -> Tree:
@@ -139,11 +140,11 @@ class MinGru(Memory):
     Nothing but the sum needs the state, so all the rest is a few products over the whole sequence.
     """
 
-    def __init__(self, in_dim: int, width: int) -> None:
+    def __init__(self, in_dim: int, width: int, keep: float = 1.0) -> None:
         super().__init__()
         self.out_dim, self.reach = width, None
         self.input = _orthogonal(in_dim, width, 2)
-        self.bias = nn.Parameter(_bias(-KEEP, 0.0, width=width))
+        self.bias = nn.Parameter(_bias(-keep, 0.0, width=width))
 
     def initial_state(self, batch: int) -> Tree:
         return (self.bias.new_zeros(batch, self.out_dim),)
@@ -165,13 +166,12 @@ class Lstm(Memory):
     c and h are exactly 0. Columns with fewer resets than others end in rows that keep c as it is.
     """
 
-    def __init__(self, in_dim: int, width: int) -> None:
+    def __init__(self, in_dim: int, width: int, keep: float = 1.0) -> None:
         super().__init__()
         self.out_dim, self.reach = width, None
         self.input = _orthogonal(in_dim, width, 4)
         self.recurrent = _orthogonal(width, width, 4)
-        # No gate begins open: speeds are then found in two thirds of the steps (docs/memories.md).
-        self.bias = nn.Parameter(torch.zeros(4 * width))
+        self.bias = nn.Parameter(_bias(0.0, keep, 0.0, 0.0, width=width))
         # What i, f, the candidate and o hear in a row that clears, and in one that keeps.
         shut, none = torch.full((width,), -SHUT), torch.zeros(width)
         signals = torch.cat([shut, shut, none, shut]), torch.cat([shut, -shut, none, none])
