@@ -17,6 +17,7 @@ usage: recollect COMMAND ...
   train ENV            train an agent:            recollect train CartPole-v1
   eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           go on after a stop, to the same result bit for bit
+  probe RUN            does it use its memory, and does the task need one?
   compare              models x environments x seeds, with intervals
   report RUNS          runs beside each other: a page with curves, scores and a verdict
   list WHAT            envs, presets, memories or agents
@@ -48,6 +49,14 @@ RESUME = """Go on with a run that was stopped. The result is what it would have 
 bit for bit, on the same machine with the same versions.
 
   recollect resume RUN
+"""
+
+
+PROBE = """Does an agent use its memory? Its episodes are played with the memory cleared, frozen, blurred and
+swapped; the critic's is asked apart; and what the memory holds is read out by linear regression.
+
+  recollect probe RUN                  a run folder, a checkpoint or a saved agent
+  recollect probe RUN --control RUN    and does the task need one? The control is a run without a memory
 """
 
 
@@ -146,6 +155,20 @@ def evaluate(arguments: list[str]) -> int:
     return 0
 
 
+def probe(arguments: list[str]) -> int:
+    """recollect probe"""
+    from .config import apply, tokens
+    from .options import ProbeOptions
+    from .probe import run_probe
+
+    found = [(PROBE_NAMES.get(k, k), v) for k, v in tokens(_positional_first(arguments, "--run"))]
+    options = apply(ProbeOptions(), found, "recollect probe", PROBE)
+    if not options.run:
+        raise UsageError("which agent? recollect probe RUN")
+    run_probe(options)
+    return 0
+
+
 def compare(arguments: list[str]) -> int:
     """recollect compare"""
     from .compare import run_compare
@@ -198,10 +221,13 @@ EVAL_NAMES = {
     "--rollouts": "--num-episodes",
 }
 
+PROBE_NAMES = {"-o": "--out"}
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "eval": evaluate,
     "resume": resume,
+    "probe": probe,
     "compare": compare,
     "report": report,
     "list": listing,

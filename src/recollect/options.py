@@ -1,6 +1,7 @@
 """What each command takes beside its one positional argument; imported when a command runs."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import tyro
@@ -54,3 +55,21 @@ class EvalOptions:
     """human, or a FILE.mp4 or FILE.gif: show what the agent does (1 episode unless -ne)."""
     imports: tuple[str, ...] = ()
     """Names in the file that may import a module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """Which agent is probed, and how thoroughly."""
+
+    run: str = ""
+    """A run folder, a checkpoint or a saved agent."""
+    episodes: int = 100
+    """Episodes to play for each thing that is done to the memory; at least 10."""
+    out: Path | None = None
+    """Where probe.html and probe.json are written (-o); None: the folder probe in that of the run."""
+    control: str | None = None
+    """A run without a memory in the same environment, to tell whether the task needs one."""
+    seed: int = 0
+    """Of the environments; never one that training saw."""
+    json: bool = False
+    """Print everything as JSON."""

@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     EVALUATE = 5
     PLAY = 6
     DROPOUT = 7
+    PROBE = 8
 
 
 def _words(seed: int, purpose: Purpose, *index: int) -> np.random.SeedSequence:

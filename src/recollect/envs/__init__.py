@@ -112,6 +112,10 @@ class VecEnv(ABC):
     def step(self, action: Array) -> Step:
         """Act; where the last step ended an episode, ignore the action and begin the next one."""
 
+    def hidden(self) -> dict[str, Array]:
+        """Numbers (N,) by name that the present observation does not tell; NaN where it does."""
+        return {}
+
     def get_state(self) -> EnvState:
         """Everything, for native adapters."""
         raise NotImplementedError(f"{type(self).__name__} is of tier {self.tier}")

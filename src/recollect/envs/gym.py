@@ -66,6 +66,7 @@ class GymEnv(VecEnv):
         self.backend = "workers" if config.backend == "workers" else "gymnasium"
         self._factory = factory
         self._fresh = False
+        self._info: dict[str, Any] = {}
         self._build()
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
@@ -108,12 +109,22 @@ class GymEnv(VecEnv):
             self._vec.close()
             self._build()
         self._fresh = False
-        return self._vec.reset(seed=list(seeds))[0]
+        obs, self._info = self._vec.reset(seed=list(seeds))
+        return obs
 
     def step(self, action: Array) -> Step:
-        obs, reward, terminated, truncated, info = self._vec.step(action)
+        obs, reward, terminated, truncated, self._info = self._vec.step(action)
         truncated = truncated & ~terminated
-        return Step(obs, reward, terminated, truncated, _success(info, self.num_envs))
+        return Step(obs, reward, terminated, truncated, _success(self._info, self.num_envs))
+
+    def hidden(self) -> dict[str, Array]:
+        """The numbers in what environments tell beside the observation."""
+        found: dict[str, Array] = {}
+        for name, value in self._info.items():
+            x = np.asarray(value)
+            if not name.startswith("_") and x.shape == (self.num_envs,) and x.dtype.kind in "bif":
+                found[name] = np.where(self._info.get(f"_{name}", True), x.astype(np.float64), np.nan)
+        return found
 
     def get_state(self) -> EnvState:
         assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)

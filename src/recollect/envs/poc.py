@@ -81,6 +81,10 @@ class Poc(VecEnv):
         reward = np.where(terminated, prize, np.where(moves, -COST, 0.0))
         return Step(self._show(), reward, terminated, truncated, np.where(self._ended, good, np.nan))
 
+    def hidden(self) -> dict[str, Array]:
+        """The side of the good end, once it is no longer shown."""
+        return {"side of the good end": np.where(self._steps <= self._shown, np.nan, self._good)}
+
     def get_state(self) -> EnvState:
         arrays = {"place": self._place, "good": self._good, "steps": self._steps, "ended": self._ended}
         random = [generator.bit_generator.state for generator in self._random]

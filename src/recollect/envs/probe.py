@@ -83,6 +83,10 @@ class Probe(VecEnv):
         success = np.where(self._ended, reward > 0, np.nan) if task.reports else None
         return Step(task.show(self._secret, self._steps), reward, terminated, truncated, success)
 
+    def hidden(self) -> dict[str, Array]:
+        """The numbers that were drawn for the episode, in sight or not."""
+        return {f"secret {i}": numbers.astype(np.float64) for i, numbers in enumerate(self._secret.T)}
+
     def get_state(self) -> EnvState:
         arrays = {"secret": self._secret, "steps": self._steps, "ended": self._ended}
         random = [generator.bit_generator.state for generator in self._random]

@@ -1,0 +1,40 @@
+"""`recollect probe`: does this agent use its memory, and does its task need one?
+
+watch.py plays episodes and writes down what everybody knew; alter.py has memories that forget, freeze
+or mix; ablate.py measures what is lost by them, critic.py what the critic loses; verdict.py says what
+it means; contents.py puts it in order.
+"""
+
+import json
+from pathlib import Path
+
+from .. import api
+from ..errors import UsageError
+from ..options import ProbeOptions
+from ..report.summary import plain
+from ..run import Trained
+from .contents import table
+from .measure import probe
+
+
+def run_probe(options: ProbeOptions) -> None:
+    """Probe an agent, write what was found, and say it."""
+    path = Path(options.run)
+    out = options.out or (path / "probe" if path.is_dir() else Path("probe"))
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"-o {out}: it is a file; a probe is a folder")
+    control = _load(options.control) if options.control else None
+    found = probe(_load(options.run), options.episodes, options.seed, control)
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(plain(found), allow_nan=False)
+    (out / "probe.json").write_text(text + "\n", encoding="utf-8")
+    print(text if options.json else table(found, out))
+
+
+def _load(run: str) -> Trained:
+    if run == "random":
+        raise UsageError("random has no memory to probe: name a run, a checkpoint or a saved agent")
+    return api.load(run)
+
+
+__all__ = ["probe", "run_probe"]

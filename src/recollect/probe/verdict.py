@@ -1,0 +1,82 @@
+"""Whether an agent uses its memory and whether its task needs one, in a sentence each."""
+
+from collections.abc import Sequence
+
+from ..log import number
+from ..report.intervals import Interval
+from .ablate import Ablation, Difference, Score, Source, recall
+
+NO_CONTROL = "Whether the task needs a memory was not tested: name a memoryless run with --control."
+
+
+def uses(
+    source: Source, whole: Score, ablations: Sequence[Ablation], actor: str | None, critic: str | None
+) -> str:
+    """Whether what it does depends on what it remembers.
+
+    actor, critic  the names of their memories, where they have one
+    """
+    if actor is None:
+        alone = "Its actor has no memory, so it acts on what it sees alone; only its critic has one"
+        return f"{alone} ({critic})." if critic else "It has no memory."
+    cleared = next(one for one in ablations if one.every == 1)
+    at = f"the {source} is {_score(source, cleared.score)} where it was {_short(source, whole.mean)}"
+    if cleared.lost.told == "equal":
+        return (
+            f"It has a memory and does not use it: cleared at every step {at} "
+            f"({_difference(source, cleared.lost)})."
+        )
+    if cleared.lost.told == "unclear":
+        return (
+            f"It has a memory; whether it uses it cannot be told from {len(whole.scores)} episodes: "
+            f"cleared at every step {at} ({_difference(source, cleared.lost)})."
+        )
+    if all(one.lost.told == "equal" for one in ablations if not (one.every or one.last)):
+        return (
+            f"It needs its memory not to be empty, and not what it holds: cleared at every step {at}, but "
+            "other contents do as well."
+        )
+    steps, found = recall(ablations)
+    reach = f"about {steps} steps" if found else f"more than {_steps(steps)}"
+    fell = f"falls from {_short(source, whole.mean)} to {_score(source, cleared.score)}"
+    return f"It uses {reach} of memory: without it the {source} {fell}."
+
+
+def needs(
+    source: Source, whole: Score, control: Score | None, above: Difference | None, actor: str | None
+) -> str:
+    """Whether an agent without a memory does as well; above: by how much the control is behind."""
+    if actor is None:
+        return "Whether the task needs a memory cannot be told by an agent that has none."
+    if control is None or above is None:
+        return "Whether the task needs a memory was not tested: name a memoryless run with --control."
+    told = (
+        f"without one the control reaches {_short(source, control.mean)} where this agent reaches "
+        f"{_short(source, whole.mean)} ({_difference(source, above)})."
+    )
+    if above.told == "better":
+        return f"The task needs a memory: {told}"
+    if above.told == "equal":
+        return f"A memory is not needed: {told}"
+    return f"Whether the task needs a memory cannot be told from {len(whole.scores)} episodes: {told}"
+
+
+def _steps(count: int) -> str:
+    return "a step" if count == 1 else f"{count} steps"
+
+
+def _score(source: Source, score: Score) -> str:
+    return f"{_short(source, score.mean)} ({_range(source, score.interval)})"
+
+
+def _difference(source: Source, difference: Difference) -> str:
+    return f"difference {_short(source, difference.by)}, {_range(source, difference.interval)}"
+
+
+def _range(source: Source, interval: Interval) -> str:
+    return f"{_short(source, interval.low)} to {_short(source, interval.high)}"
+
+
+def _short(source: Source, x: float) -> str:
+    """A share by its hundredths, a return by three digits."""
+    return f"{x:.2f}" if source == "success" else number(float(f"{x:.3g}"))
