@@ -322,7 +322,7 @@ function choose(place, value) {
 function visit() {
   const seen = { errors, drawn: Number(page.document.documentElement.dataset.drawn), curves: curves() };
   seen.wide = page.document.documentElement.scrollWidth;
-  seen.profiles = all("figure[data-kind=profiles] path.line").length;
+  seen.profiles = all("figure[data-kind=lines] path.line").length;
   seen.dots = all("figure[data-kind=dots] circle.mark").length;
   seen.words = all("svg[role=img], div[role=img]").map((node) => node.getAttribute("aria-label"));
   seen.metrics = [...all(".controls select")[0].options].map((option) => option.value);

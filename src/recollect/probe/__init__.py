@@ -1,8 +1,9 @@
 """`recollect probe`: does this agent use its memory, and does its task need one?
 
-watch.py plays episodes and writes down what everybody knew; alter.py has memories that forget, freeze
-or mix; ablate.py measures what is lost by them, critic.py what the critic loses; verdict.py says what
-it means; contents.py puts it in order.
+watch.py plays episodes and writes down what everybody knew; alter.py has memories that forget, freeze,
+mix or blur; ablate.py measures what the actor loses by that, critic.py what the critic loses; readout.py
+asks what a memory holds, by the regression of linear.py; measure.py has all of it, verdict.py says what
+it means, contents.py and screen.py show it.
 """
 
 import json
@@ -11,10 +12,12 @@ from pathlib import Path
 from .. import api
 from ..errors import UsageError
 from ..options import ProbeOptions
+from ..report.page import page
 from ..report.summary import plain
 from ..run import Trained
-from .contents import table
+from .contents import colours, facts, sections, title
 from .measure import probe
+from .screen import screen
 
 
 def run_probe(options: ProbeOptions) -> None:
@@ -28,7 +31,9 @@ def run_probe(options: ProbeOptions) -> None:
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(plain(found), allow_nan=False)
     (out / "probe.json").write_text(text + "\n", encoding="utf-8")
-    print(text if options.json else table(found, out))
+    shown = page("recollect probe", title(found), facts(found), sections(found), colours(found))
+    (out / "probe.html").write_text(shown, encoding="utf-8")
+    print(text if options.json else f"{screen(found)}\n{out / 'probe.html'} and probe.json are written")
 
 
 def _load(run: str) -> Trained:

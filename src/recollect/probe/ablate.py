@@ -129,7 +129,8 @@ def tries(agent: Agent, envs: Envs, episodes: int, seed: int, whole: Played, see
     for name, every, alter in _changes(seen, int(whole.lengths.max()), seed):
         with altered(agent.actor, alter):
             made.append(Tried(name, every, None, played(agent, envs, episodes, seed)))
-    return made + recents(agent, envs, seed, whole, [one for one in made if one.every])
+    cleared = [one for one in made if one.every]
+    return [*cleared, *recents(agent, envs, seed, whole, cleared), *made[len(cleared) :]]
 
 
 def ablation(tried: Tried, whole: Score, by: Source) -> Ablation:
@@ -151,7 +152,11 @@ def _changes(seen: Spread, longest: int, seed: int) -> list[tuple[str, int | Non
         ("frozen after the first step", None, Frozen),
         ("that of another episode", None, Swapped),
         *(
-            (f"noise of {scale:g} deviations", None, partial(Noisy, spread=seen, scale=scale, random=random))
+            (
+                f"noise of {scale:g} deviation{'s' * (scale != 1)}",
+                None,
+                partial(Noisy, spread=seen, scale=scale, random=random),
+            )
             for scale, random in noises
         ),
     ]

@@ -11,6 +11,8 @@ from ..evaluate import check_spaces
 from ..run import Trained
 from .ablate import Ablation, Difference, Score, Source, ablation, difference, remembers, score, source, tries
 from .critic import Critic, ask
+from .linear import Answer
+from .readout import read
 from .verdict import needs, uses
 from .watch import AT_ONCE, Played, played, recorded, spread
 
@@ -39,6 +41,7 @@ class Probed:
     control_score: Score | None
     above_control: Difference | None
     values: Critic
+    readout: list[Answer]
 
 
 def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained | None = None) -> Probed:
@@ -81,6 +84,7 @@ def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained
         control_score=other,
         above_control=above,
         values=ask(agent, trained.config, trained.folder, record),
+        readout=read(agent, record, seed),
     )
 
 

@@ -20,7 +20,7 @@ def uses(
         alone = "Its actor has no memory, so it acts on what it sees alone; only its critic has one"
         return f"{alone} ({critic})." if critic else "It has no memory."
     cleared = next(one for one in ablations if one.every == 1)
-    at = f"the {source} is {_score(source, cleared.score)} where it was {_short(source, whole.mean)}"
+    at = f"the {source} is {_score(source, cleared.score)} where it was {short(source, whole.mean)}"
     if cleared.lost.told == "equal":
         return (
             f"It has a memory and does not use it: cleared at every step {at} "
@@ -38,7 +38,7 @@ def uses(
         )
     steps, found = recall(ablations)
     reach = f"about {steps} steps" if found else f"more than {_steps(steps)}"
-    fell = f"falls from {_short(source, whole.mean)} to {_score(source, cleared.score)}"
+    fell = f"falls from {short(source, whole.mean)} to {_score(source, cleared.score)}"
     return f"It uses {reach} of memory: without it the {source} {fell}."
 
 
@@ -51,8 +51,8 @@ def needs(
     if control is None or above is None:
         return "Whether the task needs a memory was not tested: name a memoryless run with --control."
     told = (
-        f"without one the control reaches {_short(source, control.mean)} where this agent reaches "
-        f"{_short(source, whole.mean)} ({_difference(source, above)})."
+        f"without one the control reaches {short(source, control.mean)} where this agent reaches "
+        f"{short(source, whole.mean)} ({_difference(source, above)})."
     )
     if above.told == "better":
         return f"The task needs a memory: {told}"
@@ -66,17 +66,23 @@ def _steps(count: int) -> str:
 
 
 def _score(source: Source, score: Score) -> str:
-    return f"{_short(source, score.mean)} ({_range(source, score.interval)})"
+    return f"{short(source, score.mean)} ({ends(source, score.interval)})"
 
 
 def _difference(source: Source, difference: Difference) -> str:
-    return f"difference {_short(source, difference.by)}, {_range(source, difference.interval)}"
+    return f"difference {short(source, difference.by)}, {ends(source, difference.interval)}"
 
 
-def _range(source: Source, interval: Interval) -> str:
-    return f"{_short(source, interval.low)} to {_short(source, interval.high)}"
+def ends(source: Source, interval: Interval) -> str:
+    """An interval in a line."""
+    return f"{short(source, interval.low)} to {short(source, interval.high)}"
 
 
-def _short(source: Source, x: float) -> str:
+def short(source: Source, x: float) -> str:
     """A share by its hundredths, a return by three digits."""
-    return f"{x:.2f}" if source == "success" else number(float(f"{x:.3g}"))
+    return shares(x) if source == "success" else number(float(f"{x:.3g}"))
+
+
+def shares(x: float | None) -> str:
+    """By hundredths, without a zero below zero."""
+    return "-" if x is None else f"{round(x, 2) or 0.0:.2f}"

@@ -69,9 +69,10 @@ def write_report(
     summary = summarise(found, imported)
     parts = sections(summary, command or [*map(str, paths), "-o", str(out)])
     name, facts = title(summary), _facts(found.runs)
+    colours = {label: place for place, label in enumerate(summary.labels)}
     out.mkdir(parents=True, exist_ok=True)
     _write(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
-    _write(out / "report.html", page(name, facts, parts, summary))
+    _write(out / "report.html", page("recollect report", name, facts, parts, colours))
     pictures = _figures(charts(parts), summary, out / "figures")
     _write(out / "report.md", markdown(name, facts, parts, pictures))
     _say(summary, out)

@@ -53,15 +53,39 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Line:
+    """One line of a plot (P,), and what lies around it."""
+
+    label: str
+    middle: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines over one grid (P,)."""
+
+    x: str
+    """What the grid counts."""
+    y: str
+    grid: Floats
+    lines: list[Line]
+    log: bool = False
+    """Whether every point of the grid is as far from the next as any other, for grids that double."""
+
+
+@dataclass(frozen=True)
 class Chart:
     """A picture: what it is of, and what it shows in words."""
 
     name: str
-    kind: Literal["curves", "dots", "profiles"]
+    kind: Literal["curves", "dots", "lines"]
     title: str
     words: str
     panel: Panel | None = None
     rows: list[Row] = field(default_factory=list)
+    plot: Plot | None = None
 
 
 Block: TypeAlias = Text | Bullets | Code | Table | Chart

@@ -10,7 +10,7 @@ import numpy as np
 from .._version import __version__
 from ..log import duration, number
 from .aggregate import MANY
-from .blocks import Block, Bullets, Chart, Code, Row, Section, Table, Text, slug
+from .blocks import Block, Bullets, Chart, Code, Line, Plot, Row, Section, Table, Text, slug
 from .curves import Lines
 from .efficiency import Efficiency, Threshold
 from .intervals import Interval
@@ -147,7 +147,9 @@ def _overall(summary: Summary) -> Iterator[Block]:
     half = len(summary.profile_grid) // 2
     shares = ", ".join(f"{p.label} {p.share[half]:.2f}" for p in summary.profiles)
     words = f"Share of runs above {number(float(summary.profile_grid[half]))}: {shares}."
-    yield Chart("profiles", "profiles", "Share of runs above a normalised score", words)
+    lines = [Line(p.label, p.share, p.low, p.high) for p in summary.profiles]
+    plot = Plot("normalised score", "share of runs above", summary.profile_grid, lines)
+    yield Chart("profiles", "lines", "Share of runs above a normalised score", words, plot=plot)
     yield _improvements(summary)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UsageError
-from .blocks import Chart
+from .blocks import Chart, Plot
 from .curves import Panel
 from .intervals import Floats
 from .summary import Summary
@@ -77,7 +77,8 @@ def _figure(chart: Chart, summary: Summary) -> Any:
     if chart.kind == "dots":
         _dots(axes, chart, summary)
     else:
-        _profiles(axes, summary)
+        assert chart.plot is not None
+        _lines(axes, chart.plot, summary)
     return figure
 
 
@@ -117,12 +118,13 @@ def _curve(axes: Any, panel: Panel, summary: Summary, metric: str) -> None:
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
-def _profiles(axes: Any, summary: Summary) -> None:
-    for profile in summary.profiles:
-        colour, dash = _look(summary, profile.label)
-        axes.plot(summary.profile_grid, profile.share, color=colour, linestyle=dash, label=profile.label)
-        _band(axes, summary.profile_grid, profile.low, profile.high, colour)
-    axes.set(xlabel="normalised score", ylabel="share of runs above")
+def _lines(axes: Any, plot: Plot, summary: Summary) -> None:
+    for line in plot.lines:
+        colour, dash = _look(summary, line.label)
+        axes.plot(plot.grid, line.middle, color=colour, linestyle=dash, label=line.label)
+        if line.low is not None and line.high is not None:
+            _band(axes, plot.grid, line.low, line.high, colour)
+    axes.set(xlabel=plot.x, ylabel=plot.y)
     _legend(axes)
 
 

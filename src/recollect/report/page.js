@@ -93,6 +93,12 @@ function logTicks(low, high) {
   return found.filter((t) => t >= low * 0.999 && t <= high * 1.001);
 }
 
+// No more of the points of a grid than fit, evenly, with the first.
+function thinned(grid, fit) {
+  const every = Math.ceil(grid.length / fit);
+  return grid.filter((_, i) => i % every === 0);
+}
+
 // A place on paper for every number of a range.
 function scale(low, high, from, to, log = false) {
   const at = log ? Math.log : (x) => x;
@@ -142,15 +148,16 @@ function drawCurves(figure, chart) {
   });
 }
 
-function drawProfiles(figure, chart) {
+function drawLines(figure, chart) {
   const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
   plot(figure, figure.querySelector(".plot"), chart.grid, lines, {
-    yName: "share of runs",
-    xName: "normalised score",
-    log: false,
+    yName: chart.y,
+    xName: chart.x,
+    log: chart.log,
     words: chart.words,
     format: short,
     ticks,
+    marks: chart.log ? (fit) => thinned(chart.grid, fit) : null,
   });
 }
 
@@ -179,7 +186,8 @@ function plot(figure, box, grid, lines, options) {
     viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": options.words,
   });
   const count = Math.max(3, Math.floor(width / 100));
-  const xs = options.log ? logTicks(first, last) : options.ticks(first, last, count);
+  const fromRange = () => (options.log ? logTicks(first, last) : options.ticks(first, last, count));
+  const xs = options.marks ? options.marks(width / 40) : fromRange();
   svg.append(...axes(area, x, y, xs, ticks(low, high, 5), options));
   const faint = lines.length > 4 ? 0.09 : 0.16; // or many bands are one cloud
   for (const line of lines) svg.append(...drawn(line, grid, shown, x, y, faint));
@@ -340,7 +348,7 @@ function dots(row, x, width) {
 
 // The page -----------------------------------------------------------------------------------
 
-const DRAW = { curves: drawCurves, profiles: drawProfiles, dots: drawDots };
+const DRAW = { curves: drawCurves, lines: drawLines, dots: drawDots };
 
 function legend(chart) {
   const buttons = chart.lines.map((line) => {
@@ -364,7 +372,7 @@ function legend(chart) {
     redraws.push(() => button.setAttribute("aria-pressed", String(!view.hidden.has(line.label))));
     return button;
   });
-  return element("div", { class: "legend", role: "group", "aria-label": "Models, shown or hidden" }, ...buttons);
+  return element("div", { class: "legend", role: "group", "aria-label": "Lines, shown or hidden" }, ...buttons);
 }
 
 function build(figure) {

@@ -1,7 +1,7 @@
 """A report as one page that needs nothing else: words, tables, data, and the script that draws it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from itertools import groupby
@@ -9,25 +9,26 @@ from string import Template
 from typing import Any
 
 from .blocks import Block, Bullets, Chart, Code, Section, Table, Text, charts, slug
-from .summary import Summary, plain
+from .summary import plain
 
 DIGITS = 5  # that count of a number in a chart
 
 
-def page(title: str, facts: str, parts: Sequence[Section], summary: Summary) -> str:
-    """The whole file."""
+def page(kind: str, title: str, facts: str, parts: Sequence[Section], colours: Mapping[str, int]) -> str:
+    """The whole file; kind: what made it; colours: the number of each label's."""
     here = files(__package__)
     template, style, script = (
         here.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
     )
     return Template(template).substitute(
+        kind=escape(kind),
         title=escape(title),
         facts=escape(facts),
         css=style,
         js=script,
         nav="\n".join(f'<li><a href="#{_id(part)}">{escape(part.title)}</a></li>' for part in parts),
         body="\n".join(_section(part) for part in parts),
-        data=_data(parts, summary),
+        data=_data(parts, colours),
     )
 
 
@@ -102,14 +103,13 @@ def _id(part: Section) -> str:
 # Data -----------------------------------------------------------------------------------------
 
 
-def _data(parts: Sequence[Section], summary: Summary) -> str:
+def _data(parts: Sequence[Section], colours: Mapping[str, int]) -> str:
     """What the script draws; no text in it can end the element that holds it."""
-    colours = {label: place for place, label in enumerate(summary.labels)}
-    data = {"charts": {chart.name: _chart(chart, summary, colours) for chart in charts(parts)}}
+    data = {"charts": {chart.name: _chart(chart, colours) for chart in charts(parts)}}
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _chart(chart: Chart, summary: Summary, colours: dict[str, int]) -> dict[str, Any]:
+def _chart(chart: Chart, colours: Mapping[str, int]) -> dict[str, Any]:
     made: dict[str, Any] = {"kind": chart.kind, "title": chart.title, "words": chart.words}
     match chart.kind:
         case "curves":
@@ -117,10 +117,9 @@ def _chart(chart: Chart, summary: Summary, colours: dict[str, int]) -> dict[str,
             made |= plain({"grids": chart.panel.grids, "lines": chart.panel.lines}, DIGITS)
         case "dots":
             made["rows"] = plain(chart.rows, DIGITS)
-        case "profiles":
-            made |= plain({"grid": summary.profile_grid, "lines": summary.profiles}, DIGITS)
+        case "lines":
+            assert chart.plot is not None
+            made |= plain(chart.plot, DIGITS)
     for item in made.get("lines", []) + made.get("rows", []):
         item["colour"] = colours[item["label"]]
-        if "share" in item:
-            item["middle"] = item.pop("share")
     return made
