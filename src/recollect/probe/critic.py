@@ -4,8 +4,8 @@ A return to go is the discounted sum of the rewards that follow in the episode. 
 cut it goes on with the critic's own value, its memory as it is, as in training. Rewards are scaled as
 the critic was trained:
 
-- a run folder keeps the scale, and a config that does not normalise rewards says it. Then V is held
-  against the returns as it stands, by explained variance.
+- A run folder and a checkpoint keep the scale, and a config that does not normalise rewards says it.
+  Then V is held against the returns as it stands, by explained variance.
 - A saved agent that was trained with normalised rewards does not know by what they were divided. No
   scale is fitted. Instead of explained variance there is the squared correlation of V with the
   returns, which no scale or shift changes, and which is 0 where they go against each other. Rows so
@@ -99,10 +99,10 @@ def _scale(config: RunConfig, path: Path, num_envs: int) -> RewardScale | None:
     scale = RewardScale(num_envs, config.ppo.gamma, env.normalize_reward, env.reward_scale)
     if not env.normalize_reward:
         return scale
-    kept = checkpoint.existing(path / "checkpoints") if path.is_dir() else []
-    if not kept:
+    kept = checkpoint.existing(path / "checkpoints") if path.is_dir() else [path]
+    tensors = checkpoint.read(kept[-1])[0] if kept else {}
+    if "rewards.var" not in tensors:
         return None
-    tensors = checkpoint.read(kept[-1])[0]
     scale.load({name: tensors[f"rewards.{name}"] for name in scale.tensors()})
     return scale
 
