@@ -307,6 +307,7 @@ def test_what_a_mask_hides_is_what_the_environment_has():
     assert set(record.hidden) == {"masked entry 1", "masked entry 3"}
     assert float(record.rows.obs["obs"][..., 1].abs().max()) == 0 < np.ptp(record.hidden["masked entry 1"])
     assert record.valid.shape == record.step.shape and record.rows.first.shape[0] == len(record.valid) + 1
+    assert np.array_equal(record.rows.first[1:].numpy(), ~record.valid)  # what follows a tail row opens
     assert record.step[record.valid].max() == one.lengths.max() - 1
     again = played(agent, envs, 10, 0)
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, again, strict=True))
@@ -349,7 +350,7 @@ def test_returns_to_go_by_hand():
     ends = np.array([[False, False], [True, False], [False, True]])
     record = recalling("gru")[2]
     record = replace(record, valid=np.ones((3, 2), bool), terminated=ends, truncated=np.zeros((3, 2), bool))
-    reward, values = np.array([[1.0, 2], [1, 2], [1, 2]]), np.full((4, 2), 10.0)
+    reward, values = np.array([[1.0, 2], [1, 2], [1, 2]]), np.array([[9.0, 9], [9, 9], [10, 9], [9, 9]])
     returns, known = returns_to_go(reward, record, values, 0.5, True)
     assert returns[:, 1].tolist() == [3.5, 3.0, 2.0] and returns[:2, 0].tolist() == [1.5, 1.0]
     assert known.tolist() == [[True, True], [True, True], [False, True]]  # the last row goes on
