@@ -147,6 +147,12 @@ def test_a_memory_that_may_hold_anything_but_nothing_is_told_from_one_that_is_us
     assert said.startswith("It needs its memory not to be empty, and not what it holds")
 
 
+def test_an_agent_that_never_succeeds_has_nothing_to_lose():
+    failing = score(Played(*np.zeros((3, 50))), "success")
+    one = ablation(Tried("cleared at every step", 1, None, Played(*np.zeros((3, 50)))), failing, "success")
+    assert "cannot be told, because it never succeeds" in uses("success", failing, [one], "gru", None)
+
+
 def test_the_critic_knows_what_its_memory_knows():
     """It chooses 1 whatever the sign is, so the return to go is the sign, which its critic copies."""
     agent = trained(0.0)

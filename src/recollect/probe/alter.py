@@ -165,6 +165,6 @@ class Noisy(Altered):
     def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         found = leaves(state)
         for path, deviation in self.spread.deviation.items():
-            noise = torch.from_numpy(self.random.standard_normal(found[path].shape)).to(deviation.dtype)
+            noise = torch.from_numpy(self.random.standard_normal(found[path].shape, dtype=np.float32))
             found[path] = found[path] + self.scale * deviation * noise
         return self.read(x, refill(state, found), first)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from .. import rng
 from ..agent import Agent, Branch
@@ -33,11 +34,12 @@ def read(agent: Agent, record: Record, seed: int) -> list[Answer]:
     memory = _remembered(branch, record, asked, random)
     seen, names = _seen(agent, record.rows)
     pictures = [
-        record.rows.obs[name][:-1][asked].flatten(1).numpy()
+        record.rows.obs[name][:-1][torch.from_numpy(asked)].flatten(1).float()
         for name, leaf in agent.obs_spec.leaves.items()
         if leaf.kind == "picture"
     ]
-    observation = _projected(np.concatenate([seen[asked], *pictures], -1), random)
+    now = torch.cat([torch.from_numpy(seen[asked]), *pictures], -1)
+    observation = _projected(now, _projection(now.shape[1], random))
     questions = [*_past(seen, names, record.step, asked), *_action(agent, record.rows, asked)]
     questions += [Question(name, x[:-1][asked]) for name, x in record.hidden.items() if name not in REPORTS]
     return answers(memory, observation, questions, split(record.episode[asked], random))
@@ -59,21 +61,20 @@ def _remembered(branch: Branch, record: Record, asked: Array, random: np.random.
     projection = _projection(width, random)
     for here, state in zip(asked, states(branch, record.rows), strict=False):
         if here.any():
-            flat = torch.cat([leaf.flatten(1) for leaf in floats(state).values()], 1).numpy()[here]
-            kept.append((flat if projection is None else flat @ projection).astype(np.float64))
+            flat = torch.cat([leaf.flatten(1) for leaf in floats(state).values()], 1)[torch.from_numpy(here)]
+            kept.append(_projected(flat.float(), projection))
     return np.concatenate(kept)
 
 
-def _projection(width: int, random: np.random.Generator) -> Array | None:
+def _projection(width: int, random: np.random.Generator) -> Tensor | None:
     """A fixed random map to features that can be regressed on; None where there are few enough."""
     if width <= WIDEST:
         return None
-    return random.standard_normal((width, WIDEST), dtype=np.float32) / np.float32(np.sqrt(width))
+    return torch.from_numpy(random.standard_normal((width, WIDEST), dtype=np.float32)) / width**0.5
 
 
-def _projected(x: Array, random: np.random.Generator) -> Floats:
-    projection = _projection(x.shape[1], random)
-    return (x if projection is None else x.astype(np.float32) @ projection).astype(np.float64)
+def _projected(x: Tensor, projection: Tensor | None) -> Floats:
+    return np.asarray((x if projection is None else x @ projection).numpy(), dtype=np.float64)
 
 
 def _seen(agent: Agent, rows: Rows) -> tuple[Array, list[str]]:

@@ -21,6 +21,8 @@ def uses(
         return f"{alone} ({critic})." if critic else "It has no memory."
     cleared = next(one for one in ablations if one.every == 1)
     at = f"the {source} is {_score(source, cleared.score)} where it was {short(source, whole.mean)}"
+    if source == "success" and whole.mean == 0:
+        return "It has a memory; whether it uses it cannot be told, because it never succeeds."
     if cleared.lost.told == "equal":
         return (
             f"It has a memory and does not use it: cleared at every step {at} "
