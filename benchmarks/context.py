@@ -1,6 +1,6 @@
 """What a longer context costs GPT-2, for the same rows read and learned from.
 
-    python -m benchmarks.context [--contexts 64 128 256 512 1024] [--plot docs/context.svg]
+    python -m benchmarks.context [--contexts 64 128 256 512 1024] [--plot docs/images/context.svg]
 
 Forward and backward over sequences of one long episode, so that every row looks back as far as it
 may. `banded` reads each row once; `window` reads a context for every row, over fewer rows because it
