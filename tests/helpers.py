@@ -1,15 +1,21 @@
 """What several test files need: small runs that stop and are compared, and learners in float64."""
 
+import html
 import json
 import math
 import os
+import re
+import shutil
 import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 
@@ -86,6 +92,30 @@ def assert_same_end(one: Path, other: Path) -> None:
     assert meta_a["counters"] == meta_b["counters"]
     assert meta_a.get("envs") == meta_b.get("envs")
     assert metrics_of(one) == metrics_of(other)
+
+
+def seen_by_a_browser(page: Path, script: str, folder: Path) -> dict[str, Any]:
+    """What a script saw of a page, shown in a window as narrow as a small phone; skips without Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next((found for found in map(shutil.which, names) if found), None)
+    if browser is None:
+        pytest.skip("no Chromium here")
+    inside = html.escape(page.read_text())
+    outside = f'<pre></pre><iframe style="width:360px;height:800px;border:0" srcdoc="{inside}"></iframe>'
+    (folder / "visit.html").write_text(f"<meta charset=utf-8>{outside}<script>{script}</script>")
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={folder}",
+        "--window-size=800,900",
+    ]
+    command = [browser, *flags, "--virtual-time-budget=8000", "--dump-dom", f"file://{folder}/visit.html"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+    found = re.search(r"<pre>(.*?)</pre>", shown, re.DOTALL)
+    assert found and found[1], "the visit did not come to its end"
+    seen: dict[str, Any] = json.loads(html.unescape(found[1]))
+    return seen
 
 
 # Learners in float64 ---------------------------------------------------------------------------

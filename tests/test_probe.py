@@ -1,10 +1,7 @@
 """What a probe says of agents whose use of memory is known because it was built by hand."""
 
-import html
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,15 +24,23 @@ from recollect.probe.ablate import Tried, ablation, remembers, score
 from recollect.probe.alter import Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered
 from recollect.probe.critic import returns_to_go
 from recollect.probe.linear import Question, answers, split
+from recollect.probe.record import Played, played, recorded, spread
 from recollect.probe.verdict import uses
-from recollect.probe.watch import Played, played, recorded, spread
 from recollect.rollout import slice_rows
 from recollect.run import Trained
 from recollect.tree import leaves
 
-from .helpers import CRITICS, MEMORIES, REMEMBERING, branch, lively, run_quietly, small_config
+from .helpers import (
+    CRITICS,
+    MEMORIES,
+    REMEMBERING,
+    branch,
+    lively,
+    run_quietly,
+    seen_by_a_browser,
+    small_config,
+)
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 RECALL = EnvConfig(id="probe:recall", kwargs={"delay": 3})
 MODELS = Path(__file__).parents[1] / "models"
 
@@ -492,19 +497,8 @@ document.querySelector("iframe").addEventListener("load", () => {
 
 @pytest.fixture(scope="module")
 def visited(page, tmp_path_factory):
-    """What a browser saw in a window as narrow as a small phone."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here")
-    folder = tmp_path_factory.mktemp("browser")
-    inside = html.escape(page.read_text())
-    outside = f'<pre></pre><iframe style="width:360px;height:800px;border:0" srcdoc="{inside}"></iframe>'
-    (folder / "visit.html").write_text(f"<meta charset=utf-8>{outside}<script>{VISIT}</script>")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}"]
-    command = [CHROMIUM, *flags, "--virtual-time-budget=8000", "--dump-dom", f"file://{folder}/visit.html"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
-    text = re.search(r"<pre>(.*?)</pre>", shown, re.DOTALL)
-    assert text and text[1], "the visit did not come to its end"
-    return json.loads(html.unescape(text[1]))
+    """What a browser saw."""
+    return seen_by_a_browser(page, VISIT, tmp_path_factory.mktemp("browser"))
 
 
 def test_the_page_shows_itself_on_a_phone(visited):

@@ -1,6 +1,5 @@
 """A whole report: what is written, that it needs neither torch nor a network, and that it shows."""
 
-import html
 import itertools
 import json
 import re
@@ -20,7 +19,8 @@ from recollect.report.blocks import slug
 from recollect.report.runs import read
 from recollect.report.summary import as_json, summarise
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from .helpers import seen_by_a_browser
+
 ENVS = ("CartPole-v1", "CartPoleNoVel-v1")
 MODELS = {"CartPole-v1": ("ppo", "ppo_lstm", "ppo_gru"), "CartPoleNoVel-v1": ("ppo", "ppo_lstm")}
 
@@ -376,24 +376,7 @@ document.querySelector("iframe").addEventListener("load", () => {
 @pytest.fixture(scope="module")
 def visited(report, tmp_path_factory):
     """What a browser saw."""
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here")
-    folder = tmp_path_factory.mktemp("browser")
-    inside = html.escape((report / "report.html").read_text())
-    outside = f'<pre></pre><iframe style="width:360px;height:800px;border:0" srcdoc="{inside}"></iframe>'
-    (folder / "visit.html").write_text(f"<meta charset=utf-8>{outside}<script>{VISIT}</script>")
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={folder}",
-        "--window-size=800,900",
-    ]
-    command = [CHROMIUM, *flags, "--virtual-time-budget=8000", "--dump-dom", f"file://{folder}/visit.html"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
-    found = re.search(r"<pre>(.*?)</pre>", shown, re.DOTALL)
-    assert found and found[1], "the visit did not come to its end"
-    return json.loads(html.unescape(found[1]))
+    return seen_by_a_browser(report / "report.html", VISIT, tmp_path_factory.mktemp("browser"))
 
 
 def test_the_page_shows_a_curve_for_every_group(visited):

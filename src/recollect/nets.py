@@ -6,7 +6,7 @@ Shapes.  T rows, B columns of a batch, K components of an action, P numbers that
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -53,12 +53,14 @@ class _Tanh(torch.autograd.Function):
         return torch.ops.aten.tanh_backward(grads[0], y)
 
 
+_tanh: Callable[[Tensor], Tensor] = _Tanh.apply
+
+
 class Tanh(nn.Module):
     """The hyperbolic tangent, fast on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = _Tanh.apply(x) if x.requires_grad else tanh(x)  # type: ignore[no-untyped-call]
-        return out
+        return _tanh(x) if x.requires_grad else tanh(x)
 
 
 _ACTIVATIONS: dict[Activation, type[nn.Module]] = {

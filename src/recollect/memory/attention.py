@@ -8,6 +8,7 @@ n blocks of R rows, whose keys are of R + P rows.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -113,7 +114,7 @@ class Band:
         width, step = (self.size + self.past) * self.tokens, self.size * self.tokens
         if self.count == 1:  # the same, without a copy of the gradient
             return x[:, None].unflatten(-1, (self.heads, -1)).transpose(2, 3)
-        blocks: Tensor = _Overlapping.apply(self._full(x, self.tokens), width, step)  # type: ignore[no-untyped-call] # torch leaves apply untyped
+        blocks = _overlapping(self._full(x, self.tokens), width, step)
         return blocks.unflatten(3, (self.heads, -1)).transpose(2, 3)
 
     def _full(self, x: Tensor, tokens: int) -> Tensor:
@@ -150,6 +151,9 @@ class _Overlapping(torch.autograd.Function):
         for start, grad in zip(range(0, ctx.shape[1], ctx.step), grads[0].unbind(1), strict=False):
             out[:, start : start + grad.shape[1]] += grad
         return out, None, None
+
+
+_overlapping: Callable[[Tensor, int, int], Tensor] = _Overlapping.apply
 
 
 def _for_tokens(x: Tensor, tokens: int) -> Tensor:

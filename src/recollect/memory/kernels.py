@@ -8,6 +8,7 @@ hold this file against). Products of matrices are torch's, which keeps to the th
 Shapes.  T rows, B rows of a batch, H units. keep (T, B, 1) is 0 where a row is cleared, else 1.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,16 +27,14 @@ def gru(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor)
     """
     if not gates.is_cpu:
         return gru_reference(gates, recurrent, bias, h, keep)
-    out: Tensor = _Gru.apply(gates, recurrent, bias, h, keep)  # type: ignore[no-untyped-call] # torch leaves apply untyped
-    return out
+    return _gru(gates, recurrent, bias, h, keep)
 
 
 def linear(decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
     """All T states (T, B, H) of h[t] = decay[t] h[t-1] + add[t]; decay and add (T, B, H)."""
     if not add.is_cpu:
         return linear_reference(decay, add, h)
-    out: Tensor = _Linear.apply(decay, add, h)  # type: ignore[no-untyped-call] # torch leaves apply untyped
-    return out
+    return _linear(decay, add, h)
 
 
 # As autograd would have it --------------------------------------------------------------------
@@ -165,3 +164,7 @@ class _Linear(torch.autograd.Function):
             of_add[t - 1] += a[t] * of_add[t]
         of_decay, of_start = of_add * states[:-1], a[0] * of_add[0]
         return torch.from_numpy(of_decay), torch.from_numpy(of_add), torch.from_numpy(of_start)
+
+
+_gru: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = _Gru.apply
+_linear: Callable[[Tensor, Tensor, Tensor], Tensor] = _Linear.apply

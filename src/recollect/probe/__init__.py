@@ -1,6 +1,6 @@
 """`recollect probe`: does this agent use its memory, and does its task need one?
 
-watch.py plays episodes and writes down what everybody knew; alter.py has memories that forget, freeze,
+record.py plays episodes and writes down what everybody knew; alter.py has memories that forget, freeze,
 mix or blur; ablate.py measures what the actor loses by that, critic.py what the critic loses; readout.py
 asks what a memory holds, by the regression of linear.py; measure.py has all of it, verdict.py says what
 it means, contents.py and screen.py show it.

@@ -13,10 +13,11 @@ import numpy as np
 from .. import rng
 from ..agent import Agent, Branch
 from ..envs import Envs
-from ..report.intervals import Floats, Interval, band, mean_of_shares, mean_weights, share_interval
+from ..report.intervals import Floats, Interval, mean_of_shares, mean_weights, share_interval
+from ..report.scores import interval
 from ..tree import leaves
 from .alter import Alter, Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered
-from .watch import Played, played
+from .record import Played, played
 
 Source: TypeAlias = Literal["success", "return"]
 Told: TypeAlias = Literal["better", "equal", "unclear"]
@@ -80,11 +81,10 @@ def score(one: Played, by: Source) -> Score:
     scores = one.successes if by == "success" else one.returns
     mean = float(scores.mean())
     if by == "success":
-        low, high = (float(x) for x in share_interval(np.array(mean), len(scores)))
+        found = Interval(*(float(x) for x in share_interval(np.array(mean), len(scores))))
     else:
-        lows, highs = band(scores[:, None], mean_weights(len(scores)))
-        low, high = float(lows[0]), float(highs[0])
-    return Score(scores, mean, Interval(low, high), float(one.lengths.mean()))
+        found = _interval(scores)
+    return Score(scores, mean, found, float(one.lengths.mean()))
 
 
 def difference(one: Score, other: Score, by: Source) -> Difference:
@@ -99,16 +99,21 @@ def difference(one: Score, other: Score, by: Source) -> Difference:
         found = Interval(float(2 * low - 1), float(2 * high - 1))
         return _told(float(2 * mean - 1), found, max(abs(one.mean), abs(other.mean)))
     pairs = one.scores - other.scores
-    lows, highs = band(pairs[:, None], mean_weights(len(pairs)))
-    found = Interval(float(lows[0]), float(highs[0]))
-    return _told(float(pairs.mean()), found, max(abs(one.mean), abs(other.mean)))
+    return _told(float(pairs.mean()), _interval(pairs), max(abs(one.mean), abs(other.mean)))
 
 
-def _told(by: float, interval: Interval, size: float) -> Difference:
+def _interval(scores: Floats) -> Interval:
+    """Of a mean over episodes, of which there are always more than one."""
+    found = interval(scores, mean_weights(len(scores)))
+    assert found is not None
+    return found
+
+
+def _told(by: float, ends: Interval, size: float) -> Difference:
     little = NEARLY * size
-    if interval.low > 0 and by > little:
-        return Difference(by, interval, "better")
-    return Difference(by, interval, "equal" if by <= little else "unclear")
+    if ends.low > 0 and by > little:
+        return Difference(by, ends, "better")
+    return Difference(by, ends, "equal" if by <= little else "unclear")
 
 
 # What is done to a memory ---------------------------------------------------------------------

@@ -32,7 +32,7 @@ from ..report.intervals import Floats
 from ..rollout import slice_rows
 from .ablate import remembers
 from .alter import Alter, Cleared, Frozen, Swapped, altered
-from .watch import Record
+from .record import Record
 
 Measure: TypeAlias = Literal["explained variance", "squared correlation"]
 

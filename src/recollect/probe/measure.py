@@ -13,8 +13,8 @@ from .ablate import Ablation, Difference, Score, Source, ablation, difference, r
 from .critic import Critic, ask
 from .linear import Answer
 from .readout import read
+from .record import AT_ONCE, Played, played, recorded, spread
 from .verdict import needs, uses
-from .watch import AT_ONCE, Played, played, recorded, spread
 
 FEWEST = 10  # episodes that an interval can be over
 

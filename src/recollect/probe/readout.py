@@ -16,7 +16,7 @@ from ..nets import Rows, one_hot
 from ..report.intervals import Floats
 from .ablate import remembers
 from .linear import Answer, Question, answers, split
-from .watch import Record, floats, states
+from .record import Record, floats, states
 
 LAGS = (1, 2, 4, 8)  # steps ago
 WIDEST = 512  # features; more are projected to so many

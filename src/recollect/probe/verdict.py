@@ -51,7 +51,7 @@ def needs(
     if actor is None:
         return "Whether the task needs a memory cannot be told by an agent that has none."
     if control is None or above is None:
-        return "Whether the task needs a memory was not tested: name a memoryless run with --control."
+        return NO_CONTROL
     told = (
         f"without one the control reaches {short(source, control.mean)} where this agent reaches "
         f"{short(source, whole.mean)} ({_difference(source, above)})."
