@@ -90,7 +90,10 @@ BAD_INPUT = {
     "not a run": (["resume", "."], ". is not a run: it has no config.yaml"),
     "random where": (["eval", "random"], "a random agent needs an environment"),
     "list": (["list", "env"], "cannot list 'env'; did you mean envs"),
-    "film": (["eval", "random", "-e", "CartPole-v1", "--render", "x.avi"], "a file.mp4 or a file.gif"),
+    "film": (
+        ["eval", "random", "-e", "CartPole-v1", "--render", "x.avi"],
+        "a file that ends in .mp4, .gif,",
+    ),
     "no environment": (["train", "--steps", "9"], "which environment? recollect train CartPole-v1"),
     "no picture": (
         ["eval", "random", "-e", "probe:match", "--render", "x.gif"],

@@ -15,7 +15,7 @@ from recollect.config import ALIASES, RunConfig, options
 from recollect.demo import DemoOptions
 from recollect.log import METRICS
 from recollect.memory import available
-from recollect.options import EvalOptions, ProbeOptions, ResumeOptions
+from recollect.options import EvalOptions, ProbeOptions, ResumeOptions, WatchOptions
 from recollect.run import Destination
 
 ROOT = Path(__file__).parents[1]
@@ -76,6 +76,7 @@ KNOWN = {
     "report": {"-o", "--out", "--import"},
     "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
     "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
+    "watch": names(WatchOptions) | set(cli.WATCH_NAMES),
     "resume": names(ResumeOptions) | {"-e"},
     "demo": names(DemoOptions),
     "list": set(),

@@ -20,12 +20,12 @@ from recollect.errors import UsageError
 from recollect.evaluate import evaluate
 from recollect.memory import Memory, MemoryConfig
 from recollect.probe import probe
-from recollect.probe.ablate import Tried, ablation, remembers, score
-from recollect.probe.alter import Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered
+from recollect.probe.ablate import Tried, ablation, score
+from recollect.probe.alter import Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered, spread
 from recollect.probe.critic import returns_to_go
 from recollect.probe.linear import Question, answers, split
-from recollect.probe.record import Played, played, recorded, spread
 from recollect.probe.verdict import uses
+from recollect.record import Played, played, recorded, remembers
 from recollect.rollout import slice_rows
 from recollect.run import Trained
 from recollect.tree import leaves

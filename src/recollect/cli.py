@@ -17,6 +17,7 @@ usage: recollect COMMAND ...
   train ENV            train an agent:            recollect train CartPole-v1
   eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           go on after a stop, to the same result bit for bit
+  watch RUN            see it act, and what is in its memory: a page that plays, a film, a window
   probe RUN            does it use its memory, and does the task need one?
   compare              models x environments x seeds, with intervals
   report RUNS          runs beside each other: a page with curves, scores and a verdict
@@ -51,6 +52,14 @@ bit for bit, on the same machine with the same versions.
   recollect resume RUN
 """
 
+
+WATCH = """See an agent act, and what is in its memory while it does: what it looks at, what it holds, and
+what its choices depend on.
+
+  recollect watch RUN                      a window where there is a screen, else a page that plays
+  recollect watch RUN -o page.html         one file, which needs no network
+  recollect watch RUN -o film.gif          also .mp4 and .webp
+"""
 
 PROBE = """Does an agent use its memory? Its episodes are played with the memory cleared, frozen, blurred and
 swapped; the critic's is asked apart; and what the memory holds is read out by linear regression.
@@ -128,7 +137,7 @@ def evaluate(arguments: list[str]) -> int:
     from . import api
     from .config import apply, tokens
     from .evaluate import evaluate as play
-    from .evaluate import render
+    from .film import render
     from .options import EvalOptions
     from .presets import preset
 
@@ -166,6 +175,20 @@ def probe(arguments: list[str]) -> int:
     if not options.run:
         raise UsageError("which agent? recollect probe RUN")
     run_probe(options)
+    return 0
+
+
+def watch(arguments: list[str]) -> int:
+    """recollect watch"""
+    from .config import apply, tokens
+    from .options import WatchOptions
+    from .watch import run_watch
+
+    found = [(WATCH_NAMES.get(k, k), v) for k, v in tokens(_positional_first(arguments, "--run"))]
+    options = apply(WatchOptions(), found, "recollect watch", WATCH)
+    if not options.run:
+        raise UsageError("which agent? recollect watch RUN")
+    run_watch(options)
     return 0
 
 
@@ -222,11 +245,13 @@ EVAL_NAMES = {
 }
 
 PROBE_NAMES = {"-o": "--out"}
+WATCH_NAMES = {"-o": "--out", "--env.id": "--env"}
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "eval": evaluate,
     "resume": resume,
+    "watch": watch,
     "probe": probe,
     "compare": compare,
     "report": report,

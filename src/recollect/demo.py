@@ -6,7 +6,8 @@ from pathlib import Path
 
 from .config import apply, tokens
 from .errors import UsageError
-from .evaluate import Evaluation, evaluate, render
+from .evaluate import Evaluation, evaluate
+from .film import render
 from .presets import preset
 from .run import Destination, Trained, start
 
@@ -47,7 +48,7 @@ def run_demo(arguments: list[str]) -> int:
         print(f"no film: {error}")
         film = trained.folder
     print(f"\nthe curve     {picture}\na landing     {film}\nthe run       {trained.folder}")
-    print(f"watch it      recollect eval {trained.folder} --render human")
+    print(f"watch it      recollect watch {trained.folder}")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import gymnasium
@@ -10,7 +9,7 @@ import numpy as np
 
 from . import rng
 from .agent import Agent
-from .envs import Array, EnvConfig, Envs, make, suite_of
+from .envs import Array, EnvConfig, Envs, make
 from .errors import UsageError
 from .stats import bootstrap, iqm
 
@@ -144,82 +143,3 @@ def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:
     mine, theirs = agent.action_spec, envs.action_spec
     if (mine.kind, mine.sizes, mine.shape) != (theirs.kind, theirs.sizes, theirs.shape):
         raise UsageError(f"{env_id} takes actions {theirs}, the agent gives {mine}")
-
-
-# Watching -------------------------------------------------------------------------------------
-
-
-def render(agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int) -> list[float]:
-    """Play in one Gymnasium environment, on the screen ("human") or into a .mp4 or .gif file."""
-    from .envs import gym as gym_suite
-
-    suffix = Path(target).suffix
-    if target != "human" and suffix not in (".mp4", ".gif"):
-        raise UsageError(f"--render {target}: human, a file.mp4 or a file.gif is possible")
-    suite, name = suite_of(env.id)
-    if suite is not None and hasattr(suite, "settings"):
-        env = suite.settings(env, name)
-    elif suite is not None:
-        raise UsageError(f"--render: {env.id} has no picture; Gymnasium's environments have")
-    mode = "human" if target == "human" else "rgb_array"
-    _, spec = gym_suite.find(env.id)
-    options = {**env.kwargs, "render_mode": mode}
-    if env.time_limit is not None:
-        options["max_episode_steps"] = env.time_limit
-    world = gymnasium.make(spec, **options)
-    frames: list[Array] = []
-    try:
-        shown = None if mode == "human" else frames
-        seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
-        returns = [_watch(agent, world, episode, shown) for episode in seeds]
-        fps = int(world.metadata.get("render_fps", 30))
-    finally:
-        world.close()
-    if frames:
-        (_write_gif if suffix == ".gif" else _write_mp4)(Path(target), frames, fps)
-    return returns
-
-
-def _watch(
-    agent: Agent | None,
-    world: gymnasium.Env[Any, Any],
-    seed: int,
-    frames: list[Array] | None,
-) -> float:
-    obs, _ = world.reset(seed=seed)
-    world.action_space.seed(seed >> 32)
-    player = agent.player() if agent else None
-    total, reward, ended = 0.0, 0.0, False
-    while not ended:
-        action = player.act(obs, reward) if player else world.action_space.sample()
-        obs, reward, terminated, truncated, _ = world.step(action)
-        total, ended = total + float(reward), terminated or truncated
-        if frames is not None:
-            frames.append(np.asarray(world.render()))
-    return total
-
-
-def _write_gif(path: Path, frames: list[Array], fps: int) -> None:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise UsageError("--render FILE.gif needs Pillow: pip install 'recollect[video]'") from error
-    # A gif shows at most 50 pictures a second, and half of them look as smooth at half the size.
-    every = max(1, round(fps / 25))
-    pictures = [
-        Image.fromarray(frame).convert("P", palette=Image.Palette.ADAPTIVE) for frame in frames[::every]
-    ]
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=1000 * every // fps, loop=0)
-
-
-def _write_mp4(path: Path, frames: list[Array], fps: int) -> None:
-    try:
-        import imageio_ffmpeg
-    except ImportError as error:
-        raise UsageError("--render FILE.mp4 needs ffmpeg: pip install 'recollect[video]'") from error
-    height, width = frames[0].shape[:2]
-    writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, macro_block_size=1)
-    writer.send(None)
-    for frame in frames:
-        writer.send(np.ascontiguousarray(frame))
-    writer.close()

@@ -52,7 +52,7 @@ class EvalOptions:
     json: bool = False
     """Print everything as JSON."""
     render: str | None = None
-    """human, or a FILE.mp4 or FILE.gif: show what the agent does (1 episode unless -ne)."""
+    """human, or a FILE.mp4, FILE.gif or FILE.webp: show what the agent does (1 episode unless -ne)."""
     imports: tuple[str, ...] = ()
     """Names in the file that may import a module."""
 
@@ -73,3 +73,26 @@ class ProbeOptions:
     """Of the environments; never one that training saw."""
     json: bool = False
     """Print everything as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """Which agent is watched, and where it is shown."""
+
+    run: str = ""
+    """A run folder, a checkpoint or a saved agent."""
+    out: str | None = None
+    """human: a window; or FILE.html, FILE.mp4, FILE.gif, FILE.webp (-o); None: a window where there is a
+    screen, else watch.html in the folder of the run."""
+    env: str | None = None
+    """Another environment than it was trained in (-e)."""
+    episodes: int = 10
+    """Episodes to play and to choose from."""
+    shown: int = 3
+    """Episodes of the page: the best, a typical one, the worst, then others; a film has one."""
+    seed: int = 0
+    """Of the environments; never one that training saw."""
+    sample: bool = False
+    """Draw actions from the policy instead of taking the likeliest."""
+    imports: tuple[str, ...] = ()
+    """Names in the file that may import a module."""

@@ -1,5 +1,6 @@
 """Models by name, over the settings of each environment; and flags and files over these."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,14 +64,23 @@ def recurrent(config: RunConfig, kind: type[RecurrentConfig], **settings: Any) -
 def ppo_gpt(config: RunConfig) -> RunConfig:
     """A GPT-2 for the critic, added to its layers; an actor without memory, twice as deep."""
     critic = replace(config.critic, memory=INTERLEAVED, residual=True, shared=False)
-    return replace(config, actor=deeper(config.actor), critic=critic)
+    return replace(in_short_chunks(config), actor=deeper(config.actor), critic=critic)
 
 
 def ppo_gpt_frozen(config: RunConfig) -> RunConfig:
     """The critic is a GPT-2 that stays as it began, and a layer that learns to read it; the same actor."""
     frozen = replace(INTERLEAVED, trained_blocks=0, trained_ends=False)
     critic = replace(looking_back(config.critic, frozen), shared=False)
-    return replace(config, actor=deeper(config.actor), critic=critic)
+    return replace(in_short_chunks(config), actor=deeper(config.actor), critic=critic)
+
+
+def in_short_chunks(config: RunConfig) -> RunConfig:
+    """Chunks of 16 rows, where they fit: minibatches of few long ones are of few moments.
+
+    What the critic looks up from before its chunk was kept while acting, so nothing is cut off but
+    the gradient.
+    """
+    return replace(config, ppo=replace(config.ppo, bptt=math.gcd(config.ppo.num_steps, 16)))
 
 
 def deeper(branch: BranchConfig) -> BranchConfig:

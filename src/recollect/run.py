@@ -33,7 +33,7 @@ from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_displa
 from .memory import Memory
 from .ppo import train
 from .signals import Signals
-from .weights import identity, save_weights, versions
+from .weights import identity, load_rewards, save_weights, versions
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 WARN_ERROR = 1e-3  # of ratio_error and value_error; at 1e-2 the run stops (ppo.py)
@@ -79,7 +79,8 @@ class Trained:
 
     def save(self, path: str | Path) -> None:
         """The weights and all that is needed to act with them, as one file."""
-        save_weights(Path(path), self.agent, self.config)
+        rewards = load_rewards(self.folder, self.config, self.config.env.num_envs)
+        save_weights(Path(path), self.agent, self.config, rewards)
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> Player:
         """Something that acts, for your own loop."""

@@ -14,11 +14,13 @@ from .agent import Agent, build_agent
 from .config import RunConfig, to_dict
 from .envs.spaces import spaces_from_json, spaces_to_json
 from .errors import UsageError
+from .normalize import RewardScale
 
 
-def save_weights(path: Path, agent: Agent, config: RunConfig) -> None:
-    """An agent as one file that says how to build it."""
+def save_weights(path: Path, agent: Agent, config: RunConfig, rewards: RewardScale | None = None) -> None:
+    """An agent as one file that says how to build it, and what its values are measured in."""
     tensors = {f"agent.{name}": x for name, x in agent.state_dict().items()}
+    tensors |= {f"rewards.{name}": x for name, x in (rewards.tensors() if rewards else {}).items()}
     checkpoint.write(path, tensors, identity(agent, config))
 
 
@@ -36,6 +38,20 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     )
     checkpoint.load_agent(agent, tensors)
     return agent, config
+
+
+def load_rewards(path: Path, config: RunConfig, num_envs: int) -> RewardScale | None:
+    """What rewards were learned as, from a run folder, a checkpoint or a weights file; None: not known."""
+    env = config.env
+    scale = RewardScale(num_envs, config.ppo.gamma, env.normalize_reward, env.reward_scale)
+    if not env.normalize_reward:
+        return scale
+    kept = checkpoint.existing(path / "checkpoints") if path.is_dir() else [path] if path.exists() else []
+    tensors = checkpoint.read(kept[-1])[0] if kept else {}
+    if "rewards.var" not in tensors:
+        return None
+    scale.load({name: tensors[f"rewards.{name}"] for name in scale.tensors()})
+    return scale
 
 
 def identity(agent: Agent, config: RunConfig) -> dict[str, Any]:

@@ -103,6 +103,7 @@ class VecEnv(ABC):
     backend: Backend
     time_limit: int | None
     note: str = ""  # what a user should know of the choice that was made
+    fps: int = 30  # pictures a second at which it looks as it should
 
     @abstractmethod
     def reset(self, seeds: list[int]) -> Any:
@@ -115,6 +116,13 @@ class VecEnv(ABC):
     def hidden(self) -> dict[str, Array]:
         """Numbers (N,) by name that the present observation does not tell; NaN where it does."""
         return {}
+
+    def picture(self) -> Array | None:
+        """Environment 0 as people see it now, (H, W, 3) bytes; None where nobody draws it.
+
+        Where what draws it is not installed, a UsageError says what to install.
+        """
+        return None
 
     def get_state(self) -> EnvState:
         """Everything, for native adapters."""

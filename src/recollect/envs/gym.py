@@ -72,6 +72,8 @@ class GymEnv(VecEnv):
         self.action_space = self._vec.single_action_space
         self.tier = self._tier()
         self.time_limit = self._limit()
+        if isinstance(self._vec, SyncVectorEnv):
+            self.fps = int(self._vec.envs[0].metadata.get("render_fps", 30))
 
     def _build(self) -> None:
         make_one = [self._factory] * self.num_envs
@@ -126,6 +128,16 @@ class GymEnv(VecEnv):
                 found[name] = np.where(self._info.get(f"_{name}", True), x.astype(np.float64), np.nan)
         return found
 
+    def picture(self) -> Array | None:
+        if not isinstance(self._vec, SyncVectorEnv):
+            return None
+        env = self._vec.envs[0]
+        if "rgb_array" not in env.metadata.get("render_modes", ()):
+            return None
+        # Asked for at the making, it would make every environment that only plays draw as well.
+        env.unwrapped.render_mode = "rgb_array"
+        return _drawn(env.render)
+
     def get_state(self) -> EnvState:
         assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
         envs = [env.unwrapped for env in self._vec.envs]
@@ -165,6 +177,7 @@ class CartPole(VecEnv):
     def __init__(self, num_envs: int, time_limit: int) -> None:
         self.num_envs, self.time_limit, self.backend = num_envs, time_limit, "gymnasium"
         self._vec = CartPoleVectorEnv(num_envs, max_episode_steps=time_limit)
+        self.fps = int(self._vec.metadata["render_fps"])
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
 
@@ -177,6 +190,10 @@ class CartPole(VecEnv):
         obs, reward, terminated, truncated, _ = self._vec.step(action)
         return Step(obs, reward, terminated, truncated & ~terminated)
 
+    def picture(self) -> Array:
+        self._vec.render_mode = "rgb_array"
+        return _drawn(self._vec.render)[0]
+
     def get_state(self) -> EnvState:
         arrays = {"state": self._vec.state, "steps": self._vec.steps, "resets": self._vec.prev_done}
         copies = {key: np.array(value) for key, value in arrays.items()}
@@ -188,6 +205,14 @@ class CartPole(VecEnv):
         self._vec.steps = state.arrays["steps"].copy()
         self._vec.prev_done = state.arrays["resets"].copy()
         self._vec.np_random.bit_generator.state = state.data["random"]
+
+
+def _drawn(render: Callable[[], Any]) -> Any:
+    """What an environment draws, or a plain word on what drawing needs."""
+    try:
+        return render()
+    except gym.error.DependencyNotInstalled as error:
+        raise UsageError(f"the environment cannot be drawn: {error}") from error
 
 
 def _time_limit(env: gym.Env[Any, Any]) -> Any:

@@ -135,6 +135,7 @@ class MiniGrid(VecEnv):
         # Left, right and forward come first, and some tasks have no more.
         self.action_space = spaces.Discrete(min(look.actions, int(inner.action_space.n)))
         self._inner, self._view, self._hides = inner, look.view, hides
+        self.fps = 5  # each step is a cell or a turn
         self._pictures = Pictures(look.view, look.tile) if look.pictures else None
 
     def reset(self, seeds: list[int]) -> Array:
@@ -157,6 +158,9 @@ class MiniGrid(VecEnv):
         if window.shape[1] != self._view:
             window = crop(window, self._view, self._hides)
         return window if self._pictures is None else self._pictures(window)
+
+    def picture(self) -> Array | None:
+        return self._inner.picture()
 
     def close(self) -> None:
         self._inner.close()

@@ -20,6 +20,8 @@ END = 5  # places run from -END to END, and are seen divided by it
 STARTS = (-2, -1, 0, 1, 2)
 PRIZE, COST = 1.6, 0.1
 TIME_LIMIT = 64
+CELL = 32  # pixels along a side of a place in a picture
+PALE, GREEN, RED, BLUE = (226, 229, 233), (46, 160, 98), (208, 69, 69), (22, 92, 170)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class Poc(VecEnv):
     tier: Literal["native", "barrier"] = "native"
 
     def __init__(self, options: Options, num_envs: int, time_limit: int) -> None:
-        self.num_envs, self.backend = num_envs, "own"
+        self.num_envs, self.backend, self.fps = num_envs, "own", 4
         self.time_limit = self._limit = time_limit
         self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
         self.action_space = spaces.Discrete(2)
@@ -80,6 +82,20 @@ class Poc(VecEnv):
         prize = np.where(good, PRIZE, -PRIZE)
         reward = np.where(terminated, prize, np.where(moves, -COST, 0.0))
         return Step(self._show(), reward, terminated, truncated, np.where(self._ended, good, np.nan))
+
+    def picture(self) -> Array:
+        """The line, its ends in full colour while they are shown, and who walks it as a disc."""
+        places = np.full((2 * END + 1, 3), PALE)
+        fade = 0.0 if self._steps[0] <= self._shown else 0.75
+        ends = np.array((RED, GREEN) if self._good[0] > 0 else (GREEN, RED))
+        places[[0, -1]] = ends + fade * (255 - ends)
+        picture = np.kron(places, np.ones((CELL, 1)))[None].repeat(CELL, 0).astype(np.uint8)
+        picture[:, ::CELL] = 255  # a gap between places
+        away = np.hypot(*np.mgrid[:CELL, :CELL] - CELL / 2)
+        left = (self._place[0] + END) * CELL
+        picture[:, left : left + CELL][away < CELL / 3] = BLUE
+        margin = ((CELL // 2, CELL // 2), (CELL // 2, CELL // 2), (0, 0))
+        return np.pad(picture, margin, constant_values=255)
 
     def hidden(self) -> dict[str, Array]:
         """The side of the good end, once it is no longer shown."""

@@ -8,7 +8,8 @@ n blocks of R rows, whose keys are of R + P rows.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +45,24 @@ def steps(first: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
     return step, step[-1] + 1
 
 
+_listeners: list[list[Tensor]] = []
+
+
+@contextmanager
+def listen() -> Iterator[list[Tensor]]:
+    """What rows look at while this is open: for each call of attention, weights (B, T, H, P + 1).
+
+    The last axis is how many rows back; with several tokens a row, what its last one finds in all those
+    of another is one weight.
+    """
+    heard: list[Tensor] = []
+    _listeners.append(heard)
+    try:
+        yield heard
+    finally:
+        _listeners.remove(heard)
+
+
 class Band:
     """Which rows see which in one call: cut into blocks and masked once, then asked by every layer."""
 
@@ -74,7 +93,7 @@ class Band:
         """
         query, key, value = self._queries(q), self._keys(k), self._keys(v)
         bias = self.bias if q.shape[1] > self.rows else self.bias[..., self.tokens - 1 :: self.tokens, :]
-        if distances is None and far is None:
+        if distances is None and far is None and not _listeners:
             # One call, which keeps no scores; it knows one axis of batches.
             q, k, v, mask = (x.flatten(0, 1) for x in (query, key, value, bias))
             found = F.scaled_dot_product_attention(q, k, v, mask)
@@ -83,14 +102,26 @@ class Band:
         if distances is not None:
             asked = self._queries(distances.query) * (q.shape[-1] // self.heads) ** -0.5
             bias = bias + self._shifted(asked, distances.key)
-        if far is None:
-            return self._joined((query @ key.transpose(-1, -2) + bias).softmax(-1) @ value)
+        if far is None or _listeners:
+            weights = (query @ key.transpose(-1, -2) + bias).softmax(-1)
+            for heard in _listeners:
+                heard.append(self._by_distance(weights))
+            return self._joined(weights @ value)
         near = (self.away <= far.rows).repeat_interleave(self.tokens, 1)
         near = near.repeat_interleave(q.shape[1] // self.rows, 0)
         scores = torch.where(near, query @ key.transpose(-1, -2), query @ self._keys(far.k).transpose(-1, -2))
         weights = (scores + bias).softmax(-1)
         rest = (weights * ~near) @ self._keys(far.v)
         return self._joined((weights * near) @ value + rest)
+
+    def _by_distance(self, weights: Tensor) -> Tensor:
+        """(B, n, H, tokens, (R + P) M) -> how much each row looks how many rows back (B, T, H, P + 1)."""
+        asked = weights.shape[3] // self.size
+        of_rows = weights[..., asked - 1 :: asked, :].unflatten(-1, (-1, self.tokens)).sum(-1)
+        back = torch.arange(self.past + 1, device=weights.device)
+        place = torch.arange(self.size, device=weights.device)[:, None] + self.past - back
+        found = of_rows.gather(-1, place.expand(*of_rows.shape[:-1], -1))
+        return found.transpose(2, 3).flatten(1, 2)[:, : self.rows]
 
     def _bias(self, back: Tensor, dtype: torch.dtype) -> Tensor:
         """0 where a token may look, else minus infinity."""

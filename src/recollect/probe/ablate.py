@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from .. import rng
-from ..agent import Agent, Branch
+from ..agent import Agent
 from ..envs import Envs
+from ..record import Played, played
 from ..report.intervals import Floats, Interval, mean_of_shares, mean_weights, share_interval
 from ..report.scores import interval
 from ..tree import leaves
 from .alter import Alter, Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered
-from .record import Played, played
 
 Source: TypeAlias = Literal["success", "return"]
 Told: TypeAlias = Literal["better", "equal", "unclear"]
@@ -61,13 +61,6 @@ class Ablation:
     score: Score
     lost: Difference
     """By how much the whole memory is above this."""
-
-
-def remembers(branch: object) -> bool:
-    """Whether a branch has a memory: a state that holds any number."""
-    if not isinstance(branch, Branch):
-        return False
-    return any(leaf.numel() for leaf in leaves(branch.memory.initial_state(1)).values())
 
 
 def source(*all_played: Played) -> Source:

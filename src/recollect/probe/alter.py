@@ -18,6 +18,8 @@ from torch import Tensor
 
 from ..agent import Branch
 from ..memory import Memory
+from ..normalize import merge
+from ..record import Record, floats, states
 from ..tree import Tree, leaves, map_leaves, refill
 
 
@@ -26,6 +28,24 @@ class Spread(NamedTuple):
 
     mean: dict[str, Tensor]
     deviation: dict[str, Tensor]
+
+
+@torch.no_grad()
+def spread(branch: Branch, record: Record) -> Spread:
+    """The mean and the deviation of what is remembered, over all rows in which somebody acted."""
+    mean, var, count = dict[str, Tensor](), dict[str, Tensor](), torch.zeros((), dtype=torch.float64)
+    for valid, state in zip(torch.from_numpy(record.valid), states(branch, record.rows), strict=False):
+        for path, leaf in floats(state).items():
+            x = leaf[valid].double()
+            if path not in mean:
+                mean[path], var[path] = torch.zeros_like(x[0]), torch.zeros_like(x[0])
+            merge(mean[path], var[path], count, x)
+        count += valid.sum()
+    dtype = next(branch.parameters()).dtype
+    return Spread(
+        {path: x.to(dtype)[None] for path, x in mean.items()},
+        {path: x.sqrt().to(dtype)[None] for path, x in var.items()},
+    )
 
 
 class Altered(Memory, ABC):

@@ -22,17 +22,15 @@ from typing import Literal, TypeAlias
 import numpy as np
 import torch
 
-from .. import checkpoint
 from ..agent import Agent, Branch
 from ..config import RunConfig
 from ..envs import Array
 from ..maths import explained_variance
-from ..normalize import RewardScale
+from ..record import Record, remembers
 from ..report.intervals import Floats
 from ..rollout import slice_rows
-from .ablate import remembers
+from ..weights import load_rewards
 from .alter import Alter, Cleared, Frozen, Swapped, altered
-from .record import Record
 
 Measure: TypeAlias = Literal["explained variance", "squared correlation"]
 
@@ -68,7 +66,7 @@ def ask(agent: Agent, config: RunConfig, path: Path, record: Record) -> Critic:
     branch = agent.critic if isinstance(agent.critic, Branch) else agent.actor
     changes = CHANGES if remembers(branch) else {"as it is": None}
     values = {name: _values(agent, branch, record, alter) for name, alter in changes.items()}
-    scale = _scale(config, path, len(record.reward[0]))
+    scale = load_rewards(path, config, len(record.reward[0]))
     reward = record.reward if scale is None else scale.scaled(torch.from_numpy(record.reward)).numpy()
     returns, known = returns_to_go(reward, record, values["as it is"], config.ppo.gamma, scale is not None)
     measure: Measure = "squared correlation" if scale is None else "explained variance"
@@ -91,20 +89,6 @@ def _values(agent: Agent, branch: Branch, record: Record, alter: Alter | None) -
             out, state = agent.value(slice_rows(rows, slice(t, t + CHUNK)), state)
             said.append(out.double().numpy())
     return np.concatenate(said)
-
-
-def _scale(config: RunConfig, path: Path, num_envs: int) -> RewardScale | None:
-    """What rewards were learned as; None where nobody knows."""
-    env = config.env
-    scale = RewardScale(num_envs, config.ppo.gamma, env.normalize_reward, env.reward_scale)
-    if not env.normalize_reward:
-        return scale
-    kept = checkpoint.existing(path / "checkpoints") if path.is_dir() else [path]
-    tensors = checkpoint.read(kept[-1])[0] if kept else {}
-    if "rewards.var" not in tensors:
-        return None
-    scale.load({name: tensors[f"rewards.{name}"] for name in scale.tensors()})
-    return scale
 
 
 def returns_to_go(

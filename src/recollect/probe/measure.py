@@ -8,12 +8,13 @@ from ..config import memory_name
 from ..envs import EnvConfig, Envs, make, suite_of
 from ..errors import UsageError
 from ..evaluate import check_spaces
+from ..record import AT_ONCE, Played, played, recorded, remembers
 from ..run import Trained
-from .ablate import Ablation, Difference, Score, Source, ablation, difference, remembers, score, source, tries
+from .ablate import Ablation, Difference, Score, Source, ablation, difference, score, source, tries
+from .alter import spread
 from .critic import Critic, ask
 from .linear import Answer
 from .readout import read
-from .record import AT_ONCE, Played, played, recorded, spread
 from .verdict import needs, uses
 
 FEWEST = 10  # episodes that an interval can be over
@@ -67,7 +68,7 @@ def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained
     made = [ablation(one, best, by) for one in tried]
     other = None if rival is None else score(rival, by)
     above = None if other is None else difference(best, other, by)
-    actor, critic = _memories(trained)
+    actor, critic = memory_names(trained)
     return Probed(
         agent=str(trained.folder),
         env=env.id,
@@ -88,7 +89,7 @@ def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained
     )
 
 
-def _memories(trained: Trained) -> tuple[str | None, str | None]:
+def memory_names(trained: Trained) -> tuple[str | None, str | None]:
     """The names of the actor's memory and of the one that values are read from, where there is one."""
     agent, config = trained.agent, trained.config
     actor = memory_name(config.actor.memory) if remembers(agent.actor) else None

@@ -13,10 +13,9 @@ from .. import rng
 from ..agent import Agent, Branch
 from ..envs import Array
 from ..nets import Rows, one_hot
+from ..record import Record, floats, remembers, states
 from ..report.intervals import Floats
-from .ablate import remembers
 from .linear import Answer, Question, answers, split
-from .record import Record, floats, states
 
 LAGS = (1, 2, 4, 8)  # steps ago
 WIDEST = 512  # features; more are projected to so many

@@ -1,4 +1,3 @@
-"use strict";
 // The charts of a report, drawn from the data in the page. Nothing is loaded from anywhere.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
@@ -21,20 +20,6 @@ const view = { metric: "return", axis: "step", band: "seeds", smooth: 0, log: fa
 const redraws = [];
 
 // Elements -----------------------------------------------------------------------------------
-
-function element(tag, attributes = {}, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-}
-
-function shape(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
-}
-
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 function colour(index) {
   return `var(--c${index % COLOURS})`;

@@ -17,15 +17,14 @@ DIGITS = 5  # that count of a number in a chart
 def page(kind: str, title: str, facts: str, parts: Sequence[Section], colours: Mapping[str, int]) -> str:
     """The whole file; kind: what made it; colours: the number of each label's."""
     here = files(__package__)
-    template, style, script = (
-        here.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
-    )
+    names = "page.html", "page.css", "elements.js", "page.js"
+    template, style, elements, script = (here.joinpath(name).read_text(encoding="utf-8") for name in names)
     return Template(template).substitute(
         kind=escape(kind),
         title=escape(title),
         facts=escape(facts),
         css=style,
-        js=script,
+        js=elements + script,
         nav="\n".join(f'<li><a href="#{_id(part)}">{escape(part.title)}</a></li>' for part in parts),
         body="\n".join(_section(part) for part in parts),
         data=_data(parts, colours),

@@ -11,16 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import rng
-from ..agent import Agent, Branch, Player
-from ..envs import Array, Envs, Step, VecEnv
-from ..evaluate import play
-from ..nets import Rows
-from ..normalize import merge
-from ..report.intervals import Floats
-from ..rollout import slice_rows
-from ..tree import Tree, leaves
-from .alter import Spread
+from . import rng
+from .agent import Agent, Branch, Player
+from .envs import Array, Envs, Step, VecEnv
+from .evaluate import play
+from .nets import Rows
+from .report.intervals import Floats
+from .rollout import slice_rows
+from .tree import Tree, leaves
 
 AT_ONCE = 50  # environments, as recollect eval has them
 
@@ -41,6 +39,7 @@ class Record:
     rows    as the actor read them (T + 1, N, ...)
     valid   whether somebody acted there (T, N), as do all that follow
     hidden  name -> what the observation does not tell (T + 1, N); NaN where it is not hidden
+    pictures  of environment 0, as people see it (T + 1); none where nobody asked for them
     """
 
     rows: Rows
@@ -49,6 +48,7 @@ class Record:
     terminated: Array
     truncated: Array
     hidden: dict[str, Floats]
+    pictures: list[Array]
 
     @property
     def step(self) -> Array:
@@ -69,13 +69,14 @@ class Recorder(VecEnv):
 
     tier: Literal["native", "barrier"] = "barrier"
 
-    def __init__(self, envs: Envs) -> None:
+    def __init__(self, envs: Envs, draws: bool) -> None:
         self.inside, self.spec = envs.adapter, replace(envs.obs_spec, mask=())
         self.masked = envs.obs_spec.mask
         self.num_envs, self.backend = envs.num_envs, envs.adapter.backend
         self.observation_space, self.action_space = self.inside.observation_space, self.inside.action_space
         self.steps: list[Step] = []
         self.hidden_rows: list[dict[str, Array]] = []
+        self.draws, self.pictures = draws, list[Array]()
 
     def reset(self, seeds: list[int]) -> Any:
         self.obs = self.inside.reset(seeds)
@@ -97,6 +98,8 @@ class Recorder(VecEnv):
             (seen,) = self.spec.split(self.obs).values()
             found |= {f"masked entry {entry}": seen[:, entry].astype(np.float64) for entry in self.masked}
         self.hidden_rows.append(found)
+        if self.draws and (picture := self.inside.picture()) is not None:
+            self.pictures.append(picture.copy())
 
 
 def played(agent: Agent, envs: Envs, episodes: int, seed: int) -> Played:
@@ -105,28 +108,46 @@ def played(agent: Agent, envs: Envs, episodes: int, seed: int) -> Played:
     The first episode of each environment begins alike whoever plays; so do later ones where each
     environment draws from a generator of its own, and resets alone draw from it.
     """
-    return _played(agent.player(envs.num_envs, True, seed), envs, episodes, seed)
-
-
-def _played(player: Player, envs: Envs, episodes: int, seed: int) -> Played:
-    seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, envs.num_envs)
-    columns = play(envs, player, episodes, seeds)
-    return Played(*(np.array(column, dtype=np.float64) for column in columns))
+    return _played(agent.player(envs.num_envs, True, seed), envs, episodes, _seeds(envs, seed))
 
 
 def recorded(agent: Agent, envs: Envs, episodes: int, seed: int) -> tuple[Played, Record]:
     """The same, with everything written down."""
-    recorder, rows = Recorder(envs), list[Rows]()
-    player = agent.player(envs.num_envs, True, seed)
-    hook = agent.actor.register_forward_pre_hook(lambda _, read: rows.append(read[0]))
+    return record(agent.player(envs.num_envs, True, seed), envs, episodes, _seeds(envs, seed))
+
+
+def record(
+    player: Player, envs: Envs, episodes: int, seeds: list[int], draws: bool = False
+) -> tuple[Played, Record]:
+    """Episodes of a player from these seeds of the environments, with everything written down.
+
+    draws  whether pictures are made as well
+    """
+    recorder, rows = Recorder(envs, draws), list[Rows]()
+
+    def note(_: Agent, read: tuple[Rows, Tree]) -> None:
+        # What is read may lie in the arrays of the environments, which the next step writes to.
+        obs, *rest = read[0]
+        rows.append(Rows({name: x.clone() for name, x in obs.items()}, *(x.clone() for x in rest)))
+
+    hook = player.agent.actor.register_forward_pre_hook(note)
     try:
-        scores = _played(player, Envs(recorder, envs.obs_spec.mask), episodes, seed)
+        scores = _played(player, Envs(recorder, envs.obs_spec.mask), episodes, seeds)
         valid, first = _kinds(recorder.steps)
         # Row T, which nobody acts in: the critic must see how the last episodes ended.
         player.act(recorder.obs, recorder.steps[-1].reward, first)
     finally:
         hook.remove()
     return scores, _record(recorder, rows, valid)
+
+
+def _seeds(envs: Envs, seed: int) -> list[int]:
+    return rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, envs.num_envs)
+
+
+def _played(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> Played:
+    columns = play(envs, player, episodes, seeds)
+    return Played(*(np.array(column, dtype=np.float64) for column in columns))
 
 
 def _kinds(steps: list[Step]) -> tuple[Array, Array]:
@@ -152,10 +173,18 @@ def _record(recorder: Recorder, rows: list[Rows], valid: Array) -> Record:
         terminated=np.stack([step.terminated for step in recorder.steps]) & valid,
         truncated=np.stack([step.truncated for step in recorder.steps]) & valid,
         hidden={n: np.stack([found.get(n, unknown) for found in recorder.hidden_rows]) for n in names},
+        pictures=recorder.pictures,
     )
 
 
 # States ---------------------------------------------------------------------------------------
+
+
+def remembers(branch: object) -> bool:
+    """Whether a branch has a memory: a state that holds any number."""
+    if not isinstance(branch, Branch):
+        return False
+    return any(leaf.numel() for leaf in leaves(branch.memory.initial_state(1)).values())
 
 
 def states(branch: Branch, rows: Rows) -> Iterator[Tree]:
@@ -169,21 +198,3 @@ def states(branch: Branch, rows: Rows) -> Iterator[Tree]:
 def floats(state: Tree) -> dict[str, Tensor]:
     """The leaves that hold floats; counters of steps are none."""
     return {path: leaf for path, leaf in leaves(state).items() if leaf.is_floating_point()}
-
-
-@torch.no_grad()
-def spread(branch: Branch, record: Record) -> Spread:
-    """The mean and the deviation of what is remembered, over all rows in which somebody acted."""
-    mean, var, count = dict[str, Tensor](), dict[str, Tensor](), torch.zeros((), dtype=torch.float64)
-    for valid, state in zip(torch.from_numpy(record.valid), states(branch, record.rows), strict=False):
-        for path, leaf in floats(state).items():
-            x = leaf[valid].double()
-            if path not in mean:
-                mean[path], var[path] = torch.zeros_like(x[0]), torch.zeros_like(x[0])
-            merge(mean[path], var[path], count, x)
-        count += valid.sum()
-    dtype = next(branch.parameters()).dtype
-    return Spread(
-        {path: x.to(dtype)[None] for path, x in mean.items()},
-        {path: x.sqrt().to(dtype)[None] for path, x in var.items()},
-    )

@@ -1,0 +1,181 @@
+"""What an agent thought in an episode: values, choices, what it attended to, what it remembered.
+
+Everything is computed from the rows as the agent's own networks read them, in one call over the whole
+episode. That is what learning does too, so the numbers are the agent's own.
+
+Shapes.  T rows of one episode (N = 1), and row T, which was seen and in which nobody acted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from ..agent import Agent, Branch
+from ..memory.attention import listen
+from ..nets import Rows
+from ..normalize import RewardScale
+from ..record import Record, floats, states
+from ..report.intervals import Floats
+from ..rollout import slice_rows
+from ..settings import PPOConfig
+from .influence import on_actions, on_values
+
+Kinds: TypeAlias = tuple[str | None, str | None]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a branch remembered and what it went by.
+
+    name       actor, critic, or both where they share one memory
+    kind       of memory; None: it has none, and all that follows is empty
+    attention  one array a layer: how much row t looks back k rows (T, heads, P + 1)
+    states     what was kept after each row, by the place of it (T, units)
+    path       the two main components of all that was kept (T, 2)
+    share      of the variance of what was kept that the path shows
+    influence  how much the choice of row t, or its value, would change with what was read k rows before
+               (T, K); by its name
+    """
+
+    name: str
+    kind: str | None
+    attention: list[Floats]
+    states: dict[str, Floats]
+    path: Floats | None
+    share: float
+    influence: dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """What was on an agent's mind.
+
+    value      (T + 1,); advantage (T,), None where the scale of rewards is not known: both in rewards of
+               the task, where it is
+    entropy    (T,)
+    policy     probabilities of the choices of each component (T, K, most), or means and deviations of
+               real actions as the environment takes them (T, 2, K)
+    """
+
+    value: Floats
+    advantage: Floats | None
+    entropy: Floats
+    policy: Floats
+    memories: list[Memory]
+
+
+@torch.no_grad()
+def thoughts(
+    agent: Agent,
+    record: Record,
+    ppo: PPOConfig,
+    scale: RewardScale | None,
+    kinds: tuple[str | None, str | None],
+) -> Thoughts:
+    """Everything there is to show of an episode.
+
+    scale  of the rewards that the critic learned from; None: not known
+    kinds  names of the actor's memory and of the critic's
+    """
+    rows = record.rows
+    acted = slice_rows(rows, slice(0, len(record.reward)))
+    values, _ = agent.value(rows, agent.value_state(agent.initial_state(1)))
+    value = values[:, 0].double().numpy()
+    params, _ = agent.actor(acted, agent.initial_state(1).actor)
+    _, entropy = agent.policy.evaluate(params, rows.prev_action[1:])
+    divisor = 1.0 if scale is None else scale.divisor
+    return Thoughts(
+        value * divisor,
+        None if scale is None else divisor * advantages(record, value, ppo, scale),
+        entropy[:, 0].double().numpy(),
+        policy(agent, params[:, 0].double().numpy()),
+        memories(agent, acted, rows.prev_action[1:], kinds),
+    )
+
+
+def advantages(record: Record, value: Floats, ppo: PPOConfig, scale: RewardScale) -> Floats:
+    """Generalised advantages of an episode, as PPO has them, in the scale of the critic."""
+    reward = scale.scaled(torch.from_numpy(record.reward[:, 0])).numpy()
+    after = value[1:] * ~record.terminated[:, 0]
+    out = reward + ppo.gamma * after - value[:-1]
+    for t in reversed(range(len(out) - 1)):
+        out[t] += ppo.gamma * ppo.gae_lambda * out[t + 1]
+    return np.asarray(out)
+
+
+def policy(agent: Agent, params: Floats) -> Floats:
+    """What the actor's head says (T, P), for people."""
+    spec = agent.action_spec
+    if spec.kind == "categorical":
+        shown = np.zeros((len(params), spec.width, max(spec.sizes)))
+        start = 0
+        for component, size in enumerate(spec.sizes):
+            part = params[:, start : start + size]
+            likely = np.exp(part - part.max(1, keepdims=True))
+            shown[:, component, :size] = likely / likely.sum(1, keepdims=True)
+            start += size
+        return shown
+    mean, deviation = params[:, : spec.width], np.exp(params[:, spec.width :])
+    low, high = np.array(spec.low), np.array(spec.high)
+    width = np.where(np.isfinite(high - low), (high - low) / 2, 1.0)
+    taken = spec.to_env(mean).reshape(len(mean), -1).astype(np.float64)
+    return np.stack([taken, deviation * width], 1)
+
+
+# Memories -------------------------------------------------------------------------------------
+
+
+def memories(
+    agent: Agent, rows: Rows, action: torch.Tensor, kinds: tuple[str | None, str | None]
+) -> list[Memory]:
+    """Of both branches, or of the one that both share."""
+
+    def of_action() -> dict[str, Floats]:
+        return {"the choice": on_actions(agent, rows, action)}
+
+    def of_value() -> dict[str, Floats]:
+        return {"the value": on_values(agent, rows)}
+
+    if agent.shared:
+        return [memory("actor and critic", agent.actor, rows, kinds[0], lambda: of_action() | of_value())]
+    assert isinstance(agent.critic, Branch)
+    return [
+        memory("actor", agent.actor, rows, kinds[0], of_action),
+        memory("critic", agent.critic, rows, kinds[1], of_value),
+    ]
+
+
+def memory(
+    name: str, branch: Branch, rows: Rows, kind: str | None, depends: Callable[[], dict[str, Floats]]
+) -> Memory:
+    """What one branch kept of an episode, what it looked at, and what it depends on."""
+    if kind is None:
+        return Memory(name, None, [], {}, None, 0.0, {})
+    influence = depends()
+    with listen() as heard:
+        branch.features(rows, branch.memory.initial_state(1))
+    if heard:
+        return Memory(name, kind, [_looked(x) for x in heard], {}, None, 0.0, influence)
+    kept = [floats(state) for state in states(branch, rows)]
+    found = {path: np.stack([one[path].double().numpy().ravel() for one in kept]) for path in kept[0]}
+    path, share = components(np.concatenate(list(found.values()), 1))
+    return Memory(name, kind, [], found, path, share, influence)
+
+
+def _looked(weights: torch.Tensor) -> Floats:
+    """(1, T, H, P + 1), or (T, rows, H, P + 1) of windows that end at row t -> (T, H, P + 1)."""
+    shown = weights[0] if len(weights) == 1 else weights[:, -1]
+    return shown.double().numpy()
+
+
+def components(x: Floats) -> tuple[Floats, float]:
+    """The two main components of rows (T, D), and the share of the variance that they hold."""
+    centred = x - x.mean(0)
+    left, size, _ = np.linalg.svd(centred, full_matrices=False)
+    path = np.zeros((len(x), 2))
+    path[:, : len(size[:2])] = (left * size)[:, :2]
+    whole = float(np.square(size).sum())
+    return path, float(np.square(size[:2]).sum()) / whole if whole else 1.0

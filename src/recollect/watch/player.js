@@ -1,0 +1,482 @@
+// Plays episodes from the data in the page. Nothing is loaded from anywhere.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const THUMBS = 6;
+const at = { episode: 0, step: 0, playing: false };
+const layerOf = {}, orderOf = {}, showOf = {};
+
+// Elements and numbers -----------------------------------------------------------------------
+
+function $(id) {
+  return document.getElementById(id);
+}
+
+function number(x) {
+  if (x === null || x === undefined) return "-";
+  const size = Math.abs(x);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return x.toExponential(2);
+  return String(Number(x.toPrecision(4)));
+}
+
+function percent(x) {
+  return `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`;
+}
+
+function ago(steps) {
+  return steps === 0 ? "now" : steps === 1 ? "1 step ago" : `${steps} steps ago`;
+}
+
+// An array of the page: floats as they are, or 16 bits a number, between the least and the largest.
+const unpacked = new Map();
+function unpack(packed) {
+  if (!unpacked.has(packed)) {
+    const bytes = Uint8Array.from(atob(packed.floats || packed.words), (c) => c.charCodeAt(0)).buffer;
+    const scaled = () => Float32Array.from(new Uint16Array(bytes), (word) => packed.low + packed.step * word);
+    unpacked.set(packed, packed.floats ? new Float32Array(bytes) : scaled());
+  }
+  return unpacked.get(packed);
+}
+
+function row(packed, ...place) {
+  const whole = unpack(packed);
+  let size = whole.length, start = 0;
+  place.forEach((index, axis) => {
+    size /= packed.shape[axis];
+    start += index * size;
+  });
+  return whole.subarray(start, start + size);
+}
+
+// Colours ------------------------------------------------------------------------------------
+
+function rgb(name) {
+  const probe = element("span", { style: `color: var(${name})` });
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  probe.remove();
+  return found;
+}
+
+let paint = {};
+function mix() {
+  paint = { ground: rgb("--raised"), less: rgb("--c0"), more: rgb("--c1"), ink: rgb("--ink"), accent: rgb("--c0") };
+}
+
+// From the ground to a colour; below 0 to another one.
+function shade(x) {
+  const to = x < 0 ? paint.less : paint.more, share = Math.min(1, Math.abs(x));
+  return paint.ground.map((ground, i) => ground + (to[i] - ground) * share);
+}
+
+// A map of numbers in [-1, 1]: value(x, y) of `width` columns and `height` rows.
+function drawMap(canvas, width, height, value) {
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) image.data.set([...shade(value(x, y)), 255], 4 * (y * width + x));
+  }
+  context.putImageData(image, 0, 0);
+}
+
+// The episode --------------------------------------------------------------------------------
+
+function episode() {
+  return DATA.episodes[at.episode];
+}
+
+function steps() {
+  return episode().reward.length;
+}
+
+function go(step) {
+  at.step = Math.max(0, Math.min(steps(), Math.round(step)));
+  if (at.step === steps()) pause();
+  update();
+}
+
+function pick(index) {
+  pause();
+  at.episode = index;
+  at.step = 0;
+  build();
+}
+
+let timer = null;
+function play() {
+  if (at.step === steps()) at.step = 0;
+  at.playing = true;
+  $("now").setAttribute("aria-live", "off");
+  $("play").textContent = "Stop";
+  const wait = 1000 / (DATA.fps * Number($("speed").value));
+  const every = Math.max(1, Math.round(16 / wait));
+  timer = setInterval(() => go(at.step + every), wait * every);
+}
+
+function pause() {
+  clearInterval(timer);
+  at.playing = false;
+  $("now").setAttribute("aria-live", "polite");
+  $("play").textContent = "Play";
+}
+
+// What is seen -------------------------------------------------------------------------------
+
+function view(step) {
+  const e = episode();
+  if (e.images.length) {
+    const image = element("img", { alt: `what is seen at step ${step}` });
+    image.src = e.images[e.image[step]];
+    image.onload = () => image.classList.toggle("small", image.naturalWidth < 200);
+    return image;
+  }
+  const canvas = element("canvas", { role: "img", "aria-label": `the observation of step ${step} as bars` });
+  bars(canvas, step);
+  return canvas;
+}
+
+// A stand-in for a picture: the numbers of the observation as bars.
+function bars(canvas, step) {
+  const seen = row(episode().seen, step), all = unpack(episode().seen);
+  const most = all.reduce((m, x) => Math.max(m, Math.abs(x)), 1e-9);
+  canvas.width = 400;
+  canvas.height = 200;
+  const context = canvas.getContext("2d"), width = 400 / Math.max(1, seen.length);
+  context.fillStyle = `rgb(${paint.ground})`;
+  context.fillRect(0, 0, 400, 200);
+  seen.forEach((x, i) => {
+    context.fillStyle = `rgb(${x < 0 ? paint.less : paint.more})`;
+    const tall = (95 * Math.abs(x)) / most;
+    context.fillRect(i * width + width * 0.1, x < 0 ? 100 : 100 - tall, width * 0.8, Math.max(1, tall));
+  });
+  context.fillStyle = `rgb(${paint.ink})`;
+  context.fillRect(0, 99.5, 400, 1);
+}
+
+// One bar of a number between low and high, from zero or from the left end.
+function bar(name, x, low, high, text, mark = null) {
+  const place = (v) => (100 * (Math.min(Math.max(v, low), high) - low)) / (high - low || 1);
+  const zero = place(Math.max(low, Math.min(0, high))), end = place(x);
+  const left = Math.min(zero, end), width = Math.abs(end - zero);
+  const track = element("div", { class: "track" }, element("div", { class: "fill", style: `left:${left}%;width:${width}%` }));
+  if (mark !== null) track.append(element("div", { class: "mark", style: `left:${place(mark)}%` }));
+  return element("div", { class: "bar" }, element("span", { class: "name" }, name), track, element("span", { class: "number" }, text));
+}
+
+function choice(step) {
+  const box = $("choice");
+  box.replaceChildren();
+  if (step === steps()) return;
+  const policy = episode().policy, taken = episode().action[step];
+  if (DATA.choices.length) {
+    DATA.choices.forEach((size, component) => {
+      const likely = row(policy, step, component), start = DATA.start[component] || 0;
+      for (let i = 0; i < size; i++) {
+        const name = DATA.choices.length > 1 ? `action ${component}: ${i + start}` : `action ${i + start}`;
+        const made = bar(name, likely[i], 0, 1, percent(likely[i]));
+        made.classList.toggle("taken", taken[component] === i + start);
+        box.append(made);
+      }
+    });
+    return;
+  }
+  const mean = row(policy, step, 0), deviation = row(policy, step, 1);
+  for (let i = 0; i < DATA.width; i++) {
+    const all = episode().action.map((action) => action[i]);
+    const low = Math.min(-1, ...all), high = Math.max(1, ...all);
+    const made = bar(`action ${i}`, mean[i], low, high, `${number(mean[i])} ±${deviation[i].toPrecision(2)}`, taken[i]);
+    box.append(made);
+  }
+}
+
+function observed(step) {
+  const list = $("observed");
+  if (!list || !list.parentElement.open) return;
+  list.replaceChildren();
+  const seen = row(episode().seen, step), all = unpack(episode().seen);
+  const most = all.reduce((m, x) => Math.max(m, Math.abs(x)), 1e-9);
+  seen.forEach((x, i) => {
+    const made = bar(DATA.observations[i], x, -most, most, number(x));
+    made.classList.toggle("hidden", DATA.masked.includes(i));
+    list.append(made);
+  });
+}
+
+function now(step) {
+  const e = episode(), last = step === steps();
+  const sum = e.reward.slice(0, step + !last).reduce((a, b) => a + b, 0);
+  const told = [
+    ["reward", last ? null : e.reward[step]],
+    ["return so far", sum],
+    ["value", e.value[step]],
+    ["advantage", last || !e.advantage ? null : e.advantage[step]],
+    ["entropy", last ? null : e.entropy[step]],
+  ];
+  const cells = told.map(([name, x]) => element("div", {}, element("dt", {}, name), element("dd", { "data-name": name }, number(x))));
+  $("now").replaceChildren(...cells);
+}
+
+// Over time ----------------------------------------------------------------------------------
+
+// Something over time: a click or a drag in it goes to that step.
+function over(...children) {
+  const box = element("div", { class: "over" }, ...children, element("div", { class: "needle" }));
+  const seek = (event) => {
+    const frame = box.getBoundingClientRect();
+    go(((event.clientX - frame.left) / frame.width) * steps() - 0.5);
+  };
+  box.addEventListener("pointerdown", (event) => {
+    pause();
+    seek(event);
+  });
+  box.addEventListener("pointermove", (event) => event.buttons && seek(event));
+  return box;
+}
+
+function lane(name, values) {
+  const finite = values.filter((x) => x !== null);
+  const low = Math.min(0, ...finite), high = Math.max(0, ...finite), span = high - low || 1;
+  const x = (t) => ((t + 0.5) / steps()) * 1000, y = (v) => 54 - (48 * (v - low)) / span;
+  const points = values.map((v, t) => `${x(t).toFixed(1)},${y(v).toFixed(1)}`).join(" ");
+  const words = `${name} over ${steps()} steps, from ${number(Math.min(...finite))} to ${number(Math.max(...finite))}`;
+  const picture = shape(
+    "svg",
+    { viewBox: "0 0 1000 60", preserveAspectRatio: "none", role: "img", "aria-label": words },
+    shape("line", { x1: 0, x2: 1000, y1: y(0), y2: y(0), class: "axis", "vector-effect": "non-scaling-stroke" }),
+    shape("polyline", { points, class: "line", stroke: "var(--c0)", "vector-effect": "non-scaling-stroke" }),
+  );
+  const value = element("span", { class: "number", "data-lane": name });
+  return element("div", { class: "lane" }, element("span", {}, name), over(picture), value);
+}
+
+function lanes() {
+  const e = episode();
+  e.lanes = { reward: e.reward, value: e.value.slice(0, steps()) };
+  if (e.advantage) e.lanes.advantage = e.advantage;
+  e.lanes.entropy = e.entropy;
+  $("lanes").replaceChildren(...Object.entries(e.lanes).map(([name, values]) => lane(name, values)));
+  if (DATA.unit) $("lanes").append(element("p", { class: "note" }, `Values are ${DATA.unit}.`));
+  $("seen").replaceChildren();
+  if (!DATA.observations.length) return;
+  const open = DATA.observations.length <= 12 ? { open: "" } : {};
+  const folded = element("details", open, element("summary", {}, "What it reads, as its networks get it"), element("div", { id: "observed" }));
+  folded.addEventListener("toggle", () => observed(at.step));
+  $("seen").append(folded);
+}
+
+// Memories -----------------------------------------------------------------------------------
+
+function panel(title, tools, ...children) {
+  return element("div", { class: "panel" }, element("div", { class: "head" }, element("h3", {}, title), ...tools), ...children);
+}
+
+function selection(name, names, chosen, onChange) {
+  const box = element("select", {}, ...names.map((text, i) => element("option", { value: i }, text)));
+  box.value = chosen;
+  box.addEventListener("change", () => onChange(Number(box.value)));
+  return element("label", {}, `${name} `, box);
+}
+
+// Small pictures of the steps with the largest weights; weights[k] is of k steps ago.
+function thumbs(box, weights) {
+  const reach = Math.min(weights.length, at.step + 1);
+  const order = [...Array(reach).keys()].sort((a, b) => weights[b] - weights[a]).slice(0, THUMBS);
+  const total = weights.slice(0, reach).reduce((a, b) => a + b, 0) || 1;
+  const kept = order.filter((k) => weights[k] / total >= 0.01).sort((a, b) => b - a);
+  const made = kept.map((k) => {
+    const button = element("button", { type: "button", "data-back": k }, view(at.step - k), element("b", {}, percent(weights[k] / total)), ` ${ago(k)}`);
+    button.addEventListener("click", () => go(at.step - k));
+    return button;
+  });
+  box.replaceChildren(...made);
+}
+
+// Rows of weights over the past, the present at the right end.
+function pastMap(canvas, rows) {
+  const reach = rows[0].length;
+  const most = Math.max(1e-9, ...rows.map((weights) => weights.reduce((a, b) => Math.max(a, b), 0)));
+  drawMap(canvas, reach, rows.length, (x, y) => rows[y][reach - 1 - x] / most);
+}
+
+function attention(memory, index) {
+  const layers = memory.attention, names = layers.map((_, i) => `${i + 1} of ${layers.length}`);
+  layerOf[index] ??= layers.length - 1;
+  const heads = layers[0].shape[1], reach = layers[0].shape[2];
+  const canvas = element("canvas", { class: "map", role: "img", style: `height:${Math.max(3, heads * 1.1)}rem` });
+  const strip = element("div", { class: "thumbs" });
+  const draw = () => {
+    const step = Math.min(at.step, steps() - 1), layer = layers[layerOf[index]];
+    const rows = [...Array(heads).keys()].map((head) => row(layer, step, head));
+    pastMap(canvas, rows);
+    const mean = Float32Array.from(rows[0], (_, k) => rows.reduce((sum, weights) => sum + weights[k], 0) / heads);
+    const most = mean.indexOf(Math.max(...mean));
+    canvas.setAttribute("aria-label", `${heads} heads over the last ${reach} steps; most looked at: ${ago(most)}, ${percent(mean[most])}`);
+    strip.dataset.weight = mean[most];
+    thumbs(strip, mean);
+  };
+  const tool = selection("layer", names, layerOf[index], (chosen) => {
+    layerOf[index] = chosen;
+    draw();
+  });
+  const ends = element("div", { class: "ends" }, element("span", {}, ago(reach - 1)), element("span", {}, `one row a head, ${heads} heads`), element("span", {}, "now"));
+  memory.draws.push(draw);
+  return panel("What it looks at", layers.length > 1 ? [tool] : [], canvas, ends, strip);
+}
+
+function influence(memory, name) {
+  const { shares, total } = memory.influence[name], reach = shares.shape[1];
+  const whole = element("span", {});
+  const canvas = element("canvas", { class: "map", role: "img", style: "height:1.6rem" });
+  const strip = element("div", { class: "thumbs" });
+  memory.draws.push(() => {
+    const step = Math.min(at.step, steps() - 1), weights = row(shares, step);
+    pastMap(canvas, [weights]);
+    whole.textContent = `gradient, ${number(total[step])} in all`;
+    canvas.setAttribute("aria-label", `what ${name} depends on, over the last ${reach} steps`);
+    thumbs(strip, weights);
+  });
+  const ends = element("div", { class: "ends" }, element("span", {}, ago(reach - 1)), whole, element("span", {}, "now"));
+  return panel(`What ${name} depends on`, [], canvas, ends, strip);
+}
+
+// Which rows of a state change most at which step decides the order in which they are shown.
+function ordered(packed) {
+  const [length, units] = packed.shape, whole = unpack(packed), found = [];
+  for (let unit = 0; unit < units; unit++) {
+    let most = 0, when = 0;
+    for (let t = 1; t < length; t++) {
+      const change = Math.abs(whole[t * units + unit] - whole[(t - 1) * units + unit]);
+      if (change > most) [most, when] = [change, t];
+    }
+    found.push([when, unit]);
+  }
+  return found.sort((a, b) => a[0] - b[0]).map(([, unit]) => unit);
+}
+
+function states(memory, index, path) {
+  const packed = memory.states[path], [length, units] = packed.shape, whole = unpack(packed);
+  const key = `${index} ${path}`;
+  const most = whole.reduce((m, x) => Math.max(m, Math.abs(x)), 1e-9);
+  const canvas = element("canvas", { class: "map", role: "img", style: `height:${Math.min(14, Math.max(2, units * 0.16))}rem` });
+  const draw = () => {
+    const order = orderOf[key] ? ordered(packed) : [...Array(units).keys()];
+    const value = (x, y) => whole[x * units + order[y]];
+    const change = (x, y) => (x ? Math.abs(value(x, y) - value(x - 1, y)) : 0);
+    drawMap(canvas, length, units, (x, y) => (showOf[key] ? change(x, y) : value(x, y)) / most);
+    canvas.setAttribute("aria-label", `${units} numbers over ${length} steps, ${showOf[key] ? "how much they change" : "their values"}`);
+  };
+  const choose = (kept) => (chosen) => {
+    kept[key] = chosen;
+    draw();
+  };
+  const tools = [
+    selection("show", ["values", "changes"], showOf[key] || 0, choose(showOf)),
+    selection("order", ["as kept", "by when they change"], orderOf[key] || 0, choose(orderOf)),
+  ];
+  draw();
+  const parts = Object.keys(memory.states), part = parts.indexOf(path) + 1;
+  const title = parts.length > 1 ? `What it holds, part ${part} of ${parts.length}` : "What it holds";
+  return panel(title, tools, over(canvas), element("div", { class: "ends" }, element("span", {}, `one row a number, ${units} numbers`), element("span", {}, "time")));
+}
+
+function trail(memory) {
+  const [length] = memory.path.shape, points = [...Array(length).keys()].map((t) => row(memory.path, t));
+  const low = [0, 1].map((i) => Math.min(...points.map((p) => p[i])));
+  const high = [0, 1].map((i) => Math.max(...points.map((p) => p[i])));
+  const place = (p) => [0, 1].map((i) => 6 + (88 * (p[i] - low[i])) / (high[i] - low[i] || 1));
+  const line = (end) => points.slice(0, end).map((p) => place(p).map((v) => v.toFixed(2)).join(",")).join(" ");
+  const gone = shape("polyline", { class: "gone" }), dot = shape("circle", { r: 2.4, fill: "var(--c1)" });
+  const picture = shape(
+    "svg",
+    { viewBox: "0 0 100 100", class: "path", role: "img", "aria-label": "the state's two main components as a path" },
+    shape("polyline", { class: "trail", points: line(length) }),
+    gone,
+    dot,
+  );
+  memory.draws.push(() => {
+    const step = Math.min(at.step, length - 1), [x, y] = place(points[step]);
+    gone.setAttribute("points", line(step + 1));
+    dot.setAttribute("cx", x);
+    dot.setAttribute("cy", y);
+  });
+  const share = `its two main components, ${percent(memory.share)} of what varies`;
+  return panel("Where it is", [], picture, element("div", { class: "ends" }, element("span", {}, share)));
+}
+
+function block(memory, index) {
+  memory.draws = [];
+  const held = memory.path ? Object.keys(memory.states).map((path) => states(memory, index, path)) : [];
+  if (memory.attention.length) held.push(attention(memory, index));
+  const right = Object.keys(memory.influence).map((name) => influence(memory, name));
+  const columns = element("div", { class: "columns" }, element("div", {}, ...held), element("div", {}, ...(memory.path ? [trail(memory)] : []), ...right));
+  const title = memory.kind ? `The ${memory.name}'s memory: ${memory.kind}` : `The ${memory.name} has no memory`;
+  return element("section", { class: "memory", "data-memory": memory.name }, element("h2", {}, title), columns);
+}
+
+// Everything ---------------------------------------------------------------------------------
+
+function facts() {
+  const e = episode(), success = e.success === null ? "" : e.success ? ", a success" : ", no success";
+  $("facts").textContent = `${e.name} of ${DATA.played} episodes: return ${number(e.score)} in ${steps()} steps${success}; ${e.end}`;
+}
+
+// What belongs to an episode.
+function build() {
+  mix();
+  facts();
+  [...$("picks").children].forEach((button, i) => button.setAttribute("aria-pressed", i === at.episode));
+  $("time").max = steps();
+  lanes();
+  $("memories").replaceChildren(...episode().memories.map(block));
+  update();
+}
+
+// What belongs to a step.
+let drawn = 0;
+function update() {
+  const e = episode(), step = at.step, last = step === steps();
+  $("screen").replaceChildren(view(step));
+  $("time").value = step;
+  $("time").setAttribute("aria-valuetext", `step ${step} of ${steps()}`);
+  $("clock").textContent = last ? `the end, ${e.end}` : `step ${step} of ${steps()}`;
+  now(step);
+  choice(step);
+  observed(step);
+  for (const [name, values] of Object.entries(e.lanes)) {
+    document.querySelector(`[data-lane="${name}"]`).textContent = number(values[step]);
+  }
+  const place = `${(100 * Math.min(step + 0.5, steps())) / steps()}%`;
+  for (const needle of document.querySelectorAll(".needle")) needle.style.left = place;
+  // Nobody reads the small pictures while they fly by.
+  if (at.playing && performance.now() - drawn < 120) return;
+  for (const memory of e.memories) memory.draws.forEach((draw) => draw());
+  drawn = performance.now();
+}
+
+function keys(event) {
+  const typing = ["SELECT", "INPUT"].includes(event.target.tagName);
+  if (event.key === " " && event.target.tagName !== "BUTTON") at.playing ? pause() : play();
+  else if (typing && event.target.id !== "time") return;
+  else if (event.key === "ArrowLeft") go(at.step - (event.shiftKey ? 10 : 1));
+  else if (event.key === "ArrowRight") go(at.step + (event.shiftKey ? 10 : 1));
+  else if (event.key === "Home") go(0);
+  else if (event.key === "End") go(steps());
+  else if (Number(event.key) >= 1 && Number(event.key) <= DATA.episodes.length) pick(Number(event.key) - 1);
+  else return;
+  event.preventDefault();
+}
+
+DATA.episodes.forEach((e, i) => {
+  const button = element("button", { type: "button" }, e.name, element("small", {}, `return ${number(e.score)}`));
+  button.addEventListener("click", () => pick(i));
+  $("picks").append(button);
+});
+$("play").addEventListener("click", () => (at.playing ? pause() : play()));
+$("back").addEventListener("click", () => (pause(), go(at.step - 1)));
+$("on").addEventListener("click", () => (pause(), go(at.step + 1)));
+$("time").addEventListener("input", () => (pause(), go(Number($("time").value))));
+$("speed").addEventListener("change", () => at.playing && (pause(), play()));
+document.addEventListener("keydown", keys);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
+if (DATA.note) document.querySelector(".stage").append(element("p", { class: "note" }, `No pictures: ${DATA.note}.`));
+build();

@@ -1,0 +1,670 @@
+"""What is shown of an agent is the agent's own: values, choices, attention, influence, and each picture."""
+
+import base64
+import builtins
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import api, cli, ppo
+from recollect.agent import BranchConfig, build_agent
+from recollect.config import RunConfig
+from recollect.envs import EnvConfig, Envs, make
+from recollect.memory.attention import Band, Distances, listen
+from recollect.memory.gpt2 import Gpt2Config
+from recollect.memory.trxl import TrxlConfig
+from recollect.normalize import RewardScale
+from recollect.record import record, remembers
+from recollect.run import Trained
+from recollect.settings import PPOConfig
+from recollect.watch.episodes import chosen, watch
+from recollect.watch.influence import REACH, on_actions, on_values
+from recollect.watch.inside import advantages, components, thoughts
+from recollect.watch.player import exact, packed, pictures
+from recollect.weights import load_rewards
+
+from .helpers import (
+    CRITICS,
+    MEMORIES,
+    REMEMBERING,
+    branch,
+    lively,
+    run_quietly,
+    seen_by_a_browser,
+    small_config,
+)
+
+LENGTH = 12
+
+
+class Counting(gymnasium.Env):
+    """Shows a number that grows by what is chosen, and draws the same number."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 5}
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def look(self):
+        return np.array([self.count, 1.0], dtype=np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count, self.steps = int(self.np_random.integers(20, 60)), 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.count += 1 + int(action)
+        self.steps += 1
+        return self.look(), float(action), self.steps >= LENGTH, False, {}
+
+    def render(self):
+        return np.full((20, 300, 3), self.count, dtype=np.uint8)
+
+
+class Reaching(Counting):
+    """The same with two real actions, and a cut in place of an end."""
+
+    action_space = spaces.Box(np.float32([-2, 0]), np.float32([2, 4]), dtype=np.float32)
+
+    def step(self, action):
+        obs, _, over, _, info = super().step(round(abs(float(action[0]))))
+        return obs, float(action[1]), False, over, info
+
+
+def trained(actor="gru", critic="lstm", env=Counting, dtype=torch.float32):
+    """An agent with lively weights; nobody trained it."""
+    config = RunConfig(env=EnvConfig(id="counting", num_envs=1), actor=branch(actor), critic=branch(critic))
+    envs = make(config.env, env)
+    agent = build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, 0)
+    with torch.no_grad():  # what is seen is near 50: let the networks hear of it
+        for part in (agent.actor, agent.critic):
+            for name, p in part.named_parameters():
+                if name == "encoder.0.weight":
+                    p *= 0.02
+    return Trained(lively(agent).to(dtype), config, Path("by-hand"), {}, env)
+
+
+def played(it, seed=3):
+    """One episode with everything written down."""
+    envs = make(it.config.env, it.factory)
+    return record(it.agent.player(1, True, seed), envs, 1, [seed], draws=True)[1]
+
+
+def mind(it, found):
+    scale = RewardScale(1, it.config.ppo.gamma, False, 1.0)
+    kinds = tuple("some" if remembers(part) else None for part in (it.agent.actor, it.agent.critic))
+    return thoughts(it.agent, found, it.config.ppo, scale, kinds)
+
+
+# The agent's own ------------------------------------------------------------------------------
+
+
+def test_a_picture_shows_what_the_action_was_based_on() -> None:
+    watched = watch(trained(), 4, 3, 0, False)
+    assert [one.name for one in watched.episodes] == ["best", "typical", "worst"] and watched.fps == 5
+    for one in watched.episodes:
+        drawn = [int(picture[0, 0, 0]) for picture in one.pictures]
+        assert drawn == one.record.rows.obs["obs"][:, 0, 0].int().tolist()
+        assert len(drawn) == one.length + 1 == LENGTH + 1
+
+
+@pytest.mark.parametrize("env", [Counting, Reaching])
+@pytest.mark.parametrize("critic", CRITICS)
+def test_values_choices_and_entropy_are_what_the_agent_has_step_by_step(critic, env) -> None:
+    it = trained("gru", critic, env, torch.float64)
+    found = played(it)
+    shown = mind(it, found)
+    agent, rows = it.agent, found.rows
+    state, values, params = agent.initial_state(1), [], []
+    read, acts = agent.value_state(state), state.actor
+    for t in range(LENGTH + 1):
+        row = type(rows)({k: x[t : t + 1] for k, x in rows.obs.items()}, *(x[t : t + 1] for x in rows[1:]))
+        value, read = agent.value(row, read)
+        said, acts = agent.actor(row, acts)
+        values.append(value.item()), params.append(said[0].detach())
+    np.testing.assert_allclose(shown.value, values, rtol=1e-9, atol=1e-12)
+    log_prob, entropy = agent.policy.evaluate(torch.cat(params)[:LENGTH], rows.prev_action[1:, 0])
+    np.testing.assert_allclose(shown.entropy, entropy, rtol=1e-9, atol=1e-12)
+    if env is Counting:
+        taken = rows.prev_action[1:, 0, 0].numpy()
+        likely = shown.policy[np.arange(LENGTH), 0, taken]
+        np.testing.assert_allclose(likely, log_prob.exp(), rtol=1e-9)
+        np.testing.assert_allclose(shown.policy.sum(-1), 1.0)
+    else:
+        mean, deviation = torch.cat(params)[:LENGTH].chunk(2, -1)
+        width = np.array([2.0, 2.0])
+        np.testing.assert_allclose(shown.policy[:, 1], deviation.exp().numpy() * width)
+        wanted = np.array([0.0, 2.0]) + mean.clamp(-1, 1).numpy() * width
+        np.testing.assert_allclose(shown.policy[:, 0], wanted, atol=1e-6)  # floats, as the environment takes
+
+
+@pytest.mark.parametrize("env", [Counting, Reaching])
+def test_advantages_are_those_of_training(env) -> None:
+    it = trained(env=env, dtype=torch.float64)
+    found = played(it)
+    config = PPOConfig(gamma=0.9, gae_lambda=0.8)
+    value = np.random.default_rng(0).standard_normal(LENGTH + 1)
+    mine = advantages(found, value, config, RewardScale(1, 0.9, False, 0.5))
+    rollout = SimpleNamespace(
+        value=torch.from_numpy(value)[:, None],
+        valid=torch.tensor([True] * LENGTH + [False])[:, None],
+        terminated=torch.from_numpy(found.terminated),
+        truncated=torch.from_numpy(found.truncated),
+    )
+    theirs = ppo.advantages(rollout, 0.5 * torch.from_numpy(found.reward), 0.9, 0.8)
+    np.testing.assert_allclose(mine, theirs[:, 0])
+
+
+def test_values_are_in_rewards_of_the_task_where_their_scale_is_known() -> None:
+    it = trained(dtype=torch.float64)
+    found = played(it)
+    scale = RewardScale(1, 0.99, True)
+    scale.mean, scale.var, scale.count = (torch.tensor(x, dtype=torch.float64) for x in (0.0, 9.0, 50.0))
+    plain, scaled = mind(it, found), thoughts(it.agent, found, it.config.ppo, scale, (None, None))
+    np.testing.assert_allclose(scaled.value, 3 * plain.value, rtol=1e-6)
+    unknown = thoughts(it.agent, found, it.config.ppo, None, (None, None))
+    assert unknown.advantage is None and scaled.advantage is not None
+
+
+def test_a_saved_agent_keeps_the_scale_of_its_rewards(tmp_path) -> None:
+    run = run_quietly(small_config(), tmp_path)
+    run.save(tmp_path / "agent.safetensors")
+    kept = [load_rewards(path, run.config, 4) for path in (run.folder, tmp_path / "agent.safetensors")]
+    assert kept[0].divisor == kept[1].divisor != 1
+    # An agent that was loaded and saved again still does.
+    again = tmp_path / "again.safetensors"
+    api.load(tmp_path / "agent.safetensors").save(again)
+    assert load_rewards(again, run.config, 4).divisor == kept[0].divisor
+
+
+# Attention ------------------------------------------------------------------------------------
+
+LOOKING = {
+    "gpt2": Gpt2Config(context=5, width=8, heads=2, layers=2),
+    "interleaved": Gpt2Config(context=5, width=8, heads=2, layers=2, tokens="interleaved"),
+    "window": Gpt2Config(context=5, width=8, heads=2, layers=2, attention="window"),
+    "relative": TrxlConfig(context=4, width=8, heads=2, layers=2),
+    "absolute": TrxlConfig(context=4, width=8, heads=2, layers=2, positions="absolute"),
+    "near gradients": TrxlConfig(context=4, width=8, heads=2, layers=2, gradient=1),
+}
+
+
+@pytest.mark.parametrize("kind", LOOKING)
+def test_attention_sums_to_one_and_looks_at_no_other_episode(kind) -> None:
+    it = trained()
+    memory = LOOKING[kind].build(6, 0) if kind != "interleaved" else LOOKING[kind].build(6, 2)
+    x, first = torch.randn(LENGTH, 1, 6), torch.zeros(LENGTH, 1, dtype=torch.bool)
+    first[0] = True
+    alone, _ = memory(x, memory.initial_state(1), first)
+    with listen() as heard:
+        listened, _ = memory(x, memory.initial_state(1), first)
+    torch.testing.assert_close(alone, listened)
+    assert len(heard) == 2 and not torch.equal(heard[0], heard[1])
+    for weights in heard:
+        shown = weights[0] if kind != "window" else weights[:, -1]  # (T, H, P + 1)
+        assert shown.shape == (LENGTH, 2, 5)
+        torch.testing.assert_close(shown.sum(-1), torch.ones(LENGTH, 2))
+        for t in range(4):
+            assert (shown[t, :, t + 1 :] == 0).all() and (shown[t, :, : t + 1] > 0).all()
+    assert it.agent.actor is not None
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+@pytest.mark.parametrize("rows", [3, 40, 75])
+def test_what_is_heard_is_what_values_are_mixed_by(rows, tokens) -> None:
+    generator = torch.Generator().manual_seed(0)
+    past, heads, width, batch = 6, 2, 4, 3
+    back = torch.arange(rows)[:, None].repeat(1, batch).clamp(max=past)
+    band = Band(back, past, heads, tokens, torch.float64)
+
+    def draw(count):
+        return torch.randn(batch, count, width, generator=generator, dtype=torch.float64)
+
+    q, k, v = draw(rows), draw((past + rows) * tokens), draw((past + rows) * tokens)
+    # All tokens of a row say the same, so what a row says is mixed by the weights of rows.
+    v = v[:, ::tokens].repeat_interleave(tokens, 1)
+    extra = Distances(q, torch.randn(past + 1, width, generator=generator).double()) if tokens == 1 else None
+    with listen() as heard:
+        answer = band.attend(q, k, v, extra)
+    (weights,) = heard
+    said = v[:, ::tokens].unflatten(-1, (heads, -1))  # (B, P + T, H, D)
+    for t in range(rows):
+        seen = said[:, t : t + past + 1].flip(1)  # from the present row backwards
+        mixed = torch.einsum("bhk,bkhd->bhd", weights[:, t], seen).flatten(1)
+        torch.testing.assert_close(mixed, answer[:, t])
+
+
+def test_nobody_listens_afterwards() -> None:
+    with pytest.raises(ValueError, match="stop"), listen() as heard:
+        raise ValueError("stop")
+    memory = LOOKING["gpt2"].build(6)
+    memory(torch.randn(3, 1, 6), memory.initial_state(1), torch.zeros(3, 1, dtype=torch.bool))
+    assert heard == []
+
+
+# Influence ------------------------------------------------------------------------------------
+
+
+def nudged(it, rows, t, entry, by):
+    """What is chosen at row T - 1, and its value, with one input of row t moved."""
+
+    def move(_module, _given, x):
+        x = x.clone()
+        x[t, 0, entry] += by
+        return x
+
+    agent, last = it.agent, LENGTH - 1
+    parts = [part for part in (agent.actor, agent.critic) if hasattr(part, "inputs")]
+    found = [part.inputs.register_forward_hook(move) for part in parts]
+    cut = type(rows)({k: x[:LENGTH] for k, x in rows.obs.items()}, *(x[:LENGTH] for x in rows[1:]))
+    params, values = agent.both(cut, agent.initial_state(1))
+    for hook in found:
+        hook.remove()
+    action = rows.prev_action[LENGTH]
+    if agent.policy.discrete:
+        said = agent.policy.evaluate(params[last], action)[0].exp()
+    else:
+        said = params[last, :, : agent.policy.width]
+    return torch.cat([said.flatten(), values[last]]).detach()
+
+
+@pytest.mark.parametrize("env", [Counting, Reaching])
+@pytest.mark.parametrize("critic", [*REMEMBERING, "shared"])
+def test_influence_is_the_gradient(critic, env) -> None:
+    it = trained("lstm" if critic == "shared" else critic, critic, env, torch.float64)
+    found = played(it)
+    rows = found.rows
+    acted = type(rows)({k: x[:LENGTH] for k, x in rows.obs.items()}, *(x[:LENGTH] for x in rows[1:]))
+    by_action = on_actions(it.agent, acted, rows.prev_action[1:])
+    by_value = on_values(it.agent, acted)
+    assert by_action.shape == by_value.shape == (LENGTH, LENGTH)
+    step = 1e-5
+    for t in (0, 4, LENGTH - 1):
+        changes = [
+            (nudged(it, rows, t, i, step) - nudged(it, rows, t, i, -step)) / (2 * step) for i in range(2)
+        ]
+        slope = torch.stack(changes)  # (inputs, answers and the value)
+        back = LENGTH - 1 - t
+        np.testing.assert_allclose(by_action[-1, back], slope[:, :-1].norm(), rtol=1e-4, atol=1e-9)
+        np.testing.assert_allclose(by_value[-1, back], slope[:, -1].norm(), rtol=1e-4, atol=1e-9)
+    assert (by_value[0, 1:] == 0).all()
+
+
+def test_influence_reaches_no_further_than_its_window() -> None:
+    it = trained("gru", "gru", dtype=torch.float64)
+    long = 3 * REACH
+    envs = make(it.config.env, lambda: gymnasium.wrappers.TimeLimit(Forever(), long))
+    found = record(it.agent.player(), envs, 1, [1])[1]
+    rows = type(found.rows)(
+        {k: x[:long] for k, x in found.rows.obs.items()}, *(x[:long] for x in found.rows[1:])
+    )
+    windows = on_values(it.agent, rows)
+    assert windows.shape == (long, REACH) and np.isfinite(windows).all() and (windows[:, 0] > 0).all()
+
+
+class Forever(Counting):
+    def step(self, action):
+        obs, reward, _, _, info = super().step(0)
+        self.count -= 1
+        return obs, reward, False, False, info
+
+
+# Choosing and packing -------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12), st.integers(1, 12))
+def test_the_best_a_typical_and_the_worst_come_first(scores, shown) -> None:
+    found = chosen(scores, shown)
+    numbers = [number for number, _ in found]
+    assert len(set(numbers)) == len(numbers) == min(shown, len(scores))
+    assert found[0][1] == "best" and scores[numbers[0]] == max(scores)
+    names = dict((name, number) for number, name in found)
+    if "worst" in names:
+        assert scores[names["worst"]] == min(scores)
+    if "typical" in names:
+        below = sum(x < scores[names["typical"]] for x in scores)
+        assert below <= len(scores) / 2
+
+
+def unpack(x):
+    shape = x["shape"]
+    if "floats" in x:
+        return np.frombuffer(base64.b64decode(x["floats"]), "<f4").reshape(shape)
+    return x["low"] + x["step"] * np.frombuffer(base64.b64decode(x["words"]), "<u2").reshape(shape)
+
+
+@pytest.mark.parametrize(
+    "x", [np.random.default_rng(1).normal(0, 50, (7, 3)), np.full((2, 2), 3.0), np.zeros((4, 0))]
+)
+def test_arrays_come_out_of_the_page_as_they_went_in(x) -> None:
+    np.testing.assert_allclose(unpack(exact(x)), x, rtol=1e-6)
+    spread = float(np.ptp(x)) if x.size else 0.0
+    np.testing.assert_allclose(unpack(packed(x)), x, atol=spread / 60_000 + 1e-12)
+
+
+def test_equal_pictures_are_kept_once() -> None:
+    pytest.importorskip("PIL")
+    one, other = np.zeros((30, 400, 3), np.uint8), np.full((30, 400, 3), 200, np.uint8)
+    kept, place = pictures([one, other, one, one])
+    assert place == [0, 1, 0, 0] and len(kept) == 2 and all(x.startswith("data:image/webp") for x in kept)
+
+
+def test_components_hold_what_varies() -> None:
+    random = np.random.default_rng(2)
+    flat = random.standard_normal((30, 2)) @ random.standard_normal((2, 9))
+    path, share = components(flat)
+    assert share == pytest.approx(1.0) and path.shape == (30, 2)
+    distance = np.linalg.norm(flat[3] - flat[17])
+    assert np.linalg.norm(path[3] - path[17]) == pytest.approx(distance)
+    assert components(np.ones((5, 1)))[0].shape == (5, 2)
+
+
+# The page -------------------------------------------------------------------------------------
+
+VISIT = """
+const page = document.querySelector("iframe").contentWindow;
+const all = (what) => [...page.document.querySelectorAll(what)];
+const one = (what) => all(what)[0];
+const told = (name) => one(`[data-name="${name}"]`).textContent;
+const state = () => ({
+  step: Number(one("#time").value), clock: one("#clock").textContent, facts: one("#facts").textContent,
+  reward: told("reward"), sum: told("return so far"), value: told("value"), advantage: told("advantage"),
+  entropy: told("entropy"), likely: all("#choice .number").map((x) => x.textContent),
+  seen: all("#observed .number").map((x) => x.textContent),
+  image: one("#screen img") ? one("#screen img").src.length : null,
+  weight: all(".thumbs[data-weight]").map((x) => Number(x.dataset.weight)),
+});
+function key(name, more = {}) {
+  const how = { key: name, bubbles: true, cancelable: true, ...more };
+  page.document.body.dispatchEvent(new page.KeyboardEvent("keydown", how));
+}
+function visit() {
+  const seen = { errors, wide: page.document.documentElement.scrollWidth, begin: state() };
+  seen.titles = all("h2, h3").map((x) => x.textContent);
+  seen.words = all("canvas[role=img], svg[role=img]").map((x) => x.getAttribute("aria-label"));
+  key("ArrowRight"); key("ArrowRight"); key("ArrowRight");
+  seen.third = state();
+  const range = one("#time");
+  range.value = 7;
+  range.dispatchEvent(new page.Event("input", { bubbles: true }));
+  seen.seventh = state();
+  key("End");
+  seen.end = state();
+  key("Home"); key("2");
+  seen.other = state();
+  seen.pressed = all("#picks button").map((x) => x.getAttribute("aria-pressed"));
+  const select = one(".panel select");
+  if (select) { select.value = 1; select.dispatchEvent(new page.Event("change", { bubbles: true })); }
+  const thumb = (key("ArrowRight"), key("ArrowRight"), one(".thumbs button[data-back='1']"));
+  if (thumb) { thumb.click(); seen.thumb = state().step; }
+  key("Home"); key(" ");
+  setTimeout(() => {
+    seen.played = state();
+    seen.playing = one("#play").textContent;
+    document.querySelector("pre").textContent = JSON.stringify(seen);
+  }, 1500);
+}
+const errors = [];
+document.querySelector("iframe").addEventListener("load", () => {
+  page.addEventListener("error", (event) => errors.push(String(event.message)));
+  setTimeout(visit, 300);
+});
+"""
+
+
+def number(x):
+    """As the page writes it."""
+    return f"{x:.4g}"
+
+
+def same(text, x):
+    return float(text) == pytest.approx(x, rel=6e-4, abs=1e-9)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """A page of an agent that attends, and what a browser saw of it."""
+    folder = tmp_path_factory.mktemp("page")
+    env = EnvConfig(
+        id="CartPole-v1", num_envs=4, normalize_obs=True, normalize_reward=True, backend="gymnasium"
+    )
+    looking = BranchConfig(memory=LOOKING["interleaved"], hidden=())
+    config = small_config(actor=looking, critic=replace(looking, memory=MEMORIES["lstm"](width=5)))
+    run = run_quietly(replace(config, env=env, rollouts=2), folder)
+    page = folder / "page.html"
+    assert cli.main(["watch", str(run.folder), "-o", str(page), "--episodes", "3"]) == 0
+    return run, page, seen_by_a_browser(page, VISIT, folder)
+
+
+def data(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+
+
+def test_the_page_shows_the_numbers_of_each_step(shown) -> None:
+    run, _, seen = shown
+    assert seen["errors"] == []
+    scale = load_rewards(run.folder, run.config, 1)
+    again = watch(run, 3, 3, 0, False).episodes
+    for name, episode, step in (("third", 0, 3), ("seventh", 0, 7), ("other", 1, 0)):
+        told, one = seen[name], again[episode]
+        inner = thoughts(run.agent, one.record, run.config.ppo, scale, ("gpt2", "lstm"))
+        assert told["step"] == step and told["clock"] == f"step {step} of {one.length}"
+        assert same(told["reward"], one.record.reward[step, 0])
+        assert same(told["sum"], one.record.reward[: step + 1, 0].sum())
+        assert same(told["value"], inner.value[step])
+        assert same(told["advantage"], inner.advantage[step])
+        assert same(told["entropy"], inner.entropy[step])
+        likely = [float(x.removesuffix(" %")) for x in told["likely"]]
+        np.testing.assert_allclose(likely, 100 * inner.policy[step, 0], atol=0.51)
+        for text, x in zip(told["seen"], one.record.rows.obs["obs"][step, 0], strict=True):
+            assert same(text, float(x))
+        (weight,) = told["weight"]
+        mean = inner.memories[0].attention[-1][step].mean(0)
+        assert weight == pytest.approx(mean.max(), abs=1e-3)
+    assert seen["end"]["clock"].startswith("the end, ended") and seen["end"]["reward"] == "-"
+    assert same(seen["end"]["sum"], again[0].score)
+
+
+def test_the_page_plays_scrubs_and_changes_episodes(shown) -> None:
+    _, _, seen = shown
+    assert (seen["begin"]["step"], seen["third"]["step"], seen["seventh"]["step"]) == (0, 3, 7)
+    assert seen["pressed"] == ["false", "true", "false"] and seen["other"]["facts"].startswith("typical of 3")
+    assert seen["thumb"] == 1
+    assert seen["played"]["step"] > 2
+
+
+def test_the_page_says_in_words_what_it_draws(shown) -> None:
+    _, _, seen = shown
+    assert "The actor's memory: gpt2" in seen["titles"] and "The critic's memory: lstm" in seen["titles"]
+    assert {"What it looks at", "What it holds, part 1 of 2", "Where it is"} < set(seen["titles"])
+    assert len(seen["words"]) >= 8 and all(seen["words"])
+    assert seen["begin"]["image"] > 100
+
+
+def test_the_player_fits_a_small_phone(shown) -> None:
+    assert shown[2]["wide"] <= 360
+
+
+def test_the_page_needs_no_network(shown) -> None:
+    text = shown[1].read_text()
+    assert not re.findall(r"""(?:src|href)=["']?https?:""", text) and "@import" not in text
+    assert len(text) < 3_000_000 and data(shown[1])["episodes"][0]["images"]
+
+
+# Where something is missing -------------------------------------------------------------------
+
+
+def without(monkeypatch, module):
+    """As if it were not installed."""
+    real = builtins.__import__
+
+    def importing(name, *args, **kwargs):
+        if name.partition(".")[0] == module:
+            raise ImportError(f"no {name}")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+
+
+@pytest.fixture(scope="module")
+def recaller(tmp_path_factory):
+    """An agent in an environment that nobody draws."""
+    folder = tmp_path_factory.mktemp("recaller")
+    config = small_config("probe:recall", backend="own", actor=branch("gru"), critic=branch("gru"))
+    return run_quietly(replace(config, rollouts=1), folder).folder
+
+
+def test_an_environment_that_nobody_draws_is_shown_as_numbers(recaller, tmp_path, capsys) -> None:
+    page = tmp_path / "page.html"
+    assert cli.main(["watch", str(recaller), "-o", str(page), "--episodes", "2"]) == 0
+    assert "without pictures: nobody draws this environment" in capsys.readouterr().out
+    seen = seen_by_a_browser(page, VISIT, tmp_path)
+    assert seen["errors"] == [] and seen["begin"]["image"] is None and seen["begin"]["seen"]
+    assert any("as bars" in words for words in seen["words"])
+
+
+def test_without_pillow_there_is_a_page_all_the_same(shown, tmp_path, monkeypatch, capsys) -> None:
+    without(monkeypatch, "PIL")
+    page = tmp_path / "page.html"
+    assert cli.main(["watch", str(shown[0].folder), "-o", str(page), "--episodes", "1"]) == 0
+    assert "without pictures: pictures need Pillow: pip install 'recollect[video]'" in capsys.readouterr().out
+    assert data(page)["episodes"][0]["images"] == []
+
+
+def test_where_nothing_can_draw_one_line_says_what_to_install(shown, tmp_path, monkeypatch, capsys) -> None:
+    def fails(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
+
+    monkeypatch.setattr("gymnasium.envs.classic_control.cartpole.CartPoleVectorEnv.render", fails)
+    page = tmp_path / "page.html"
+    assert cli.main(["watch", str(shown[0].folder), "-o", str(page), "--episodes", "1"]) == 0
+    assert "cannot be drawn: pygame is not installed" in capsys.readouterr().out
+    assert cli.main(["watch", str(shown[0].folder), "-o", str(tmp_path / "x.gif")]) == 2
+    assert "FILE.html shows its numbers" in capsys.readouterr().err
+
+
+ERRORS = {
+    "nobody": (["watch"], "which agent? recollect watch RUN"),
+    "random": (["watch", "random"], "random has nothing on its mind"),
+    "missing": (["watch", "nowhere"], "nowhere does not exist"),
+    "suffix": (
+        ["watch", "nowhere", "-o", "x.avi"],
+        "or a file that ends in .html, .mp4, .gif, .webp, is needed",
+    ),
+    "none": (["watch", "RUN", "-o", "x.html", "--episodes", "0"], "0 episodes: at least 1 is needed"),
+    "no pictures": (["watch", "RUN", "-o", "x.gif"], "probe:recall has no pictures for a film"),
+    "folder": (
+        ["watch", "RUN", "-o", "/dev/null/x.html", "--episodes", "1"],
+        "-o /dev/null/x.html: File exists",
+    ),
+    "elsewhere": (["watch", "RUN", "-e", "CartPole-v1", "-o", "x.html"], "CartPole-v1 gives observations"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_say_what_to_do(recaller, case, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, message = ERRORS[case]
+    assert cli.main([str(recaller) if word == "RUN" else word for word in arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+# Films ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp"])
+def test_a_film_has_a_picture_for_each_step_and_the_memory_below(shown, tmp_path, suffix) -> None:
+    image = pytest.importorskip("PIL.Image")
+    film = tmp_path / f"film.{suffix}"
+    assert cli.main(["watch", str(shown[0].folder), "-o", str(film), "--episodes", "1"]) == 0
+    with image.open(film) as frames:
+        assert frames.n_frames > 3 and frames.width == 300 and frames.height > 200  # 400 x 600, and a strip
+
+
+def test_a_window_shows_every_picture_until_it_is_closed(monkeypatch) -> None:
+    pygame = pytest.importorskip("pygame")
+    from recollect import film
+
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    flips, made = [], []
+    monkeypatch.setattr(pygame.display, "flip", lambda: flips.append(1))
+
+    def playing():
+        for t in range(5):
+            made.append(t)
+            yield np.full((10, 250, 3), t, np.uint8)
+
+    film.show(playing(), 1000, "five")
+    assert len(flips) == 5
+    closing = [[], [], [SimpleNamespace(type=pygame.QUIT)]]
+    monkeypatch.setattr(pygame.event, "get", lambda: closing.pop(0))
+    made.clear()
+    film.show(playing(), 1000, "three")
+    assert made == [0, 1, 2]
+
+
+def test_with_a_screen_the_window_is_what_opens(shown, monkeypatch, capsys) -> None:
+    opened = []
+    monkeypatch.setattr("recollect.film.show", lambda shown, fps, title: opened.append((len(shown), fps)))
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert cli.main(["watch", str(shown[0].folder), "--episodes", "1"]) == 0
+    assert opened and opened[0][1] == 50
+    monkeypatch.delenv("DISPLAY")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert cli.main(["watch", str(shown[0].folder), "--episodes", "1"]) == 0
+    assert (shown[0].folder / "watch.html").is_file()
+
+
+# Pictures of environments ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("env", ["poc", "CartPoleMasked", "Acrobot-v1", "minigrid:MiniGrid-MemoryS7-v0"])
+def test_environments_draw_what_happens(env) -> None:
+    if env.startswith("minigrid"):
+        pytest.importorskip("minigrid")
+    envs = make(EnvConfig(id=env, num_envs=2, backend="auto" if env == "poc" else "gymnasium"))
+    envs.reset([1, 2])
+    drawn = []
+    for _ in range(4):
+        drawn.append(envs.adapter.picture().copy())
+        envs.step(np.ones((2, 1), dtype=np.int64))
+    assert {x.shape for x in drawn} == {drawn[0].shape} and drawn[0].dtype == np.uint8
+    assert drawn[0].ndim == 3 and drawn[0].shape[2] == 3
+    assert any(not np.array_equal(drawn[0], x) for x in drawn[1:])
+    envs.adapter.close()
+
+
+def test_an_agent_that_sees_pictures_is_shown_what_it_saw() -> None:
+    class Seeing(gymnasium.Env):
+        observation_space = spaces.Box(0, 255, (1, 36, 36), np.uint8)
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            self.t = 0
+            return np.full((1, 36, 36), 10, np.uint8), {}
+
+        def step(self, action):
+            self.t += 1
+            return np.full((1, 36, 36), 10 + self.t, np.uint8), 0.0, self.t == 3, False, {}
+
+    config = RunConfig(env=EnvConfig(id="seeing", num_envs=1))
+    envs: Envs = make(config.env, Seeing)
+    agent = build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, 0)
+    watched = watch(Trained(agent, config, Path("x"), {}, Seeing), 1, 1, 0, False)
+    (episode,) = watched.episodes
+    assert [int(x[0, 0, 0]) for x in episode.pictures] == [10, 11, 12, 13]
+    assert episode.pictures[0].shape == (36, 36, 3) and watched.note == ""
