@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from recollect import compare, local, worker
-from recollect.config import tokens
+from recollect.config import RunConfig, tokens
 from recollect.errors import UsageError
 from recollect.folder import locked
 from recollect.jobs import Job, last_line, plan
 from recollect.run import settled
-from recollect.standings import Standings, grouped
+from recollect.standings import Seeds, Standings, grouped
 from recollect.study import read
 
 from .helpers import assert_same_end
@@ -130,6 +130,38 @@ def test_more_episodes_are_another_evaluation_of_the_same_run(done, tmp_path):
     assert lines(out) == before
 
 
+def test_runs_that_are_done_are_only_probed(tmp_path, monkeypatch, capsys):
+    arguments = ["-e", "probe:recall", "-m", "ppo", "ppo_gru", "--env.num-envs", "4", "--ppo.num-steps", "16"]
+    arguments += ["--rollouts", "2", "--seeds", "1", "--episodes", "10", "--jobs", "2"]
+    monkeypatch.chdir(tmp_path)
+    assert compare.run_compare(arguments) == 0
+    assert "memory" not in capsys.readouterr().out
+    before = lines(tmp_path)
+    assert compare.run_compare([*arguments, "--probe"]) == 0
+    out = capsys.readouterr().out
+    assert "has no memory (1)" in " ".join(out.split()) and lines(tmp_path) == before
+    for folder in folders(tmp_path / "runs"):
+        said = json.loads((folder / "probe" / "probe.json").read_text())
+        assert said["episodes"] == 10 and (folder / "probe" / "probe.html").is_file()
+    # And then nothing is left to do.
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
+    assert compare.run_compare([*arguments, "--probe"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == stamps
+
+
+def test_what_probes_say_is_counted():
+    jobs = [Job(settled(RunConfig()), Path("x"), verdict=said) for said in VERDICTS]
+    assert Seeds("env", "model", jobs).verdict == "uses about 4 steps of memory (2), has no memory (1)"
+
+
+VERDICTS = (
+    "It uses about 4 steps of memory: without it the return falls from 200 to 42.",
+    "It has no memory.",
+    "It uses about 4 steps of memory: without it the return falls from 190 to 40.",
+    "",
+)
+
+
 def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(straight, tmp_path):
     process = recollect(tmp_path, *LONG)
     wait_for(lambda: lines(tmp_path) > 20)
@@ -221,6 +253,7 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
         (["--jobs", "0"], "--jobs takes a number above 0, not '0'"),
         (["--jobs", "many"], "--jobs takes a number above 0, not 'many'"),
         (["--out", "a", "b"], "--out takes one folder, not 2"),
+        (["--probe", "--episodes", "9"], "--probe needs at least 10 episodes, not 9"),
         (["nowhere.yaml"], "config file nowhere.yaml"),
     ],
 )

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 from benchmarks.report import evaluation, invent_run
 
 from recollect import cli
-from recollect.report import figures
+from recollect.report import figures, write_report
 from recollect.report.blocks import slug
 from recollect.report.runs import read
 from recollect.report.summary import as_json, summarise
@@ -148,6 +149,25 @@ def test_the_page_loads_nothing_and_says_what_it_shows(report):
     assert {a["href"][1:] for tag, a in page.tags if tag == "a"} <= named
     assert all("<SB3>" not in part for part in (text.split("<script")[0], script))
     assert len(text) < 500_000
+
+
+def test_players_and_probes_of_runs_are_linked(runs, tmp_path):
+    copy = tmp_path / "the runs"
+    shutil.copytree(runs / "ppo_lstm" / "CartPole-v1", copy)
+    (one, *_) = sorted(copy.iterdir())
+    (one / "probe").mkdir()
+    for name in ("watch.html", "probe/probe.html"):
+        (one / name).write_text("a page")
+    (one / "probe" / "probe.json").write_text('{"uses": "It uses about 4 steps of memory."}')
+    write_report([copy], tmp_path / "out" / "report")
+    page = (tmp_path / "out" / "report" / "report.html").read_text()
+    text = (tmp_path / "out" / "report" / "report.md").read_text()
+    assert "seed 1: It uses about 4 steps of memory." in page and "seed 1: It uses" in text
+    for name in ("watch.html", "probe/probe.html"):
+        address = f"../../the%20runs/{one.name}/{name}"
+        assert f'href="{address}"' in page and f"({address})" in text
+        assert (tmp_path / "out" / "report" / unquote(address)).is_file()
+    assert page.count(">player</a>") == 1
 
 
 def test_text_cannot_end_its_element(runs, tmp_path):

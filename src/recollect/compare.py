@@ -14,6 +14,7 @@ from .evaluate import evaluate
 from .folder import write_json
 from .jobs import EVALUATION, Job, evaluation, last_line, plan
 from .local import Local
+from .probe.measure import FEWEST
 from .run import settled
 from .signals import Signals
 from .standings import Standings
@@ -32,13 +33,15 @@ what is done is not done again.
   --episodes N     of the evaluation of each run's last weights (100)
   --jobs N         runs at a time (one a core)
   --out FOLDER     where runs are kept and looked for (runs)
+  --probe          ask each run whether it uses its memory, as recollect probe does
   --dry-run        show what would be done, and about how long it takes
   --quiet          print the results and nothing before
 
 Every other option of `recollect train` is set for all runs. A file can give environments and models
 settings of their own: see docs/studies.md.
 """
-OWN = ("--jobs", "--out", "--dry-run", "--quiet")
+OWN = ("--jobs", "--out", "--probe", "--dry-run", "--quiet")
+SWITCHES = ("--probe", "--dry-run", "--quiet")
 TICK = 0.25  # seconds between two looks
 
 
@@ -49,6 +52,7 @@ class Options:
     study: Study
     jobs: int
     out: Path
+    probes: bool
     dry_run: bool
     quiet: bool
 
@@ -60,7 +64,7 @@ def run_compare(arguments: list[str]) -> int:
         return 0 if arguments else 2
     options = parse(arguments)
     study = options.study
-    jobs = plan([settled(config) for config in study.configs()], options.out, study.episodes)
+    jobs = plan([settled(config) for config in study.configs()], options.out, study.episodes, options.probes)
     standings = Standings(jobs, options.jobs, options.quiet)
     if options.dry_run:
         standings.plan()
@@ -93,8 +97,10 @@ def parse(arguments: list[str]) -> Options:
     out = own.get("--out", ["runs"])
     if len(out) != 1:
         raise UsageError(f"--out takes one folder, not {len(out)}")
-    flags = ("--dry-run" in own, "--quiet" in own)
-    return Options(read(rest, file), int(given[0]), Path(out[0]), *flags)
+    study, flags = read(rest, file), (name in own for name in SWITCHES)
+    if "--probe" in own and study.episodes < FEWEST:
+        raise UsageError(f"--probe needs at least {FEWEST} episodes, not {study.episodes}")
+    return Options(study, int(given[0]), Path(out[0]), *flags)
 
 
 def played_at_random(jobs: Sequence[Job], out: Path, episodes: int) -> dict[str, dict[str, Any]]:

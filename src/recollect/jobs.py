@@ -12,6 +12,7 @@ from typing import Any, Literal
 from .config import RunConfig, config_hash
 from .errors import UsageError
 from .folder import new_folder, read_summary
+from .report.runs import probed
 
 EVALUATION = "evaluation.json"
 LAST_LINE = 4096  # bytes that hold the last line of metrics.jsonl
@@ -32,6 +33,10 @@ class Job:
     """Of its last weights, when it is done."""
     error: str = ""
     """Why it failed."""
+    probes: bool = False
+    """Whether its memory is probed as well."""
+    verdict: str = ""
+    """What the probe says of it, when that is done."""
 
     @property
     def progress(self) -> float:
@@ -46,18 +51,19 @@ class Job:
         """Read what its folder says now."""
         self.metrics = last_line(self.folder / "metrics.jsonl") or self.metrics
         found = evaluation(self.folder)
-        if found is not None and found["episodes"] == episodes:
+        self.verdict = probed(self.folder)
+        if found is not None and found["episodes"] == episodes and (self.verdict or not self.probes):
             self.state, self.evaluation = "done", found
 
 
-def plan(configs: Sequence[RunConfig], out: Path, episodes: int) -> list[Job]:
+def plan(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bool = False) -> list[Job]:
     """A job for each config, in the folder it was begun in or in a new one."""
     known = begun(out)
     jobs = []
     for config in configs:
         name = config_hash(config)
         folder = known.get(name)
-        job = Job(config, folder or new_folder(config, out, f"s{config.seed}-{name[:8]}"))
+        job = Job(config, folder or new_folder(config, out, f"s{config.seed}-{name[:8]}"), probes=probes)
         if folder is not None:
             job.state = "begun"
             job.look(episodes)

@@ -47,6 +47,7 @@ class Local:
             start_new_session=True,  # Ctrl-C is ours to pass on
         )
         said = {"config": to_dict(job.config), "folder": str(job.folder), "episodes": episodes}
+        said["probes"] = job.probes
         assert process.stdin is not None
         process.stdin.write(json.dumps(said).encode() + b"\n")
         process.stdin.flush()

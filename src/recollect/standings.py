@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -51,6 +52,13 @@ class Seeds:
         """What one of its runs takes, by those that have run; None: nobody knows."""
         known = [job.metrics["time"] / job.progress for job in self.jobs if job.metrics and job.progress]
         return statistics.mean(known) if known else None
+
+    @property
+    def verdict(self) -> str:
+        """What probes say of its runs, each thing with the number of runs, in the words before a colon."""
+        said = (job.verdict.partition(":")[0].removeprefix("It ").rstrip(".") for job in self.jobs)
+        counts = Counter(words for words in said if words)
+        return ", ".join(f"{words} ({count})" for words, count in counts.most_common())
 
     @property
     def to_do(self) -> float:
@@ -132,7 +140,8 @@ class Standings:
 
     def results(self, random: Mapping[str, Mapping[str, Any]]) -> None:
         """The scores of what is done, beside those of acting at random, and what went wrong."""
-        table = _columns("done", "score", "95 % interval", "of each seed")
+        asked = any(job.verdict for job in self.jobs)
+        table = _columns("done", "score", "95 % interval", "of each seed", *(["memory"] if asked else []))
         before = ""
         for group in self.groups:
             env = group.jobs[0].config.env.id
@@ -144,7 +153,8 @@ class Standings:
             mean = number(statistics.mean(scores)) if scores else "-"
             ends = f"{number(around.low)} to {number(around.high)}" if around else "-"
             each = " ".join(map(number, scores))
-            table.add_row(group.env, group.label, f"{len(scores)}/{len(group.jobs)}", mean, ends, each)
+            told = [group.verdict] if asked else []
+            table.add_row(group.env, group.label, f"{len(scores)}/{len(group.jobs)}", mean, ends, each, *told)
         self._console.print(table)
         for job in self.jobs:
             if job.state == "failed":
@@ -167,7 +177,7 @@ class Standings:
 def _columns(*names: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("environment", "model", *names):
-        table.add_column(name, no_wrap=name != "of each seed")
+        table.add_column(name, no_wrap=name not in ("of each seed", "memory"))
     return table
 
 

@@ -19,17 +19,23 @@ from .errors import UsageError
 from .folder import locked, write_json
 from .jobs import EVALUATION
 from .presets import from_dict
+from .probe import probe, write
+from .report.runs import PROBE
 from .run import Destination, Trained, resume, start
 
 PATIENCE = 60.0  # seconds that a run may still be stopping which an earlier comparison began
 
 
-def work(config: RunConfig, folder: Path, episodes: int) -> str:
-    """Train what is left of a run in <out>/<model>/<env>/<id>, and evaluate its last weights; its status."""
+def work(config: RunConfig, folder: Path, episodes: int, probes: bool = False) -> str:
+    """Train what is left of a run in <out>/<model>/<env>/<id>, evaluate its last weights, perhaps probe
+    its memory; its status.
+    """
     trained = _trained(config, folder)
     if trained.summary["status"] == "finished":
         found = trained.evaluate(episodes, seed=config.seed)
         write_json(folder / EVALUATION, found.as_json())
+        if probes:
+            write(probe(trained, episodes, config.seed), (folder / PROBE).parent)
     return str(trained.summary["status"])
 
 
@@ -56,7 +62,7 @@ def main() -> int:
     # Whoever sends a config has read it already: its names are the user's.
     names = [data["env"]["id"], *(data[branch]["memory"]["name"] for branch in ("actor", "critic"))]
     try:
-        status = work(from_dict(data, names), Path(job["folder"]), job["episodes"])
+        status = work(from_dict(data, names), Path(job["folder"]), job["episodes"], job["probes"])
     except (UsageError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -16,7 +16,7 @@ from ..report.page import page
 from ..report.summary import plain
 from ..run import Trained
 from .contents import colours, facts, sections, title
-from .measure import probe
+from .measure import Probed, probe
 from .screen import screen
 
 
@@ -28,12 +28,18 @@ def run_probe(options: ProbeOptions) -> None:
         raise UsageError(f"-o {out}: it is a file; a probe is a folder")
     control = _load(options.control) if options.control else None
     found = probe(_load(options.run), options.episodes, options.seed, control)
+    text = write(found, out)
+    print(text if options.json else f"{screen(found)}\n{out / 'probe.html'} and probe.json are written")
+
+
+def write(found: Probed, out: Path) -> str:
+    """probe.html and probe.json into a folder; the latter's text."""
     out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(plain(found), allow_nan=False)
-    (out / "probe.json").write_text(text + "\n", encoding="utf-8")
     shown = page("recollect probe", title(found), facts(found), sections(found), colours(found))
     (out / "probe.html").write_text(shown, encoding="utf-8")
-    print(text if options.json else f"{screen(found)}\n{out / 'probe.html'} and probe.json are written")
+    text = json.dumps(plain(found), allow_nan=False)
+    (out / "probe.json").write_text(text + "\n", encoding="utf-8")
+    return text
 
 
 def _load(run: str) -> Trained:
@@ -42,4 +48,4 @@ def _load(run: str) -> Trained:
     return api.load(run)
 
 
-__all__ = ["probe", "run_probe"]
+__all__ = ["probe", "run_probe", "write"]

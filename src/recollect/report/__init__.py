@@ -67,7 +67,7 @@ def write_report(
         raise UsageError(f"nothing to report: {'; '.join(f'{x.folder} {x.reason}' for x in found.left_out)}")
     imported = read_imports(imports, sorted({group.env for group in groups(found.runs)}))
     summary = summarise(found, imported)
-    parts = sections(summary, command or [*map(str, paths), "-o", str(out)])
+    parts = sections(summary, command or [*map(str, paths), "-o", str(out)], out)
     name, facts = title(summary), _facts(found.runs)
     colours = {label: place for place, label in enumerate(summary.labels)}
     out.mkdir(parents=True, exist_ok=True)

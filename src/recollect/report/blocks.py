@@ -25,6 +25,13 @@ class Bullets:
 
 
 @dataclass(frozen=True)
+class Links:
+    """Lines of words, each with the names and the addresses of what is behind it."""
+
+    items: list[tuple[str, list[tuple[str, str]]]]
+
+
+@dataclass(frozen=True)
 class Code:
     """Lines for a shell."""
 
@@ -88,7 +95,7 @@ class Chart:
     plot: Plot | None = None
 
 
-Block: TypeAlias = Text | Bullets | Code | Table | Chart
+Block: TypeAlias = Text | Bullets | Links | Code | Table | Chart
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,23 @@
 """What a report holds, in order, before it is a page or a text: sections of words, tables and charts."""
 
+import os
 import platform
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
 from .._version import __version__
 from ..log import duration, number
 from .aggregate import MANY
-from .blocks import Block, Bullets, Chart, Code, Line, Plot, Row, Section, Table, Text, slug
+from .blocks import Block, Bullets, Chart, Code, Line, Links, Plot, Row, Section, Table, Text, slug
 from .curves import Lines
 from .efficiency import Efficiency, Threshold
 from .intervals import Interval
-from .runs import Group, differing, spelled
+from .runs import Group, differing, probed, spelled
 from .scores import Final
 from .summary import Summary
 
@@ -28,8 +31,8 @@ def title(summary: Summary) -> str:
     return f"{named} on {on}"
 
 
-def sections(summary: Summary, command: Sequence[str]) -> list[Section]:
-    """The whole report; command: the words it was asked for with."""
+def sections(summary: Summary, command: Sequence[str], out: Path) -> list[Section]:
+    """The whole report; command: the words it was asked for with; out: the folder it will lie in."""
     made = [
         Section("Verdict", [Text(said.text, lead=said.about) for said in summary.verdict]),
         Section("What to mind", [Bullets(summary.notes)] if summary.notes else []),
@@ -38,6 +41,7 @@ def sections(summary: Summary, command: Sequence[str]) -> list[Section]:
         Section("Differences", list(_differences(summary))),
         Section("Aggregate scores", list(_overall(summary))),
         Section("Efficiency", list(_efficiency(summary))),
+        Section("Look closer", list(_closer(summary, out))),
         Section("Settings that differ", list(_settings(summary))),
         Section("Make it again", list(_commands(summary, command))),
         Section("Machine and versions", list(_versions(summary))),
@@ -219,6 +223,23 @@ def _why(threshold: Threshold) -> str:
     if threshold.is_target:
         return "which the configs ask for"
     return "90 % of the way from the lowest to the best mean"
+
+
+PAGES = {"player": "watch.html", "probe": "probe/probe.html"}
+
+
+def _closer(summary: Summary, out: Path) -> Iterator[Block]:
+    """What `recollect watch` and `recollect probe` made of the runs, where they did."""
+    runs = ((group, run) for group in summary.groups for run in group.runs)
+    items = []
+    for group, run in runs:
+        found = [(name, run.folder / page) for name, page in PAGES.items() if (run.folder / page).is_file()]
+        if found:
+            links = [(name, quote(Path(os.path.relpath(page, out)).as_posix())) for name, page in found]
+            words = f"{group.label} on {group.env}, seed {run.seed}: {probed(run.folder)}"
+            items.append((words.strip(), links))
+    if items:
+        yield Links(items)
 
 
 def _settings(summary: Summary) -> Iterator[Block]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from .blocks import Block, Bullets, Chart, Code, Section, Table, Text
+from .blocks import Block, Bullets, Chart, Code, Links, Section, Table, Text
 
 
 def markdown(title: str, facts: str, parts: Sequence[Section], pictures: Mapping[str, str]) -> str:
@@ -20,6 +20,9 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
             return f"**{_plain(lead)}.** {_plain(text)}" if lead else _plain(text)
         case Bullets(items):
             return "\n".join(f"- {_plain(item)}" for item in items)
+        case Links(items):
+            lines = (f"- {_plain(words)} {', '.join(map(_link, links))}" for words, links in items)
+            return "\n".join(lines)
         case Code(text):
             return f"```bash\n{text}\n```"
         case Table():
@@ -28,6 +31,11 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
             return f"![{_plain(words)}]({pictures[name]})"
         case Chart(words=words):
             return _plain(words)
+
+
+def _link(link: tuple[str, str]) -> str:
+    name, address = link
+    return f"[{_plain(name)}]({address})"
 
 
 def _table(table: Table) -> str:

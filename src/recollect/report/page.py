@@ -8,7 +8,7 @@ from itertools import groupby
 from string import Template
 from typing import Any
 
-from .blocks import Block, Bullets, Chart, Code, Section, Table, Text, charts, slug
+from .blocks import Block, Bullets, Chart, Code, Links, Section, Table, Text, charts, slug
 from .summary import plain
 
 DIGITS = 5  # that count of a number in a chart
@@ -54,6 +54,9 @@ def _block(block: Block) -> str:
             return f"<p>{bold}{escape(text)}</p>"
         case Bullets(items):
             return "<ul>\n" + "\n".join(f"<li>{escape(item)}</li>" for item in items) + "\n</ul>"
+        case Links(items):
+            lines = (f"<li>{escape(words)} {', '.join(map(_link, links))}</li>" for words, links in items)
+            return "<ul>\n" + "\n".join(lines) + "\n</ul>"
         case Code(text):
             return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
         case Table():
@@ -63,6 +66,11 @@ def _block(block: Block) -> str:
                 f'<figure data-chart="{escape(block.name)}" data-kind="{block.kind}">'
                 f"<figcaption>{escape(block.title)}</figcaption></figure>"
             )
+
+
+def _link(link: tuple[str, str]) -> str:
+    name, address = link
+    return f'<a href="{escape(address)}">{escape(name)}</a>'
 
 
 def _table(table: Table) -> str:

@@ -24,6 +24,7 @@ Settings = Mapping[str, Any]  # a config by dotted names
 APART = ("seed", "env.threads", "save_interval", "keep")
 # What makes an environment another task: scores on different ones are not compared.
 TASK = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
+PROBE = "probe/probe.json"  # in the folder of a run
 SHOWN_SETTINGS = 3  # in a label
 
 
@@ -186,6 +187,14 @@ def _read_text(path: Path) -> str:
         raise BadRun(f"has no {path.name}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadRun(f"{path.name} cannot be read: {error}") from error
+
+
+def probed(folder: Path) -> str:
+    """What `recollect probe` said of a run's memory; nothing where it was not asked."""
+    try:
+        return str(json.loads((folder / PROBE).read_text())["uses"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _read_object(path: Path) -> dict[str, Any]:
