@@ -228,7 +228,7 @@ def test_a_run_that_was_stopped_has_not_failed(end, complaint):
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
         process.wait()
-        assert local._complaint(process, errors) == complaint
+        assert local.complaint(process, errors) == complaint
 
 
 def test_a_broken_folder_is_named(done, tmp_path):

@@ -1,13 +1,16 @@
 """`recollect compare`: many runs, as many at a time as there are cores; stopped and gone on with at will."""
 
 import os
+import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from .cluster import Cluster, Share
 from .config import tokens
 from .errors import UsageError
 from .evaluate import evaluate
@@ -32,6 +35,8 @@ what is done is not done again.
   --seeds N        the seeds 1 to N (5); or several numbers: these
   --episodes N     of the evaluation of each run's last weights (100)
   --jobs N         runs at a time (one a core)
+  --on ray         run tasks of Ray: ray begins one here, ray:HOST:PORT joins a cluster
+  --cpus-per-run N, --gpus-per-run X    what of a machine of Ray a run has (1 and 0)
   --out FOLDER     where runs are kept and looked for (runs)
   --probe          ask each run whether it uses its memory, as recollect probe does
   --dry-run        show what would be done, and about how long it takes
@@ -40,9 +45,34 @@ what is done is not done again.
 Every other option of `recollect train` is set for all runs. A file can give environments and models
 settings of their own: see docs/studies.md.
 """
-OWN = ("--jobs", "--out", "--probe", "--dry-run", "--quiet")
+VALUES = ("--jobs", "--out", "--on", "--cpus-per-run", "--gpus-per-run")
 SWITCHES = ("--probe", "--dry-run", "--quiet")
 TICK = 0.25  # seconds between two looks
+
+
+class Machines(Protocol):
+    """Where runs are run: processes of this machine (`local.py`), or tasks of a cluster (`cluster.py`)."""
+
+    @property
+    def slots(self) -> int:
+        """How many runs go at a time."""
+
+    @property
+    def free(self) -> bool:
+        """Whether another run may start."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs."""
+
+    def start(self, job: Job, episodes: int) -> None:
+        """Begin a run, or go on with it."""
+
+    def ended(self) -> list[tuple[Job, str | None]]:
+        """Runs that have ended since the last look, each with what went wrong, or None."""
+
+    def stop(self) -> None:
+        """Ask all to save and end."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +82,19 @@ class Options:
     study: Study
     jobs: int
     out: Path
+    on: str | None
+    """None: this machine; ray, or ray:HOST:PORT."""
+    share: Share
     probes: bool
     dry_run: bool
     quiet: bool
+
+    def machines(self) -> AbstractContextManager[Machines]:
+        """Where it is run."""
+        if self.on is None:
+            return nullcontext(Local(self.jobs))
+        _, _, address = self.on.partition(":")
+        return Cluster(address or None, self.jobs, self.share, self.out)
 
 
 def run_compare(arguments: list[str]) -> int:
@@ -70,8 +110,9 @@ def run_compare(arguments: list[str]) -> int:
         standings.plan()
         return 0
     random = played_at_random(jobs, options.out, study.episodes)
-    with Signals() as signals, standings:
-        run(jobs, Local(options.jobs), study.episodes, signals, standings)
+    with Signals() as signals, options.machines() as machines, standings:
+        standings.slots = machines.slots
+        run(jobs, machines, study.episodes, signals, standings)
     standings.results(random)
     if signals.caught:
         return 128 + signals.caught
@@ -83,24 +124,30 @@ def parse(arguments: list[str]) -> Options:
     file = None
     if not arguments[0].startswith("-"):
         file, arguments = Path(arguments[0]), arguments[1:]
-    own: dict[str, list[str]] = {}
-    rest = []
-    for name, values in tokens(arguments):
-        if name in OWN:
-            own[name] = values
-        else:
-            rest.append((name, values))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    given = own.get("--jobs", [str(cores)])
-    if len(given) != 1 or not given[0].isdigit() or int(given[0]) < 1:
-        raise UsageError(f"--jobs takes a number above 0, not {' '.join(given)!r}")
+    found = tokens(arguments)
+    own = {name: values for name, values in found if name in VALUES + SWITCHES}
+    study = read([(name, values) for name, values in found if name not in own], file)
+    if "--probe" in own and study.episodes < FEWEST:
+        raise UsageError(f"--probe needs at least {FEWEST} episodes, not {study.episodes}")
+    on = own.get("--on", [None])
+    if len(on) != 1 or (on[0] or "ray").partition(":")[0] != "ray":
+        raise UsageError(f"--on takes ray or ray:HOST:PORT, not {' '.join(map(str, on))!r}")
     out = own.get("--out", ["runs"])
     if len(out) != 1:
         raise UsageError(f"--out takes one folder, not {len(out)}")
-    study, flags = read(rest, file), (name in own for name in SWITCHES)
-    if "--probe" in own and study.episodes < FEWEST:
-        raise UsageError(f"--probe needs at least {FEWEST} episodes, not {study.episodes}")
-    return Options(study, int(given[0]), Path(out[0]), *flags)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = Share(int(_number(own, "--cpus-per-run", "1")), _number(own, "--gpus-per-run", "0"))
+    flags = (name in own for name in SWITCHES)
+    return Options(study, int(_number(own, "--jobs", str(cores))), Path(out[0]), on[0], share, *flags)
+
+
+def _number(own: Mapping[str, list[str]], flag: str, default: str) -> float:
+    """A count above 0, or of GPUs any part of one."""
+    given = own.get(flag, [default])
+    pattern = r"\d+(\.\d+)?" if flag == "--gpus-per-run" else r"0*[1-9]\d*"
+    if len(given) != 1 or not re.fullmatch(pattern, given[0]):
+        raise UsageError(f"{flag} takes a number above 0, not {' '.join(given)!r}")
+    return float(given[0])
 
 
 def played_at_random(jobs: Sequence[Job], out: Path, episodes: int) -> dict[str, dict[str, Any]]:
@@ -117,20 +164,22 @@ def played_at_random(jobs: Sequence[Job], out: Path, episodes: int) -> dict[str,
     return scores
 
 
-def run(jobs: Sequence[Job], local: Local, episodes: int, signals: Signals, standings: Standings) -> None:
+def run(
+    jobs: Sequence[Job], machines: Machines, episodes: int, signals: Signals, standings: Standings
+) -> None:
     """Run what is not done, until it is done or a signal comes."""
     waiting = deque(job for job in jobs if job.state != "done")
     stopped = False
-    while waiting or not local.idle:
+    while waiting or not machines.idle:
         if signals.caught and not stopped:
             stopped = True
             waiting.clear()
-            local.stop()
-        while waiting and local.free:
+            machines.stop()
+        while waiting and machines.free:
             job = waiting.popleft()
-            local.start(job, episodes)
+            machines.start(job, episodes)
             job.state = "running"
-        for job, complaint in local.ended():
+        for job, complaint in machines.ended():
             job.state, job.error = ("failed", complaint) if complaint else ("begun", "")
             job.look(episodes)
         for job in jobs:

@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import IO
+from collections.abc import Mapping
+from typing import IO, Any
 
 from .config import to_dict
 from .jobs import Job
@@ -37,27 +38,14 @@ class Local:
 
     def start(self, job: Job, episodes: int) -> None:
         """Begin a run, or go on with it."""
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 (open for the life of the run)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "recollect.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-            start_new_session=True,  # Ctrl-C is ours to pass on
-        )
-        said = {"config": to_dict(job.config), "folder": str(job.folder), "episodes": episodes}
-        said["probes"] = job.probes
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(said).encode() + b"\n")
-        process.stdin.flush()
+        process, errors = launch(asked(job, episodes))
         self._running.append((job, process, errors))
 
     def ended(self) -> list[tuple[Job, str | None]]:
         """Runs that have ended since the last look, each with what went wrong, or None."""
         over = [entry for entry in self._running if entry[1].poll() is not None]
         self._running = [entry for entry in self._running if entry not in over]
-        return [(job, _complaint(process, errors)) for job, process, errors in over]
+        return [(job, complaint(process, errors)) for job, process, errors in over]
 
     def stop(self) -> None:
         """Ask all to save and end."""
@@ -65,7 +53,34 @@ class Local:
             process.send_signal(signal.SIGINT)
 
 
-def _complaint(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
+def asked(job: Job, episodes: int) -> dict[str, Any]:
+    """What a process is told of its run."""
+    return {
+        "config": to_dict(job.config),
+        "folder": str(job.folder),
+        "episodes": episodes,
+        "probes": job.probes,
+    }
+
+
+def launch(said: Mapping[str, Any]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """A process for one run, and what it complains of."""
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 (open for the life of the run)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recollect.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        start_new_session=True,  # Ctrl-C is ours to pass on
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(said).encode() + b"\n")
+    process.stdin.flush()
+    return process, errors
+
+
+def complaint(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
     """The last line of what a run said before it failed."""
     assert process.stdin is not None
     process.stdin.close()
