@@ -72,7 +72,7 @@ def training_flags():
 KNOWN = {
     "train": training_flags(),
     "bench": training_flags(),
-    "compare": training_flags() | set(compare.OWN) | set(study.OWN),
+    "compare": training_flags() | set(compare.VALUES + compare.SWITCHES) | set(study.OWN),
     "report": {"-o", "--out", "--import"},
     "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
     "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
