@@ -60,8 +60,7 @@ gates: .venv/dev
 paper: .venv/dev
 	for study in studies/*.yaml; do \
 	  name=$$(basename $$study .yaml); \
-	  $(BIN)/recollect compare $$study --out runs/paper/$$name && \
-	  $(BIN)/recollect report runs/paper/$$name -o docs/results/$$name || exit 1; \
+	  $(BIN)/recollect compare $$study --out runs/paper --report docs/results/$$name || exit 1; \
 	done
 
 bench: .venv/bench

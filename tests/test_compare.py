@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recollect import compare, local, worker
 from recollect.config import RunConfig, tokens
+from recollect.envs import EnvConfig
 from recollect.errors import UsageError
 from recollect.folder import locked
 from recollect.jobs import Job, last_line, plan
@@ -147,6 +149,28 @@ def test_runs_that_are_done_are_only_probed(tmp_path, monkeypatch, capsys):
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
     assert compare.run_compare([*arguments, "--probe"]) == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == stamps
+
+
+def test_a_report_is_of_its_own_runs_alone(done, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(done / "runs", "runs")
+    assert compare.run_compare([*SHORT, "-m", "ppo", "--report", "told"]) == 0
+    said = (tmp_path / "told" / "report.md").read_text()
+    assert "runs/ppo_stack" not in said and "2 runs, 1 environment, 2 seeds" in said
+    assert "recollect compare -e CartPole-v1" in said and "told/report.html" in capsys.readouterr().out
+    assert json.loads((tmp_path / "told" / "report.json").read_text())
+
+
+def test_acting_at_random_is_played_for_each_task(tmp_path):
+    plain = EnvConfig(id="LunarLander-v3")
+    others = [
+        replace(plain, time_limit=500),
+        replace(plain, mask=(2,)),
+        replace(plain, kwargs={"gravity": -9}),
+    ]
+    folders = [compare.random_folder(tmp_path, env) for env in (plain, *others)]
+    assert len(set(folders)) == 4 and folders[0] == tmp_path / "random" / "LunarLander-v3"
+    assert compare.random_folder(tmp_path, replace(plain, num_envs=7)) == folders[0]
 
 
 def test_what_probes_say_is_counted():

@@ -1,5 +1,7 @@
 """`recollect compare`: many runs, as many at a time as there are cores; stopped and gone on with at will."""
 
+import hashlib
+import json
 import os
 import re
 import time
@@ -12,12 +14,14 @@ from typing import Any, Protocol
 
 from .cluster import Cluster, Share
 from .config import tokens
+from .envs import EnvConfig
 from .errors import UsageError
 from .evaluate import evaluate
 from .folder import write_json
 from .jobs import EVALUATION, Job, evaluation, last_line, plan
 from .local import Local
 from .probe.measure import FEWEST
+from .report import write_report
 from .run import settled
 from .signals import Signals
 from .standings import Standings
@@ -38,6 +42,7 @@ what is done is not done again.
   --on ray         run tasks of Ray: ray begins one here, ray:HOST:PORT joins a cluster
   --cpus-per-run N, --gpus-per-run X    what of a machine of Ray a run has (1 and 0)
   --out FOLDER     where runs are kept and looked for (runs)
+  --report FOLDER  write a report of these runs there, as recollect report does
   --probe          ask each run whether it uses its memory, as recollect probe does
   --dry-run        show what would be done, and about how long it takes
   --quiet          print the results and nothing before
@@ -45,7 +50,7 @@ what is done is not done again.
 Every other option of `recollect train` is set for all runs. A file can give environments and models
 settings of their own: see docs/studies.md.
 """
-VALUES = ("--jobs", "--out", "--on", "--cpus-per-run", "--gpus-per-run")
+VALUES = ("--jobs", "--out", "--on", "--cpus-per-run", "--gpus-per-run", "--report")
 SWITCHES = ("--probe", "--dry-run", "--quiet")
 TICK = 0.25  # seconds between two looks
 
@@ -85,6 +90,7 @@ class Options:
     on: str | None
     """None: this machine; ray, or ray:HOST:PORT."""
     share: Share
+    report: Path | None
     probes: bool
     dry_run: bool
     quiet: bool
@@ -114,6 +120,7 @@ def run_compare(arguments: list[str]) -> int:
         standings.slots = machines.slots
         run(jobs, machines, study.episodes, signals, standings)
     standings.results(random)
+    reported(jobs, options, arguments)
     if signals.caught:
         return 128 + signals.caught
     return int(any(job.state == "failed" for job in jobs))
@@ -137,8 +144,12 @@ def parse(arguments: list[str]) -> Options:
         raise UsageError(f"--out takes one folder, not {len(out)}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = Share(int(_number(own, "--cpus-per-run", "1")), _number(own, "--gpus-per-run", "0"))
+    report = own.get("--report")
+    if report is not None and len(report) != 1:
+        raise UsageError(f"--report takes one folder, not {len(report)}")
     flags = (name in own for name in SWITCHES)
-    return Options(study, int(_number(own, "--jobs", str(cores))), Path(out[0]), on[0], share, *flags)
+    jobs, where = int(_number(own, "--jobs", str(cores))), Path(report[0]) if report else None
+    return Options(study, jobs, Path(out[0]), on[0], share, where, *flags)
 
 
 def _number(own: Mapping[str, list[str]], flag: str, default: str) -> float:
@@ -153,15 +164,32 @@ def _number(own: Mapping[str, list[str]], flag: str, default: str) -> float:
 def played_at_random(jobs: Sequence[Job], out: Path, episodes: int) -> dict[str, dict[str, Any]]:
     """What acting at random reaches in each environment, kept as <out>/random/<env>/evaluation.json."""
     scores = {}
-    for name, env in {job.config.env.id: job.config.env for job in jobs}.items():
-        folder = out / "random" / name.replace("/", "-").replace(":", "-")
+    for env in {job.config.env.id: job.config.env for job in jobs}.values():
+        folder = random_folder(out, env)
         found = evaluation(folder)
         if found is None or found["episodes"] != episodes:
             found = evaluate(None, env, episodes, name="random").as_json()
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / EVALUATION, found)
-        scores[name] = found
+        scores[env.id] = found
     return scores
+
+
+def random_folder(out: Path, env: EnvConfig) -> Path:
+    """Of the same task alone: other limits, masks or arguments are another."""
+    name = env.id.replace("/", "-").replace(":", "-")
+    task = [dict(env.kwargs), list(env.mask), env.time_limit]
+    other = f"-{hashlib.sha256(json.dumps(task).encode()).hexdigest()[:8]}" if any(task) else ""
+    return out / "random" / f"{name}{other}"
+
+
+def reported(jobs: Sequence[Job], options: Options, arguments: Sequence[str]) -> None:
+    """A report of these runs alone, whatever else lies in the folder of all runs."""
+    if options.report is None:
+        return
+    folders = [job.folder for job in jobs if job.metrics]
+    random = {random_folder(options.out, job.config.env) for job in jobs}
+    write_report([*folders, *sorted(random)], options.report, command=["recollect", "compare", *arguments])
 
 
 def run(

@@ -41,7 +41,7 @@ NAMED = 10  # of what is left out, on the screen
 def run_report(arguments: Sequence[str]) -> int:
     """recollect report"""
     options = _parser().parse_args(list(arguments))
-    write_report(options.runs, options.out, options.imports, command=arguments)
+    write_report(options.runs, options.out, options.imports, ["recollect", "report", *arguments])
     return 0
 
 
@@ -50,7 +50,7 @@ def write_report(
 ) -> None:
     """Read runs, and write report.html, report.md, report.json and figures/ into a folder.
 
-    command  what to write down as the way to make it again, after `recollect report`
+    command  what to write down as the way to make it again
     """
     from .blocks import charts
     from .contents import sections, title
@@ -67,7 +67,7 @@ def write_report(
         raise UsageError(f"nothing to report: {'; '.join(f'{x.folder} {x.reason}' for x in found.left_out)}")
     imported = read_imports(imports, sorted({group.env for group in groups(found.runs)}))
     summary = summarise(found, imported)
-    parts = sections(summary, command or [*map(str, paths), "-o", str(out)], out)
+    parts = sections(summary, command or ["recollect", "report", *map(str, paths), "-o", str(out)], out)
     name, facts = title(summary), _facts(found.runs)
     colours = {label: place for place, label in enumerate(summary.labels)}
     out.mkdir(parents=True, exist_ok=True)

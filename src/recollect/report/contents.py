@@ -254,7 +254,7 @@ def _settings(summary: Summary) -> Iterator[Block]:
 def _commands(summary: Summary, command: Sequence[str]) -> Iterator[Block]:
     yield Text("The runs, from the config that each of them keeps, and this report:")
     lines = [_command(group) for group in summary.groups]
-    yield Code("\n".join([*lines, shlex.join(["recollect", "report", *command])]))
+    yield Code("\n".join([*lines, shlex.join(command)]))
 
 
 def _command(group: Group) -> str:
