@@ -145,7 +145,13 @@ def test_runs_that_are_done_are_only_probed(tmp_path, monkeypatch, capsys):
     for folder in folders(tmp_path / "runs"):
         said = json.loads((folder / "probe" / "probe.json").read_text())
         assert said["episodes"] == 10 and (folder / "probe" / "probe.html").is_file()
-    # And then nothing is left to do.
+    # A probe of other episodes is another; and when all is done nothing is left to do.
+    job = plan_of(tmp_path / "runs", *arguments)[0]
+    assert job.state == "done" and job.verdict
+    path = job.folder / "probe" / "probe.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "episodes": 30}))
+    assert plan_of(tmp_path / "runs", *arguments)[0].state == "begun"
+    assert compare.run_compare([*arguments, "--probe"]) == 0
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
     assert compare.run_compare([*arguments, "--probe"]) == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == stamps
@@ -171,6 +177,12 @@ def test_acting_at_random_is_played_for_each_task(tmp_path):
     folders = [compare.random_folder(tmp_path, env) for env in (plain, *others)]
     assert len(set(folders)) == 4 and folders[0] == tmp_path / "random" / "LunarLander-v3"
     assert compare.random_folder(tmp_path, replace(plain, num_envs=7)) == folders[0]
+
+
+def plan_of(out: Path, *arguments: str) -> list[Job]:
+    """With probes asked for."""
+    study = read([flag for flag in tokens(list(arguments)) if flag[0] not in compare.VALUES], None)
+    return plan([settled(config) for config in study.configs()], out, study.episodes, probes=True)
 
 
 def test_what_probes_say_is_counted():

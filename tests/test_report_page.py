@@ -158,7 +158,9 @@ def test_players_and_probes_of_runs_are_linked(runs, tmp_path):
     (one / "probe").mkdir()
     for name in ("watch.html", "probe/probe.html"):
         (one / name).write_text("a page")
-    (one / "probe" / "probe.json").write_text('{"uses": "It uses about 4 steps of memory."}')
+    (one / "probe" / "probe.json").write_text(
+        json.dumps({"uses": "It uses about 4 steps of memory.", "episodes": 9, "seed": 1})
+    )
     write_report([copy], tmp_path / "out" / "report")
     page = (tmp_path / "out" / "report" / "report.html").read_text()
     text = (tmp_path / "out" / "report" / "report.md").read_text()

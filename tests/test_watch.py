@@ -21,6 +21,7 @@ from recollect import api, cli, ppo
 from recollect.agent import BranchConfig, build_agent
 from recollect.config import RunConfig
 from recollect.envs import EnvConfig, Envs, make
+from recollect.errors import UsageError
 from recollect.memory.attention import Band, Distances, listen
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.trxl import TrxlConfig
@@ -30,8 +31,9 @@ from recollect.run import Trained
 from recollect.settings import PPOConfig
 from recollect.watch.episodes import chosen, watch
 from recollect.watch.influence import REACH, on_actions, on_values
-from recollect.watch.inside import advantages, components, thoughts
-from recollect.watch.player import exact, packed, pictures
+from recollect.watch.inside import Memory, advantages, components, thoughts
+from recollect.watch.player import Gallery, _shares, exact, packed
+from recollect.watch.strip import frames
 from recollect.weights import load_rewards
 
 from .helpers import (
@@ -101,7 +103,7 @@ def trained(actor="gru", critic="lstm", env=Counting, dtype=torch.float32):
 def played(it, seed=3):
     """One episode with everything written down."""
     envs = make(it.config.env, it.factory)
-    return record(it.agent.player(1, True, seed), envs, 1, [seed], draws=True)[1]
+    return record(it.agent.player(1, True, seed), envs, 1, [seed])[1]
 
 
 def mind(it, found):
@@ -114,7 +116,8 @@ def mind(it, found):
 
 
 def test_a_picture_shows_what_the_action_was_based_on() -> None:
-    watched = watch(trained(), 4, 3, 0, False)
+    watched = watch(trained(), 4, 3, 0, False, np.copy)
+    assert watched.alike and watched.note == ""
     assert [one.name for one in watched.episodes] == ["best", "typical", "worst"] and watched.fps == 5
     for one in watched.episodes:
         drawn = [int(picture[0, 0, 0]) for picture in one.pictures]
@@ -205,7 +208,6 @@ LOOKING = {
 
 @pytest.mark.parametrize("kind", LOOKING)
 def test_attention_sums_to_one_and_looks_at_no_other_episode(kind) -> None:
-    it = trained()
     memory = LOOKING[kind].build(6, 0) if kind != "interleaved" else LOOKING[kind].build(6, 2)
     x, first = torch.randn(LENGTH, 1, 6), torch.zeros(LENGTH, 1, dtype=torch.bool)
     first[0] = True
@@ -220,7 +222,6 @@ def test_attention_sums_to_one_and_looks_at_no_other_episode(kind) -> None:
         torch.testing.assert_close(shown.sum(-1), torch.ones(LENGTH, 2))
         for t in range(4):
             assert (shown[t, :, t + 1 :] == 0).all() and (shown[t, :, : t + 1] > 0).all()
-    assert it.agent.actor is not None
 
 
 @pytest.mark.parametrize("tokens", [1, 2])
@@ -259,61 +260,101 @@ def test_nobody_listens_afterwards() -> None:
 # Influence ------------------------------------------------------------------------------------
 
 
-def nudged(it, rows, t, entry, by):
-    """What is chosen at row T - 1, and its value, with one input of row t moved."""
+def nudged(it, rows, asked, t, entry, by):
+    """What is chosen in a row, and its value, with one input of row t moved; actions apart come last."""
 
     def move(_module, _given, x):
         x = x.clone()
-        x[t, 0, entry] += by
+        if entry < 2:
+            x[t, 0, entry] += by
         return x
 
-    agent, last = it.agent, LENGTH - 1
+    def move_apart(_module, given):
+        x, *rest = given
+        x = x.clone()
+        if entry >= 2:
+            x[t, 0, entry - 2 - it.agent.critic.inputs.action_dim] += by
+        return x, *rest
+
+    agent = it.agent
     parts = [part for part in (agent.actor, agent.critic) if hasattr(part, "inputs")]
-    found = [part.inputs.register_forward_hook(move) for part in parts]
-    cut = type(rows)({k: x[:LENGTH] for k, x in rows.obs.items()}, *(x[:LENGTH] for x in rows[1:]))
-    params, values = agent.both(cut, agent.initial_state(1))
-    for hook in found:
+    hooks = [part.inputs.register_forward_hook(move) for part in parts]
+    hooks += [part.memory.register_forward_pre_hook(move_apart) for part in parts if part.action_apart]
+    agent.eval()
+    params, values = agent.both(first_rows(rows, asked + 1), agent.initial_state(1))
+    agent.train()
+    for hook in hooks:
         hook.remove()
-    action = rows.prev_action[LENGTH]
+    action = rows.prev_action[asked + 1]
     if agent.policy.discrete:
-        said = agent.policy.evaluate(params[last], action)[0].exp()
+        said = agent.policy.evaluate(params[asked], action)[0].exp()
     else:
-        said = params[last, :, : agent.policy.width]
-    return torch.cat([said.flatten(), values[last]]).detach()
+        said = params[asked, :, : agent.policy.width]
+    return torch.cat([said.flatten(), values[asked]]).detach()
+
+
+def first_rows(rows, count):
+    return type(rows)({k: x[:count] for k, x in rows.obs.items()}, *(x[:count] for x in rows[1:]))
+
+
+def slopes(it, rows, asked, t, entries=2, step=1e-5):
+    """Central differences (inputs, answers and the value)."""
+    moved = [[nudged(it, rows, asked, t, i, by) for by in (step, -step)] for i in range(entries)]
+    return torch.stack([(up - down) / (2 * step) for up, down in moved])
 
 
 @pytest.mark.parametrize("env", [Counting, Reaching])
 @pytest.mark.parametrize("critic", [*REMEMBERING, "shared"])
 def test_influence_is_the_gradient(critic, env) -> None:
     it = trained("lstm" if critic == "shared" else critic, critic, env, torch.float64)
-    found = played(it)
-    rows = found.rows
-    acted = type(rows)({k: x[:LENGTH] for k, x in rows.obs.items()}, *(x[:LENGTH] for x in rows[1:]))
+    rows = played(it).rows
+    acted = first_rows(rows, LENGTH)
     by_action = on_actions(it.agent, acted, rows.prev_action[1:])
     by_value = on_values(it.agent, acted)
     assert by_action.shape == by_value.shape == (LENGTH, LENGTH)
-    step = 1e-5
     for t in (0, 4, LENGTH - 1):
-        changes = [
-            (nudged(it, rows, t, i, step) - nudged(it, rows, t, i, -step)) / (2 * step) for i in range(2)
-        ]
-        slope = torch.stack(changes)  # (inputs, answers and the value)
-        back = LENGTH - 1 - t
+        slope, back = slopes(it, rows, LENGTH - 1, t), LENGTH - 1 - t
         np.testing.assert_allclose(by_action[-1, back], slope[:, :-1].norm(), rtol=1e-4, atol=1e-9)
         np.testing.assert_allclose(by_value[-1, back], slope[:, -1].norm(), rtol=1e-4, atol=1e-9)
     assert (by_value[0, 1:] == 0).all()
 
 
-def test_influence_reaches_no_further_than_its_window() -> None:
-    it = trained("gru", "gru", dtype=torch.float64)
+UNUSUAL = {
+    "gradients that learning cuts": TrxlConfig(context=8, width=8, heads=2, layers=2, gradient=0),
+    "gradients of one row": TrxlConfig(context=8, width=8, heads=2, layers=2, gradient=1),
+    "an action apart": Gpt2Config(context=8, width=8, heads=2, layers=2, tokens="interleaved"),
+    "dropout": Gpt2Config(context=8, width=8, heads=2, layers=2, dropout=0.5),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_influence_is_that_of_acting_whatever_learning_does(kind) -> None:
+    it = trained("mlp", "mlp", dtype=torch.float64)
+    critic = BranchConfig(memory=UNUSUAL[kind], hidden=(6,))
+    spec = it.agent.obs_spec, it.agent.action_spec
+    agent = lively(build_agent(spec, it.config.actor, critic, False, 0)).double()
+    it = replace(it, agent=agent)
+    rows = played(it).rows
+    shown = on_values(agent, first_rows(rows, LENGTH))
+    apart = agent.critic.inputs.action_dim if agent.critic.action_apart else 0
+    for t in (5, 8, LENGTH - 1):
+        slope = slopes(it, rows, LENGTH - 1, t, 2 + apart)[:, -1].norm()
+        np.testing.assert_allclose(shown[-1, LENGTH - 1 - t], slope, rtol=1e-4, atol=1e-9)
+        assert slope > 0
+    assert agent.training  # as it was
+
+
+def test_windows_begin_at_the_states_in_which_their_rows_did(monkeypatch) -> None:
+    it = trained("gru", "lstm", dtype=torch.float64)
     long = 3 * REACH
-    envs = make(it.config.env, lambda: gymnasium.wrappers.TimeLimit(Forever(), long))
-    found = record(it.agent.player(), envs, 1, [1])[1]
-    rows = type(found.rows)(
-        {k: x[:long] for k, x in found.rows.obs.items()}, *(x[:long] for x in found.rows[1:])
-    )
-    windows = on_values(it.agent, rows)
-    assert windows.shape == (long, REACH) and np.isfinite(windows).all() and (windows[:, 0] > 0).all()
+    it = replace(it, factory=lambda: gymnasium.wrappers.TimeLimit(Forever(), long))
+    rows = played(it).rows
+    windows = on_values(it.agent, first_rows(rows, long))
+    assert windows.shape == (long, REACH)
+    monkeypatch.setattr("recollect.watch.influence.REACH", long)
+    whole = on_values(it.agent, first_rows(rows, long))
+    np.testing.assert_allclose(windows, whole[:, :REACH], rtol=1e-9, atol=1e-15)
+    assert (windows[REACH:] > 0).any(1).all()
 
 
 class Forever(Counting):
@@ -333,6 +374,7 @@ def test_the_best_a_typical_and_the_worst_come_first(scores, shown) -> None:
     assert len(set(numbers)) == len(numbers) == min(shown, len(scores))
     assert found[0][1] == "best" and scores[numbers[0]] == max(scores)
     names = dict((name, number) for number, name in found)
+    assert "worst" in names or shown < 3 or len(scores) < 2
     if "worst" in names:
         assert scores[names["worst"]] == min(scores)
     if "typical" in names:
@@ -359,8 +401,15 @@ def test_arrays_come_out_of_the_page_as_they_went_in(x) -> None:
 def test_equal_pictures_are_kept_once() -> None:
     pytest.importorskip("PIL")
     one, other = np.zeros((30, 400, 3), np.uint8), np.full((30, 400, 3), 200, np.uint8)
-    kept, place = pictures([one, other, one, one])
-    assert place == [0, 1, 0, 0] and len(kept) == 2 and all(x.startswith("data:image/webp") for x in kept)
+    gallery = Gallery()
+    assert [gallery(x) for x in (one, other, one, one)] == [0, 1, 0, 0]
+    assert len(gallery.images) == 2 and all(x.startswith("data:image/webp") for x in gallery.images)
+
+
+def test_shares_are_of_each_row() -> None:
+    found = _shares(np.array([[3.0, 1.0], [0.0, 0.0], [1e-9, 3e-9]]))
+    np.testing.assert_allclose(unpack(found["shares"]), [[0.75, 0.25], [0, 0], [0.25, 0.75]], atol=1e-4)
+    assert found["total"] == [4.0, 0.0, pytest.approx(4e-9)]
 
 
 def test_components_hold_what_varies() -> None:
@@ -458,7 +507,7 @@ def test_the_page_shows_the_numbers_of_each_step(shown) -> None:
     run, _, seen = shown
     assert seen["errors"] == []
     scale = load_rewards(run.folder, run.config, 1)
-    again = watch(run, 3, 3, 0, False).episodes
+    again = watch(run, 3, 3, 0, False, None).episodes
     for name, episode, step in (("third", 0, 3), ("seventh", 0, 7), ("other", 1, 0)):
         told, one = seen[name], again[episode]
         inner = thoughts(run.agent, one.record, run.config.ppo, scale, ("gpt2", "lstm"))
@@ -502,7 +551,7 @@ def test_the_player_fits_a_small_phone(shown) -> None:
 def test_the_page_needs_no_network(shown) -> None:
     text = shown[1].read_text()
     assert not re.findall(r"""(?:src|href)=["']?https?:""", text) and "@import" not in text
-    assert len(text) < 3_000_000 and data(shown[1])["episodes"][0]["images"]
+    assert len(text) < 3_000_000 and data(shown[1])["images"]
 
 
 # Where something is missing -------------------------------------------------------------------
@@ -542,7 +591,7 @@ def test_without_pillow_there_is_a_page_all_the_same(shown, tmp_path, monkeypatc
     page = tmp_path / "page.html"
     assert cli.main(["watch", str(shown[0].folder), "-o", str(page), "--episodes", "1"]) == 0
     assert "without pictures: pictures need Pillow: pip install 'recollect[video]'" in capsys.readouterr().out
-    assert data(page)["episodes"][0]["images"] == []
+    assert data(page)["images"] == [] and data(page)["episodes"][0]["image"] == []
 
 
 def test_where_nothing_can_draw_one_line_says_what_to_install(shown, tmp_path, monkeypatch, capsys) -> None:
@@ -565,12 +614,13 @@ ERRORS = {
         ["watch", "nowhere", "-o", "x.avi"],
         "or a file that ends in .html, .mp4, .gif, .webp, is needed",
     ),
-    "none": (["watch", "RUN", "-o", "x.html", "--episodes", "0"], "0 episodes: at least 1 is needed"),
+    "none": (["watch", "RUN", "-o", "x.html", "--episodes", "0"], "--episodes 0: at least 1 is needed"),
     "no pictures": (["watch", "RUN", "-o", "x.gif"], "probe:recall has no pictures for a film"),
-    "folder": (
-        ["watch", "RUN", "-o", "/dev/null/x.html", "--episodes", "1"],
-        "-o /dev/null/x.html: File exists",
-    ),
+    "folder": (["watch", "RUN", "-o", "/dev/null/x.html"], "/dev/null/x.html: File exists"),
+    "film": (["watch", "RUN", "-o", "/dev/null/x.mp4"], "/dev/null/x.mp4: File exists"),
+    "a folder": (["watch", "RUN", "-o", "there.mp4"], "there.mp4: Is a directory"),
+    "seed": (["watch", "RUN", "-o", "x.html", "--seed", "-1"], "--seed is -1, at least 0 is needed"),
+    "shown": (["watch", "RUN", "-o", "x.html", "--shown", "0"], "--shown 0: at least 1 is needed"),
     "elsewhere": (["watch", "RUN", "-e", "CartPole-v1", "-o", "x.html"], "CartPole-v1 gives observations"),
 }
 
@@ -578,6 +628,7 @@ ERRORS = {
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors_say_what_to_do(recaller, case, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.mp4").mkdir()
     arguments, message = ERRORS[case]
     assert cli.main([str(recaller) if word == "RUN" else word for word in arguments]) == 2
     assert message in capsys.readouterr().err
@@ -586,10 +637,10 @@ def test_errors_say_what_to_do(recaller, case, tmp_path, monkeypatch, capsys) ->
 # Films ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", ["gif", "webp"])
+@pytest.mark.parametrize("suffix", ["gif", "WEBP"])
 def test_a_film_has_a_picture_for_each_step_and_the_memory_below(shown, tmp_path, suffix) -> None:
     image = pytest.importorskip("PIL.Image")
-    film = tmp_path / f"film.{suffix}"
+    film = tmp_path / "new folder" / f"film.{suffix}"
     assert cli.main(["watch", str(shown[0].folder), "-o", str(film), "--episodes", "1"]) == 0
     with image.open(film) as frames:
         assert frames.n_frames > 3 and frames.width == 300 and frames.height > 200  # 400 x 600, and a strip
@@ -602,6 +653,9 @@ def test_a_window_shows_every_picture_until_it_is_closed(monkeypatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     flips, made = [], []
     monkeypatch.setattr(pygame.display, "flip", lambda: flips.append(1))
+    with pytest.raises(UsageError, match="there is no screen"):
+        film.show(iter([np.zeros((10, 250, 3), np.uint8)]), 1000, "nobody sees it")
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: "x11")
 
     def playing():
         for t in range(5):
@@ -664,7 +718,73 @@ def test_an_agent_that_sees_pictures_is_shown_what_it_saw() -> None:
     config = RunConfig(env=EnvConfig(id="seeing", num_envs=1))
     envs: Envs = make(config.env, Seeing)
     agent = build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, 0)
-    watched = watch(Trained(agent, config, Path("x"), {}, Seeing), 1, 1, 0, False)
+    watched = watch(Trained(agent, config, Path("x"), {}, Seeing), 1, 1, 0, False, np.copy)
     (episode,) = watched.episodes
     assert [int(x[0, 0, 0]) for x in episode.pictures] == [10, 11, 12, 13]
     assert episode.pictures[0].shape == (36, 36, 3) and watched.note == ""
+
+
+class Odd(Counting):
+    """Draws what nobody expects."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": None}
+    drawn = None
+
+    def render(self):
+        if self.drawn is None:
+            raise ImportError("no drawing library")
+        return self.drawn
+
+
+ODD = {
+    "grey": (np.full((8, 6), 7, np.uint8), (8, 6, 3)),
+    "with alpha": (np.full((8, 6, 4), 7, np.uint8), (8, 6, 3)),
+    "floats": (np.ones((8, 6, 3)), None),
+    "a list": ([1, 2], None),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_whatever_an_environment_draws_is_a_picture_or_none(kind) -> None:
+    class Drawing(Odd):
+        drawn, shape = ODD[kind]
+
+    adapter = make(EnvConfig(id="odd", num_envs=1), Drawing).adapter
+    adapter.reset([0])
+    found = adapter.picture()
+    assert (found is None) == (ODD[kind][1] is None) and (found is None or found.shape == ODD[kind][1])
+    assert adapter.fps == 30
+
+
+def test_an_environment_that_cannot_draw_says_why() -> None:
+    watched = watch(trained(env=Odd), 1, 1, 0, False, np.copy)
+    assert watched.note == "the environment cannot be drawn: no drawing library"
+
+
+def test_where_seeds_do_not_fix_an_environment_it_is_said() -> None:
+    class Chance(Counting):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.luck = np.random.default_rng().random()
+            return self.look(), {}
+
+        def step(self, action):
+            obs, reward, *rest = super().step(action)
+            return obs, reward + self.luck, *rest
+
+    assert not watch(trained(env=Chance), 2, 2, 0, False, None).alike
+
+
+def test_the_strip_below_a_film_shows_what_the_memory_holds_or_looks_at() -> None:
+    pictures = [np.zeros((10, 60, 3), np.uint8)] * 4
+    held = np.array([[1.0, -1.0], [1.0, -1.0], [0.0, 0.0]])
+    memory = Memory("actor", "gru", [], {"0": held}, None, 1.0, {})
+    made = frames(pictures, memory)
+    assert len(made) == 4 and {frame.shape for frame in made} == {(10 + 48, 60, 3)}
+    more, less = (made[2][row, 10].astype(int) for row in (12, 56))
+    assert more[0] > more[2] and less[2] > less[0]  # orange above 0, blue below
+    assert (made[0][12:, 30:] == made[0][12, 59]).all()  # what is still to come is dark
+    looked = Memory("actor", "gpt2", [np.array([[[1.0, 0.0, 0.0]]] * 3)], {}, None, 1.0, {})
+    strip = frames(pictures, looked)[1][12]
+    assert (strip[45] != strip[5]).any() and (strip[5] == strip[25]).all()  # the present is at the right
+    assert frames(pictures, None) == pictures

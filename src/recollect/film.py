@@ -15,14 +15,17 @@ from .envs.gym import Factory
 from .errors import UsageError
 from .evaluate import Plays, RandomPlayer, check_spaces
 
+NOWHERE = ("offscreen", "dummy")  # drivers that show nothing
 WINDOW, FILES = "human", (".mp4", ".gif", ".webp")
 SMALLEST, LARGEST = 240, 480  # pixels that a film is wide, at least; and one of single pictures at most
 
 
 def render(agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int) -> list[float]:
     """Play, with an agent or at random, in a window ("human") or into a film; the returns."""
-    if target != WINDOW and Path(target).suffix not in FILES:
+    if target != WINDOW and Path(target).suffix.lower() not in FILES:
         raise UsageError(f"--render {target}: {WINDOW}, or a file that ends in {', '.join(FILES)}, is needed")
+    if target != WINDOW:
+        writable(Path(target))
     envs, returns = alone(env), list[float]()
     try:
         if agent is not None:
@@ -70,10 +73,22 @@ def _picture(envs: Envs, env: str) -> Array:
     return picture.copy()
 
 
+def writable(path: Path) -> None:
+    """Make the folder of a file, and see that it can be written, before minutes of work are lost."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.exists()
+        path.open("ab").close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+
+
 def write(path: Path, frames: Sequence[Array], fps: int) -> None:
     """A film of pictures (H, W, 3), by the name of its file."""
     even = [_enlarged(frame) for frame in frames]
-    if path.suffix == ".mp4":
+    if path.suffix.lower() == ".mp4":
         _write_mp4(path, even, fps)
     else:
         _write_pictures(path, even, fps)
@@ -96,7 +111,7 @@ def _write_pictures(path: Path, shown: Sequence[Array], fps: int) -> None:
     made = [Image.fromarray(frame) for frame in shown[::every]]
     if made[0].width > LARGEST:
         made = [image.reduce(-(-image.width // LARGEST)) for image in made]
-    if path.suffix == ".gif":
+    if path.suffix.lower() == ".gif":
         made = [image.convert("P", palette=Image.Palette.ADAPTIVE) for image in made]
     made[0].save(path, save_all=True, append_images=made[1:], duration=1000 * every // fps, loop=0)
 
@@ -143,5 +158,7 @@ def _opened(pygame: Any, frame: Array, title: str) -> Any:
         screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))
     except pygame.error as error:
         raise UsageError(f"no window can be opened: {error}; a file needs none") from error
+    if pygame.display.get_driver() in NOWHERE:
+        raise UsageError("no window can be opened: there is no screen; a file needs none")
     pygame.display.set_caption(title)
     return screen

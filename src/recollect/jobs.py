@@ -51,9 +51,15 @@ class Job:
         """Read what its folder says now."""
         self.metrics = last_line(self.folder / "metrics.jsonl") or self.metrics
         found = evaluation(self.folder)
-        self.verdict = probed(self.folder)
+        self.verdict = self._verdict(episodes) if self.probes else ""
         if found is not None and found["episodes"] == episodes and (self.verdict or not self.probes):
             self.state, self.evaluation = "done", found
+
+    def _verdict(self, episodes: int) -> str:
+        """What the probe says that was asked for; one over other episodes is another."""
+        found = probed(self.folder)
+        wanted = {"episodes": episodes, "seed": self.config.seed}
+        return "" if found is None or not wanted.items() <= found.items() else str(found["uses"])
 
 
 def plan(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bool = False) -> list[Job]:

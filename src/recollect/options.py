@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from .config import RunConfig
+from .errors import UsageError
 from .run import Destination
 
 
@@ -34,7 +35,19 @@ class ResumeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOptions:
+class Seeded:
+    """What is played from seeds."""
+
+    seed: int = 0
+    """Of the environments; never one that training saw."""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UsageError(f"--seed is {self.seed}, at least 0 is needed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions(Seeded):
     """Which agent, where, and how much is shown."""
 
     run: str = ""
@@ -45,8 +58,6 @@ class EvalOptions:
     """Episodes to play (-ne)."""
     running_rew_len: int | None = None
     """Print each episode with the mean of this many last ones."""
-    seed: int = 0
-    """Of the environments; never one that training saw."""
     sample: bool = False
     """Draw actions from the policy instead of taking the likeliest."""
     json: bool = False
@@ -58,7 +69,7 @@ class EvalOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeOptions:
+class ProbeOptions(Seeded):
     """Which agent is probed, and how thoroughly."""
 
     run: str = ""
@@ -69,29 +80,25 @@ class ProbeOptions:
     """Where probe.html and probe.json are written (-o); None: the folder probe in that of the run."""
     control: str | None = None
     """A run without a memory in the same environment, to tell whether the task needs one."""
-    seed: int = 0
-    """Of the environments; never one that training saw."""
     json: bool = False
     """Print everything as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchOptions:
+class WatchOptions(Seeded):
     """Which agent is watched, and where it is shown."""
 
     run: str = ""
     """A run folder, a checkpoint or a saved agent."""
     out: str | None = None
     """human: a window; or FILE.html, FILE.mp4, FILE.gif, FILE.webp (-o); None: a window where there is a
-    screen, else watch.html in the folder of the run."""
+    screen, else watch.html in the folder of the run, or here for a saved agent."""
     env: str | None = None
     """Another environment than it was trained in (-e)."""
     episodes: int = 10
     """Episodes to play and to choose from."""
     shown: int = 3
     """Episodes of the page: the best, a typical one, the worst, then others; a film has one."""
-    seed: int = 0
-    """Of the environments; never one that training saw."""
     sample: bool = False
     """Draw actions from the policy instead of taking the likeliest."""
     imports: tuple[str, ...] = ()

@@ -3,9 +3,9 @@
 Shapes.  T rows of N environments, R rows of them that belong to an episode.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from .nets import Rows
 from .report.intervals import Floats
 from .rollout import slice_rows
 from .tree import Tree, leaves
+
+Keep: TypeAlias = Callable[[Array], Any]
 
 AT_ONCE = 50  # environments, as recollect eval has them
 
@@ -39,7 +41,7 @@ class Record:
     rows    as the actor read them (T + 1, N, ...)
     valid   whether somebody acted there (T, N), as do all that follow
     hidden  name -> what the observation does not tell (T + 1, N); NaN where it is not hidden
-    pictures  of environment 0, as people see it (T + 1); none where nobody asked for them
+    pictures  what was kept of those of environment 0, as people see it (T + 1); none where nobody asked
     """
 
     rows: Rows
@@ -48,7 +50,7 @@ class Record:
     terminated: Array
     truncated: Array
     hidden: dict[str, Floats]
-    pictures: list[Array]
+    pictures: list[Any]
 
     @property
     def step(self) -> Array:
@@ -69,14 +71,14 @@ class Recorder(VecEnv):
 
     tier: Literal["native", "barrier"] = "barrier"
 
-    def __init__(self, envs: Envs, draws: bool) -> None:
+    def __init__(self, envs: Envs, keep: Keep | None) -> None:
         self.inside, self.spec = envs.adapter, replace(envs.obs_spec, mask=())
         self.masked = envs.obs_spec.mask
         self.num_envs, self.backend = envs.num_envs, envs.adapter.backend
         self.observation_space, self.action_space = self.inside.observation_space, self.inside.action_space
         self.steps: list[Step] = []
         self.hidden_rows: list[dict[str, Array]] = []
-        self.draws, self.pictures = draws, list[Array]()
+        self.keep, self.pictures = keep, list[Any]()
 
     def reset(self, seeds: list[int]) -> Any:
         self.obs = self.inside.reset(seeds)
@@ -98,8 +100,8 @@ class Recorder(VecEnv):
             (seen,) = self.spec.split(self.obs).values()
             found |= {f"masked entry {entry}": seen[:, entry].astype(np.float64) for entry in self.masked}
         self.hidden_rows.append(found)
-        if self.draws and (picture := self.inside.picture()) is not None:
-            self.pictures.append(picture.copy())
+        if self.keep and (picture := self.inside.picture()) is not None:
+            self.pictures.append(self.keep(picture))
 
 
 def played(agent: Agent, envs: Envs, episodes: int, seed: int) -> Played:
@@ -117,13 +119,13 @@ def recorded(agent: Agent, envs: Envs, episodes: int, seed: int) -> tuple[Played
 
 
 def record(
-    player: Player, envs: Envs, episodes: int, seeds: list[int], draws: bool = False
+    player: Player, envs: Envs, episodes: int, seeds: list[int], keep: Keep | None = None
 ) -> tuple[Played, Record]:
     """Episodes of a player from these seeds of the environments, with everything written down.
 
-    draws  whether pictures are made as well
+    keep  what to keep of a picture, whose array is written to again; None: no pictures are made
     """
-    recorder, rows = Recorder(envs, draws), list[Rows]()
+    recorder, rows = Recorder(envs, keep), list[Rows]()
 
     def note(_: Agent, read: tuple[Rows, Tree]) -> None:
         # What is read may lie in the arrays of the environments, which the next step writes to.

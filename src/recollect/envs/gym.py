@@ -73,7 +73,7 @@ class GymEnv(VecEnv):
         self.tier = self._tier()
         self.time_limit = self._limit()
         if isinstance(self._vec, SyncVectorEnv):
-            self.fps = int(self._vec.envs[0].metadata.get("render_fps", 30))
+            self.fps = _fps(self._vec.envs[0].metadata)
 
     def _build(self) -> None:
         make_one = [self._factory] * self.num_envs
@@ -136,7 +136,7 @@ class GymEnv(VecEnv):
             return None
         # Asked for at the making, it would make every environment that only plays draw as well.
         env.unwrapped.render_mode = "rgb_array"
-        return _drawn(env.render)
+        return _coloured(_drawn(env.render))
 
     def get_state(self) -> EnvState:
         assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
@@ -177,7 +177,7 @@ class CartPole(VecEnv):
     def __init__(self, num_envs: int, time_limit: int) -> None:
         self.num_envs, self.time_limit, self.backend = num_envs, time_limit, "gymnasium"
         self._vec = CartPoleVectorEnv(num_envs, max_episode_steps=time_limit)
-        self.fps = int(self._vec.metadata["render_fps"])
+        self.fps = _fps(self._vec.metadata)
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
 
@@ -211,8 +211,24 @@ def _drawn(render: Callable[[], Any]) -> Any:
     """What an environment draws, or a plain word on what drawing needs."""
     try:
         return render()
-    except gym.error.DependencyNotInstalled as error:
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
         raise UsageError(f"the environment cannot be drawn: {error}") from error
+
+
+def _coloured(drawn: Any) -> Array | None:
+    """(H, W, 3) bytes of what an environment of anybody's draws, or None where it is something else."""
+    picture = np.asarray(drawn)
+    if picture.ndim == 2:
+        picture = picture[..., None].repeat(3, -1)
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4):
+        return None
+    return picture[..., :3]
+
+
+def _fps(metadata: dict[str, Any]) -> int:
+    """Pictures a second, at least 1, of whatever somebody wrote down."""
+    told = metadata.get("render_fps")
+    return max(1, round(told)) if isinstance(told, int | float) else 30
 
 
 def _time_limit(env: gym.Env[Any, Any]) -> Any:

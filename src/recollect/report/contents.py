@@ -236,8 +236,8 @@ def _closer(summary: Summary, out: Path) -> Iterator[Block]:
         found = [(name, run.folder / page) for name, page in PAGES.items() if (run.folder / page).is_file()]
         if found:
             links = [(name, quote(Path(os.path.relpath(page, out)).as_posix())) for name, page in found]
-            words = f"{group.label} on {group.env}, seed {run.seed}: {probed(run.folder)}"
-            items.append((words.strip(), links))
+            said = (probed(run.folder) or {}).get("uses", "")
+            items.append((f"{group.label} on {group.env}, seed {run.seed}: {said}".strip(), links))
     if items:
         yield Links(items)
 

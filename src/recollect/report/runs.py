@@ -189,12 +189,13 @@ def _read_text(path: Path) -> str:
         raise BadRun(f"{path.name} cannot be read: {error}") from error
 
 
-def probed(folder: Path) -> str:
-    """What `recollect probe` said of a run's memory; nothing where it was not asked."""
+def probed(folder: Path) -> Mapping[str, Any] | None:
+    """What `recollect probe` found of a run's memory; None where it was not asked, or not to the end."""
     try:
-        return str(json.loads((folder / PROBE).read_text())["uses"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        found = json.loads((folder / PROBE).read_text())
+        return found if {"uses", "episodes", "seed"} <= set(found) else None
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -7,10 +7,10 @@ pictures of a film.
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from .. import api, film
@@ -18,11 +18,12 @@ from ..errors import UsageError
 from ..film import WINDOW
 from ..options import WatchOptions
 from ..probe.measure import memory_names
+from ..record import Keep
 from ..run import Trained
 from ..weights import load_rewards
 from .episodes import Watched, watch
 from .inside import Thoughts, thoughts
-from .player import missing, player
+from .player import Gallery, missing, player
 from .strip import frames
 
 PAGE = ".html"
@@ -34,19 +35,19 @@ def run_watch(options: WatchOptions) -> None:
         raise UsageError("random has nothing on its mind: name a run, a checkpoint or a saved agent")
     target = options.out or _default(options.run)
     kinds = (PAGE, *film.FILES)
-    if target != WINDOW and Path(target).suffix not in kinds:
+    path = None if target == WINDOW else Path(target)
+    if path is not None and path.suffix.lower() not in kinds:
         raise UsageError(f"-o {target}: {WINDOW}, or a file that ends in {', '.join(kinds)}, is needed")
-    if target != WINDOW:  # what draws pictures shall look for no screen
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     trained = api.load(options.run, env=options.env, imports=options.imports)
     torch.set_num_threads(1)  # rows are small, and a second thread only waits
-    shown = options.shown if target != WINDOW and Path(target).suffix == PAGE else 1
-    watched = watch(trained, options.episodes, shown, options.seed, options.sample)
-    mind, scaled = _thoughts(trained, watched)
-    if target != WINDOW and Path(target).suffix == PAGE:
-        _page(Path(target), trained, watched, mind, scaled)
+    if path is not None:
+        # What draws pictures shall look for no screen.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        film.writable(path)
+    if path is not None and path.suffix.lower() == PAGE:
+        _page(path, trained, options)
     else:
-        _film(target, trained, watched, mind)
+        _film(path, trained, options)
 
 
 def _default(run: str) -> str:
@@ -57,6 +58,43 @@ def _default(run: str) -> str:
     return str(Path(run) / "watch.html") if Path(run).is_dir() else "watch.html"
 
 
+def _page(path: Path, trained: Trained, options: WatchOptions) -> None:
+    """Every number and every picture, as one file."""
+    gallery, lacking = Gallery(), missing()
+    watched = _watched(trained, options, options.shown, None if lacking else gallery)
+    if lacking:
+        watched = replace(watched, note=lacking)
+    mind, scaled = _thoughts(trained, watched)
+    path.write_text(player(trained, watched, mind, scaled, gallery.images), encoding="utf-8")
+    if watched.note:
+        print(f"without pictures: {watched.note}")
+    print(f"{path} is written; open it in a browser")
+
+
+def _film(path: Path | None, trained: Trained, options: WatchOptions) -> None:
+    """The best episode with what was remembered, as a file, or in a window where there is no path."""
+    watched = _watched(trained, options, 1, np.copy)
+    (episode,), env = watched.episodes, trained.config.env.id
+    if not episode.pictures:
+        raise UsageError(f"{env} has no pictures for a film ({watched.note}); -o FILE.html shows its numbers")
+    (mind,), _ = _thoughts(trained, watched)
+    shown = frames(episode.pictures, next((memory for memory in mind.memories if memory.kind), None))
+    if path is None:
+        film.show(shown, watched.fps, f"{trained.folder} on {env}")
+        return
+    film.write(path, shown, watched.fps)
+    print(f"{path} is written")
+
+
+def _watched(trained: Trained, options: WatchOptions, shown: int, keep: Keep | None) -> Watched:
+    """The episodes, and a line on them."""
+    watched = watch(trained, options.episodes, shown, options.seed, options.sample, keep)
+    print(_told(watched))
+    if not watched.alike:
+        print("played again they came out otherwise: the environment is not fixed by its seed")
+    return watched
+
+
 def _thoughts(trained: Trained, watched: Watched) -> tuple[list[Thoughts], bool]:
     """Of all episodes, and whether values are in rewards of the task."""
     scale = load_rewards(trained.folder, trained.config, 1)
@@ -65,37 +103,9 @@ def _thoughts(trained: Trained, watched: Watched) -> tuple[list[Thoughts], bool]
     return [thoughts(trained.agent, episode.record, *args) for episode in watched.episodes], scale is not None
 
 
-def _page(path: Path, trained: Trained, watched: Watched, mind: Sequence[Thoughts], scaled: bool) -> None:
-    watched = replace(watched, note=watched.note or missing())
-    text = player(trained, watched, mind, scaled)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"-o {path}: {error.strerror}") from error
-    print(_told(watched))
-    if watched.note:
-        print(f"without pictures: {watched.note}")
-    print(f"{path} is written; open it in a browser")
-
-
-def _film(target: str, trained: Trained, watched: Watched, mind: Sequence[Thoughts]) -> None:
-    episode, env = watched.episodes[0], trained.config.env.id
-    if not episode.pictures:
-        raise UsageError(f"{env} has no pictures for a film ({watched.note}); -o FILE.html shows its numbers")
-    memory = next((memory for memory in mind[0].memories if memory.kind), None)
-    shown = frames(episode.pictures, memory)
-    print(_told(watched))
-    if target == WINDOW:
-        film.show(shown, watched.fps, f"{trained.folder} on {env}")
-        return
-    film.write(Path(target), shown, watched.fps)
-    print(f"{target} is written")
-
-
 def _told(watched: Watched) -> str:
     """What was played, in a line."""
-    each = ", ".join(f"{one.name} {one.score:.1f} in {one.length} steps" for one in watched.episodes)
+    each = ", ".join(f"{one.name} {one.score:.4g} in {one.length} steps" for one in watched.episodes)
     return f"of {watched.played} episodes: {each}"
 
 

@@ -3,8 +3,9 @@
 Shapes.  T rows of one episode; row T was seen and nobody acted in it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from ..envs import Array, Envs
 from ..errors import UsageError
 from ..evaluate import check_spaces
 from ..film import alone
-from ..record import Played, Record, record
+from ..record import Keep, Played, Record, record
 from ..run import Trained
 
 
@@ -24,7 +25,8 @@ class Episode:
 
     name      best, typical, worst, or its number
     seed      of its environment
-    pictures  as people see it, or what the agent saw where that is a picture (T + 1); or none
+    pictures  what was kept of what people see, or of what the agent saw where that is a picture (T + 1);
+              or none
     """
 
     name: str
@@ -33,23 +35,29 @@ class Episode:
     length: int
     success: float
     record: Record
-    pictures: list[Array]
+    pictures: list[Any]
 
 
 @dataclass(frozen=True)
 class Watched:
-    """The episodes to show, and what was said of drawing them."""
+    """The episodes to show.
+
+    note   why there are no pictures; empty where there are
+    alike  whether the episodes came out as when they were chosen
+    """
 
     episodes: list[Episode]
     played: int
     fps: int
     note: str
+    alike: bool
 
 
-def watch(trained: Trained, episodes: int, shown: int, seed: int, sample: bool) -> Watched:
-    """Play, choose, and play what was chosen again with pictures."""
-    if episodes < 1 or shown < 1:
-        raise UsageError(f"{min(episodes, shown)} episodes: at least 1 is needed")
+def watch(trained: Trained, episodes: int, shown: int, seed: int, sample: bool, keep: Keep | None) -> Watched:
+    """Play, choose, and play what was chosen again with pictures; keep: what of each; None: no pictures."""
+    for name, count in (("--episodes", episodes), ("--shown", shown)):
+        if count < 1:
+            raise UsageError(f"{name} {count}: at least 1 is needed")
     agent = trained.agent
     envs = alone(trained.config.env, trained.factory)
     try:
@@ -57,11 +65,14 @@ def watch(trained: Trained, episodes: int, shown: int, seed: int, sample: bool) 
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
         scores = [_play(agent, envs, one, sample)[0].returns[0] for one in seeds]
         note = _why_no_pictures(envs, seeds[0])
+        names = chosen(scores, shown)
         found = [
-            _episode(agent, envs, name, seeds[number], sample, not note)
-            for number, name in chosen(scores, shown)
+            _episode(agent, envs, name, seeds[number], sample, None if note else keep, keep)
+            for number, name in names
         ]
-        return Watched(found, episodes, envs.adapter.fps, "" if found[0].pictures else note)
+        alike = all(one.score == scores[number] for one, (number, _) in zip(found, names, strict=True))
+        note = "" if found[0].pictures or keep is None else note
+        return Watched(found, episodes, envs.adapter.fps, note, alike)
     finally:
         envs.adapter.close()
 
@@ -69,26 +80,30 @@ def watch(trained: Trained, episodes: int, shown: int, seed: int, sample: bool) 
 def chosen(scores: Sequence[float], shown: int) -> list[tuple[int, str]]:
     """Numbers of episodes and their names: best, typical and worst first, none of them twice."""
     order = np.argsort(-np.array(scores), kind="stable")
-    first = {"best": order[0], "typical": order[len(order) // 2], "worst": order[-1]}
-    names: dict[int, str] = {}
-    for name, number in first.items():
-        names.setdefault(int(number), name)
+    ends = {int(order[-1]): "worst", int(order[0]): "best"}
+    names = {int(order[0]): "best"} | {int(order[len(order) // 2]): "typical"} | ends
     for number in range(len(scores)):
         names.setdefault(number, f"number {number + 1}")
     return list(names.items())[:shown]
 
 
-def _play(agent: Agent, envs: Envs, seed: int, sample: bool, draws: bool = False) -> tuple[Played, Record]:
-    return record(agent.player(1, not sample, seed), envs, 1, [seed], draws)
+def _play(
+    agent: Agent, envs: Envs, seed: int, sample: bool, keep: Keep | None = None
+) -> tuple[Played, Record]:
+    return record(agent.player(1, not sample, seed), envs, 1, [seed], keep)
 
 
-def _episode(agent: Agent, envs: Envs, name: str, seed: int, sample: bool, draws: bool) -> Episode:
-    played, found = _play(agent, envs, seed, sample, draws)
+def _episode(
+    agent: Agent, envs: Envs, name: str, seed: int, sample: bool, drawn: Keep | None, keep: Keep | None
+) -> Episode:
+    """One to show; drawn: what to keep of pictures of the environment, keep: of those that the agent saw."""
+    played, found = _play(agent, envs, seed, sample, drawn)
     score, length, success = (float(column[0]) for column in played)
-    return Episode(name, seed, score, int(length), success, found, found.pictures or _seen(agent, found))
+    pictures = found.pictures or ([keep(picture) for picture in _seen(agent, found)] if keep else [])
+    return Episode(name, seed, score, int(length), success, found, pictures)
 
 
-def _seen(agent: Agent, found: Record) -> list[Array]:
+def _seen(agent: Agent, found: Record) -> Iterable[Array]:
     """What the agent saw, where it saw pictures: the first of them, and of a stack the last."""
     for name, leaf in agent.obs_spec.leaves.items():
         if leaf.kind == "picture":
@@ -96,8 +111,8 @@ def _seen(agent: Agent, found: Record) -> list[Array]:
             x = x[:, -1] if x.ndim > 4 else x
             if x.ndim == 4 and not leaf.channels_last:
                 x = x.movedim(1, -1)
-            return [_coloured(picture) for picture in x.numpy()]
-    return []
+            return map(_coloured, x.numpy())
+    return ()
 
 
 def _coloured(picture: Array) -> Array:

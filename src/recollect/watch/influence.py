@@ -2,7 +2,8 @@
 
 The gradient with respect to what an encoder reads: what is seen, normalised or one-hot, or what
 convolutions make of a picture, and the action and the reward before where they are inputs. Each row is
-asked with the last rows before it, from the state in which they began; all rows at once.
+asked with the last rows before it, from the state in which they began; many rows at once. Nothing is
+left out by chance, and gradients go as far as rows are looked up, also where learning cuts them.
 
 Shapes.  T rows of one episode, K rows of a window, F features.
 """
@@ -16,13 +17,14 @@ import torch
 from torch import Tensor
 
 from ..agent import Agent, Branch
+from ..memory.attention import whole_gradients
 from ..nets import Rows
 from ..record import states
 from ..report.intervals import Floats
 from ..tree import Tree, map_leaves, stack
 
 REACH = 32  # rows of a window: the present one and those before it
-AT_ONCE = 128  # windows
+AT_ONCE = 64  # windows
 
 Says: TypeAlias = Callable[[Rows, Tree], Tensor]
 
@@ -60,12 +62,11 @@ def _influence(branch: Branch, rows: Rows, says: Says, answers: Callable[[Tensor
     length = len(rows.first)
     width = min(REACH, length)
     out = np.zeros((length, width))
-    begun = _begun(branch, rows)
+    begun = _Begun(branch, rows)
     for begin in range(0, length, AT_ONCE):
         at = torch.arange(begin, min(begin + AT_ONCE, length))
         start = (at - width + 1).clamp(min=0)
-        windows = _windows(rows, start, width)
-        state = _states(begun, start)
+        windows, state = _windows(rows, start, width), begun.before(start)
         squares = _squares(branch, windows, state, says, answers, at, at - start)  # (width, B)
         back = (at - start)[None] - torch.arange(width)[:, None]
         kept = back >= 0
@@ -89,8 +90,8 @@ def _squares(
         answered = answers(said, at)
     total = torch.zeros(windows.first.shape, dtype=torch.float64)
     for column in answered.unbind(1):
-        (gradient,) = torch.autograd.grad(column.sum(), read, retain_graph=True)
-        total += gradient.double().square().sum(-1)
+        for gradient in torch.autograd.grad(column.sum(), read, retain_graph=True):
+            total += gradient.double().square().sum(-1)
     return total
 
 
@@ -99,26 +100,50 @@ def _asked(branch: Branch) -> Iterator[list[Tensor]]:
     """What the branch reads while this is open, as leaves of its graph."""
     read: list[Tensor] = []
 
-    def ask(_module: object, _given: object, x: Tensor) -> Tensor:
+    def leaf(x: Tensor) -> Tensor:
         read.append(x.detach().requires_grad_())
         return read[-1]
 
-    hook = branch.inputs.register_forward_hook(ask)
+    def ask(_module: object, _given: object, x: Tensor) -> Tensor:
+        return leaf(x)
+
+    def ask_apart(_module: object, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The action that goes past the encoder."""
+        x, *rest = given
+        apart = branch.inputs.action_dim
+        seen, action = x.split([x.shape[-1] - apart, apart], -1)
+        return torch.cat([seen, leaf(action)], -1), *rest
+
+    hooks = [branch.inputs.register_forward_hook(ask)]
+    if branch.action_apart:
+        hooks.append(branch.memory.register_forward_pre_hook(ask_apart))
+    training = branch.training
+    branch.eval()
     try:
-        yield read
+        with whole_gradients():
+            yield read
     finally:
-        hook.remove()
+        branch.train(training)
+        for hook in hooks:
+            hook.remove()
 
 
-def _begun(branch: Branch, rows: Rows) -> list[Tree]:
-    """The state before each row, each of one environment."""
-    with torch.no_grad():
-        return [branch.memory.initial_state(1), *states(branch, rows)]
+class _Begun:
+    """States before the rows with which windows begin; those that no later window asks for are let go."""
 
+    def __init__(self, branch: Branch, rows: Rows) -> None:
+        self._kept = {0: branch.memory.initial_state(1)}
+        self._next = enumerate(states(branch, rows), 1)
 
-def _states(begun: list[Tree], start: Tensor) -> Tree:
-    """The states before these rows, side by side."""
-    return map_leaves(lambda x: x.flatten(0, 1), stack([begun[int(t)] for t in start]))
+    @torch.no_grad()
+    def before(self, start: Tensor) -> Tree:
+        """Of these rows (B,), side by side; rows never go back."""
+        first, last = int(start[0]), int(start[-1])
+        while last not in self._kept:
+            row, state = next(self._next)
+            self._kept[row] = state
+        self._kept = {row: state for row, state in self._kept.items() if row >= first}
+        return map_leaves(lambda x: x.flatten(0, 1), stack([self._kept[int(row)] for row in start]))
 
 
 def _windows(rows: Rows, start: Tensor, width: int) -> Rows:

@@ -1,7 +1,7 @@
 """What an agent thought in an episode: values, choices, what it attended to, what it remembered.
 
-Everything is computed from the rows as the agent's own networks read them, in one call over the whole
-episode. That is what learning does too, so the numbers are the agent's own.
+Everything is computed from the rows as the agent's own networks read them: values, choices and attention
+in one call over the whole episode, as learning does it; states row by row, as acting does.
 
 Shapes.  T rows of one episode (N = 1), and row T, which was seen and in which nobody acted.
 """
@@ -73,7 +73,7 @@ def thoughts(
     record: Record,
     ppo: PPOConfig,
     scale: RewardScale | None,
-    kinds: tuple[str | None, str | None],
+    kinds: Kinds,
 ) -> Thoughts:
     """Everything there is to show of an episode.
 
@@ -128,9 +128,7 @@ def policy(agent: Agent, params: Floats) -> Floats:
 # Memories -------------------------------------------------------------------------------------
 
 
-def memories(
-    agent: Agent, rows: Rows, action: torch.Tensor, kinds: tuple[str | None, str | None]
-) -> list[Memory]:
+def memories(agent: Agent, rows: Rows, action: torch.Tensor, kinds: Kinds) -> list[Memory]:
     """Of both branches, or of the one that both share."""
 
     def of_action() -> dict[str, Floats]:

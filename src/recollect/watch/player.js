@@ -124,15 +124,23 @@ function pause() {
 
 function view(step) {
   const e = episode();
-  if (e.images.length) {
+  if (e.image.length) {
     const image = element("img", { alt: `what is seen at step ${step}` });
-    image.src = e.images[e.image[step]];
     image.onload = () => image.classList.toggle("small", image.naturalWidth < 200);
+    image.src = DATA.images[e.image[step]];
     return image;
   }
-  const canvas = element("canvas", { role: "img", "aria-label": `the observation of step ${step} as bars` });
+  const canvas = element("canvas", { role: "img" });
   bars(canvas, step);
   return canvas;
+}
+
+// The large picture; an element that is there already takes the next one without a flicker.
+function show(step) {
+  const there = $("screen").firstElementChild, e = episode();
+  if (!there || there.tagName !== (e.image.length ? "IMG" : "CANVAS")) $("screen").replaceChildren(view(step));
+  else if (e.image.length) [there.src, there.alt] = [DATA.images[e.image[step]], `what is seen at step ${step}`];
+  else bars(there, step);
 }
 
 // A stand-in for a picture: the numbers of the observation as bars.
@@ -141,11 +149,12 @@ function bars(canvas, step) {
   const most = all.reduce((m, x) => Math.max(m, Math.abs(x)), 1e-9);
   canvas.width = 400;
   canvas.height = 200;
+  canvas.setAttribute("aria-label", `the observation of step ${step} as bars`);
   const context = canvas.getContext("2d"), width = 400 / Math.max(1, seen.length);
   context.fillStyle = `rgb(${paint.ground})`;
   context.fillRect(0, 0, 400, 200);
   seen.forEach((x, i) => {
-    context.fillStyle = `rgb(${x < 0 ? paint.less : paint.more})`;
+    context.fillStyle = `rgb(${paint.accent})`;
     const tall = (95 * Math.abs(x)) / most;
     context.fillRect(i * width + width * 0.1, x < 0 ? 100 : 100 - tall, width * 0.8, Math.max(1, tall));
   });
@@ -183,8 +192,9 @@ function choice(step) {
   const mean = row(policy, step, 0), deviation = row(policy, step, 1);
   for (let i = 0; i < DATA.width; i++) {
     const all = episode().action.map((action) => action[i]);
-    const low = Math.min(-1, ...all), high = Math.max(1, ...all);
-    const made = bar(`action ${i}`, mean[i], low, high, `${number(mean[i])} ±${deviation[i].toPrecision(2)}`, taken[i]);
+    const low = DATA.low[i] ?? Math.min(-1, ...all), high = DATA.high[i] ?? Math.max(1, ...all);
+    const spread = number(Number(deviation[i].toPrecision(2)));
+    const made = bar(`action ${i}`, mean[i], low, high, `${number(mean[i])} ±${spread}`, taken[i]);
     box.append(made);
   }
 }
@@ -259,7 +269,7 @@ function lanes() {
   $("seen").replaceChildren();
   if (!DATA.observations.length) return;
   const open = DATA.observations.length <= 12 ? { open: "" } : {};
-  const folded = element("details", open, element("summary", {}, "What it reads, as its networks get it"), element("div", { id: "observed" }));
+  const folded = element("details", open, element("summary", {}, "What it sees, in numbers"), element("div", { id: "observed" }));
   folded.addEventListener("toggle", () => observed(at.step));
   $("seen").append(folded);
 }
@@ -277,18 +287,33 @@ function selection(name, names, chosen, onChange) {
   return element("label", {}, `${name} `, box);
 }
 
+// The last step in which somebody acted, at most the one that is shown.
+function acted() {
+  return Math.min(at.step, steps() - 1);
+}
+
 // Small pictures of the steps with the largest weights; weights[k] is of k steps ago.
 function thumbs(box, weights) {
-  const reach = Math.min(weights.length, at.step + 1);
+  const from = acted(), reach = Math.min(weights.length, from + 1);
   const order = [...Array(reach).keys()].sort((a, b) => weights[b] - weights[a]).slice(0, THUMBS);
   const total = weights.slice(0, reach).reduce((a, b) => a + b, 0) || 1;
   const kept = order.filter((k) => weights[k] / total >= 0.01).sort((a, b) => b - a);
   const made = kept.map((k) => {
-    const button = element("button", { type: "button", "data-back": k }, view(at.step - k), element("b", {}, percent(weights[k] / total)), ` ${ago(k)}`);
-    button.addEventListener("click", () => go(at.step - k));
+    const button = element("button", { type: "button", "data-back": k }, view(from - k), element("b", {}, percent(weights[k] / total)), ` ${ago(k)}`);
+    button.addEventListener("click", () => go(from - k));
     return button;
   });
   box.replaceChildren(...made);
+}
+
+// A map of the past: a click goes to the step under it.
+function pastCanvas(tall, reach) {
+  const canvas = element("canvas", { class: "map", role: "img", style: `height:${tall}rem` });
+  canvas.addEventListener("click", (event) => {
+    const frame = canvas.getBoundingClientRect();
+    go(acted() - (reach - 1 - Math.floor(((event.clientX - frame.left) / frame.width) * reach)));
+  });
+  return canvas;
 }
 
 // Rows of weights over the past, the present at the right end.
@@ -302,10 +327,10 @@ function attention(memory, index) {
   const layers = memory.attention, names = layers.map((_, i) => `${i + 1} of ${layers.length}`);
   layerOf[index] ??= layers.length - 1;
   const heads = layers[0].shape[1], reach = layers[0].shape[2];
-  const canvas = element("canvas", { class: "map", role: "img", style: `height:${Math.max(3, heads * 1.1)}rem` });
+  const canvas = pastCanvas(Math.max(3, heads * 1.1), reach);
   const strip = element("div", { class: "thumbs" });
   const draw = () => {
-    const step = Math.min(at.step, steps() - 1), layer = layers[layerOf[index]];
+    const step = acted(), layer = layers[layerOf[index]];
     const rows = [...Array(heads).keys()].map((head) => row(layer, step, head));
     pastMap(canvas, rows);
     const mean = Float32Array.from(rows[0], (_, k) => rows.reduce((sum, weights) => sum + weights[k], 0) / heads);
@@ -326,10 +351,10 @@ function attention(memory, index) {
 function influence(memory, name) {
   const { shares, total } = memory.influence[name], reach = shares.shape[1];
   const whole = element("span", {});
-  const canvas = element("canvas", { class: "map", role: "img", style: "height:1.6rem" });
+  const canvas = pastCanvas(1.6, reach);
   const strip = element("div", { class: "thumbs" });
   memory.draws.push(() => {
-    const step = Math.min(at.step, steps() - 1), weights = row(shares, step);
+    const step = acted(), weights = row(shares, step);
     pastMap(canvas, [weights]);
     whole.textContent = `gradient, ${number(total[step])} in all`;
     canvas.setAttribute("aria-label", `what ${name} depends on, over the last ${reach} steps`);
@@ -357,12 +382,13 @@ function states(memory, index, path) {
   const packed = memory.states[path], [length, units] = packed.shape, whole = unpack(packed);
   const key = `${index} ${path}`;
   const most = whole.reduce((m, x) => Math.max(m, Math.abs(x)), 1e-9);
+  const moves = whole.reduce((m, x, i) => (i < units ? m : Math.max(m, Math.abs(x - whole[i - units]))), 1e-9);
   const canvas = element("canvas", { class: "map", role: "img", style: `height:${Math.min(14, Math.max(2, units * 0.16))}rem` });
   const draw = () => {
     const order = orderOf[key] ? ordered(packed) : [...Array(units).keys()];
     const value = (x, y) => whole[x * units + order[y]];
     const change = (x, y) => (x ? Math.abs(value(x, y) - value(x - 1, y)) : 0);
-    drawMap(canvas, length, units, (x, y) => (showOf[key] ? change(x, y) : value(x, y)) / most);
+    drawMap(canvas, length, units, (x, y) => showOf[key] ? change(x, y) / moves : value(x, y) / most);
     canvas.setAttribute("aria-label", `${units} numbers over ${length} steps, ${showOf[key] ? "how much they change" : "their values"}`);
   };
   const choose = (kept) => (chosen) => {
@@ -383,7 +409,9 @@ function trail(memory) {
   const [length] = memory.path.shape, points = [...Array(length).keys()].map((t) => row(memory.path, t));
   const low = [0, 1].map((i) => Math.min(...points.map((p) => p[i])));
   const high = [0, 1].map((i) => Math.max(...points.map((p) => p[i])));
-  const place = (p) => [0, 1].map((i) => 6 + (88 * (p[i] - low[i])) / (high[i] - low[i] || 1));
+  // One scale for both, so that distances mean something.
+  const span = Math.max(high[0] - low[0], high[1] - low[1]) || 1;
+  const place = (p) => [0, 1].map((i) => 50 + (88 * (p[i] - (low[i] + high[i]) / 2)) / span);
   const line = (end) => points.slice(0, end).map((p) => place(p).map((v) => v.toFixed(2)).join(",")).join(" ");
   const gone = shape("polyline", { class: "gone" }), dot = shape("circle", { r: 2.4, fill: "var(--c1)" });
   const picture = shape(
@@ -394,7 +422,7 @@ function trail(memory) {
     dot,
   );
   memory.draws.push(() => {
-    const step = Math.min(at.step, length - 1), [x, y] = place(points[step]);
+    const step = acted(), [x, y] = place(points[step]);
     gone.setAttribute("points", line(step + 1));
     dot.setAttribute("cx", x);
     dot.setAttribute("cy", y);
@@ -435,7 +463,7 @@ function build() {
 let drawn = 0;
 function update() {
   const e = episode(), step = at.step, last = step === steps();
-  $("screen").replaceChildren(view(step));
+  show(step);
   $("time").value = step;
   $("time").setAttribute("aria-valuetext", `step ${step} of ${steps()}`);
   $("clock").textContent = last ? `the end, ${e.end}` : `step ${step} of ${steps()}`;
@@ -453,9 +481,16 @@ function update() {
   drawn = performance.now();
 }
 
+function toggle() {
+  if (!at.playing) return play();
+  pause();
+  update();
+}
+
 function keys(event) {
-  const typing = ["SELECT", "INPUT"].includes(event.target.tagName);
-  if (event.key === " " && event.target.tagName !== "BUTTON") at.playing ? pause() : play();
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  const kind = event.target.tagName, typing = ["SELECT", "INPUT"].includes(kind);
+  if (event.key === " " && !["BUTTON", "SELECT", "SUMMARY"].includes(kind)) toggle();
   else if (typing && event.target.id !== "time") return;
   else if (event.key === "ArrowLeft") go(at.step - (event.shiftKey ? 10 : 1));
   else if (event.key === "ArrowRight") go(at.step + (event.shiftKey ? 10 : 1));
@@ -468,10 +503,13 @@ function keys(event) {
 
 DATA.episodes.forEach((e, i) => {
   const button = element("button", { type: "button" }, e.name, element("small", {}, `return ${number(e.score)}`));
-  button.addEventListener("click", () => pick(i));
+  button.addEventListener("click", (event) => {
+    pick(i);
+    if (event.detail) button.blur(); // a click of the mouse: space shall play
+  });
   $("picks").append(button);
 });
-$("play").addEventListener("click", () => (at.playing ? pause() : play()));
+$("play").addEventListener("click", toggle);
 $("back").addEventListener("click", () => (pause(), go(at.step - 1)));
 $("on").addEventListener("click", () => (pause(), go(at.step + 1)));
 $("time").addEventListener("input", () => (pause(), go(Number($("time").value))));

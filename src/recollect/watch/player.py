@@ -1,6 +1,7 @@
 """Episodes and what was thought in them as one page that plays them and needs nothing else."""
 
 import base64
+import hashlib
 import io
 import json
 from collections.abc import Sequence
@@ -25,24 +26,30 @@ LEVELS = 65535  # of a number in an array
 WIDEST, QUALITY = 320, 60  # pixels of a picture, and how well it is kept
 
 
-def player(trained: Trained, watched: Watched, thought: Sequence[Thoughts], scaled: bool) -> str:
+def player(
+    trained: Trained, watched: Watched, thought: Sequence[Thoughts], scaled: bool, images: Sequence[str]
+) -> str:
     """The whole file.
 
     scaled  whether values are in rewards of the task
+    images  that episodes name by their place
     """
     pairs = zip(watched.episodes, thought, strict=True)
-    shown = [_episode(trained.agent, episode, mind, not watched.note) for episode, mind in pairs]
+    shown = [_episode(trained.agent, episode, mind) for episode, mind in pairs]
     spec = trained.agent.action_spec
     title = f"{trained.folder} on {trained.config.env.id}"
     data = {
         "title": title,
         "fps": watched.fps,
+        "images": list(images),
         "played": watched.played,
         "note": watched.note,
-        "unit": "" if scaled else "as the critic measures it: the scale of its rewards is not in the file",
+        "unit": "" if scaled else "as the critic measures them: the scale of its rewards is not in the file",
         "choices": list(spec.sizes) if spec.kind == "categorical" else [],
         "start": list(spec.start),
         "width": spec.width,
+        "low": plain(np.array(spec.low)),
+        "high": plain(np.array(spec.high)),
         "observations": observations(trained.agent),
         "masked": list(trained.agent.obs_spec.mask),
         "episodes": shown,
@@ -72,9 +79,11 @@ def observations(agent: Agent) -> list[str]:
     return names
 
 
-def _episode(agent: Agent, episode: Episode, mind: Thoughts, draws: bool) -> dict[str, Any]:
+def _episode(agent: Agent, episode: Episode, mind: Thoughts) -> dict[str, Any]:
     record = episode.record
-    images, image = pictures(episode.pictures) if draws else ([], [])
+    value = mind.value.copy()
+    if record.terminated[-1, 0]:
+        value[-1] = np.nan  # nothing comes after an end
     action = agent.action_spec.to_env(record.rows.prev_action[1:, 0].numpy())
     return {
         "name": episode.name,
@@ -82,10 +91,9 @@ def _episode(agent: Agent, episode: Episode, mind: Thoughts, draws: bool) -> dic
         "score": plain(episode.score, DIGITS),
         "success": plain(episode.success, DIGITS),
         "end": "ended" if record.terminated[-1, 0] else "cut at the time limit",
-        "images": images,
-        "image": image,
+        "image": episode.pictures,
         "reward": plain(record.reward[:, 0], DIGITS),
-        "value": plain(mind.value, DIGITS),
+        "value": plain(value, DIGITS),
         "advantage": plain(mind.advantage, DIGITS),
         "entropy": plain(mind.entropy, DIGITS),
         "action": [plain(taken, DIGITS) for taken in action.reshape(len(action), -1)],
@@ -148,12 +156,20 @@ def _text(x: Array) -> str:
     return base64.b64encode(x.tobytes()).decode()
 
 
-def pictures(shown: Sequence[Array]) -> tuple[list[str], list[int]]:
-    """Pictures as data of a page, none of them twice, and which of them each row shows."""
-    numbers: dict[bytes, int] = {}
-    place = [numbers.setdefault(picture.tobytes(), len(numbers)) for picture in shown]
-    first = [place.index(number) for number in range(len(numbers))]
-    return [_encoded(shown[t]) for t in first], place
+class Gallery:
+    """Pictures as data of a page, none of them twice."""
+
+    def __init__(self) -> None:
+        self.images: list[str] = []
+        self._known: dict[bytes, int] = {}
+
+    def __call__(self, picture: Array) -> int:
+        """Keep a picture; its place."""
+        name = hashlib.blake2b(picture.tobytes(), digest_size=16).digest()
+        if name not in self._known:
+            self._known[name] = len(self.images)
+            self.images.append(_encoded(picture))
+        return self._known[name]
 
 
 def _encoded(picture: Array) -> str:
