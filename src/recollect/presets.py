@@ -94,9 +94,12 @@ def ppo_gpt_shared(config: RunConfig) -> RunConfig:
 
 
 def ppo_gpt_actor(config: RunConfig) -> RunConfig:
-    """A GPT-2 for the actor and another for the critic."""
+    """A GPT-2 for the actor and another for the critic, at a rate that leaves what was learned."""
     actor, critic = (looking_back(branch, INTERLEAVED) for branch in (config.actor, config.critic))
-    return replace(config, actor=actor, critic=replace(critic, shared=False))
+    # At 2.5e-3 one of ten agents that had learned poc lost it all in a single update.
+    rate = min(config.ppo.learning_rate, 1e-3)
+    ppo = replace(config.ppo, learning_rate=rate)
+    return replace(config, actor=actor, critic=replace(critic, shared=False), ppo=ppo)
 
 
 def ppo_trxl(config: RunConfig) -> RunConfig:
