@@ -22,6 +22,7 @@ from .report.intervals import mean_weights
 from .report.runs import Run, groups
 from .report.scores import interval
 
+WIDE = 160  # columns of a table that goes to a file
 LINES = 15.0  # seconds between two lines where there is no terminal
 BLOCKS = "▁▂▃▄▅▆▇█"
 MARKS = {"new": "·", "begun": "◌", "done": "[green]●[/]", "failed": "[red]✗[/]"}
@@ -86,6 +87,8 @@ class Standings:
         self.jobs, self.slots, self.quiet = jobs, slots, quiet
         self.groups = grouped(jobs)
         self._console = Console()
+        if not self._console.is_terminal:  # nobody's window is too narrow
+            self._console = Console(width=WIDE)
         self._live: Live | None = None
         self._next = 0.0
 
