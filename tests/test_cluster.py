@@ -98,6 +98,16 @@ def test_a_study_ends_alike_though_its_workers_and_its_driver_are_killed(straigh
     same(straight, tmp_path)
 
 
+def test_ctrl_c_stops_its_runs_in_good_order(tmp_path) -> None:
+    driver = begun(tmp_path, "--on", "ray", "--rollouts", "100_000")
+    wait_for(lambda: lines(tmp_path) > 20)
+    driver.send_signal(signal.SIGINT)
+    out, _ = driver.communicate(timeout=60)
+    assert driver.returncode == 130 and "the same command goes on" in out
+    ends = [json.loads((run / "summary.json").read_text())["status"] for run in runs(tmp_path)]
+    assert ends == ["SIGTERM"] * len(ends) and ends
+
+
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

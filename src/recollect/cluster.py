@@ -8,8 +8,8 @@ Run folders lie where every machine sees them under the same path.
 """
 
 import os
-import signal
 import socket
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from .jobs import Job
 from .local import asked, complaint, launch
 from .weights import versions
 
+TICK = 0.2  # seconds between two looks at a run
 PATIENCE = 5.0  # seconds until an address that does not answer is given up
 
 
@@ -161,8 +162,10 @@ def work(said: dict[str, Any], sign: str, wanted: dict[str, str]) -> str | None:
         return f"{here} has {', '.join(unlike)}: the same versions are needed everywhere"
     process, errors = launch(said)
     try:
-        process.wait()
-    except KeyboardInterrupt:  # the task was cancelled
-        process.send_signal(signal.SIGINT)
+        # A cancelled task is interrupted between two lines, and never inside a wait.
+        while process.poll() is None:
+            time.sleep(TICK)
+    except KeyboardInterrupt:
+        process.terminate()  # Ray blocks SIGINT in what its workers start
         process.wait()
     return complaint(process, errors)
