@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.log import METRICS
-from recollect.report.runs import differing, flat, groups, labels, read, read_run
+from recollect.report.groups import differing, groups, labels
+from recollect.report.runs import flat, read, read_run
 
 
 @pytest.fixture(scope="module")

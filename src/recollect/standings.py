@@ -18,8 +18,9 @@ from .bench import pace
 from .config import to_dict
 from .jobs import Job
 from .log import duration, number
+from .report.groups import groups
 from .report.intervals import mean_weights
-from .report.runs import Run, groups
+from .report.runs import Run
 from .report.scores import interval
 
 WIDE = 160  # columns of a table that goes to a file

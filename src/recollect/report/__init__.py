@@ -1,6 +1,6 @@
 """`recollect report`: run folders to a page, a text and numbers. Needs no torch.
 
-runs.py reads folders and groups seeds; scores.py, curves.py, efficiency.py and aggregate.py make
+runs.py reads folders, groups.py groups seeds; scores.py, curves.py, efficiency.py and aggregate.py make
 numbers of them, with the intervals of intervals.py; verdict.py says what they mean; summary.py holds
 all of it; contents.py puts it in order; page.py, markdown.py and figures.py write it.
 """
@@ -54,10 +54,11 @@ def write_report(
     """
     from .blocks import charts
     from .contents import sections, title
+    from .groups import groups
     from .imports import read_imports
     from .markdown import markdown
     from .page import page
-    from .runs import groups, read
+    from .runs import read
     from .summary import as_json, summarise
 
     if out.exists() and not out.is_dir():

@@ -16,8 +16,9 @@ from .aggregate import MANY
 from .blocks import Block, Bullets, Chart, Code, Line, Links, Plot, Row, Section, Table, Text, slug
 from .curves import Lines
 from .efficiency import Efficiency, Threshold
+from .groups import Group, differing, spelled
 from .intervals import Interval
-from .runs import Group, differing, probed, spelled
+from .runs import probed
 from .scores import Final
 from .summary import Summary
 

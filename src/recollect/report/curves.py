@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from .groups import Group
 from .intervals import Floats, band, iqm_weights
-from .runs import Group
 
 Series: TypeAlias = Mapping[str, Floats]  # columns of one run (lines,): step, time and metrics
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .curves import Series, Track
+from .groups import Group
 from .intervals import Floats
-from .runs import Group
 
 SHARE = 0.9  # of the way up
 

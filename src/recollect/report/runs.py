@@ -1,4 +1,4 @@
-"""Run folders as values: found, read, checked, and put into groups of seeds. Needs no torch.
+"""Run folders as values: found, read and checked. Needs no torch.
 
 What cannot be read is named with the reason and left out; a report never stops at a bad folder.
 """
@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 from ..log import METRICS
 
 Floats = NDArray[np.float64]
+
 Settings = Mapping[str, Any]  # a config by dotted names
 
 # What changes nothing about what is learned but the chance in it.
 APART = ("seed", "env.threads", "save_interval", "keep")
-# What makes an environment another task: scores on different ones are not compared.
-TASK = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
 PROBE = "probe/probe.json"  # in the folder of a run
-SHOWN_SETTINGS = 3  # in a label
 
 
 @dataclass(frozen=True)
@@ -84,30 +82,6 @@ class Found:
     left_out: list[LeftOut]
     random: Mapping[str, Mapping[str, Any]]
     """Environment -> evaluation of an agent that acts at random, where there is one."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs that differ in nothing but the seed."""
-
-    env: str
-    """The environment's id, with the settings that tell it from others of this id."""
-    label: str
-    """The model, with the settings that tell it from others of this model in this environment."""
-    settings: Settings
-    """What its runs have in common, by dotted names."""
-    runs: list[Run]
-    """By seed."""
-
-    @property
-    def finished(self) -> list[Run]:
-        """The runs that came to their end."""
-        return [run for run in self.runs if run.finished]
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Of the finished runs."""
-        return tuple(run.seed for run in self.finished)
 
 
 class BadRun(Exception):
@@ -211,7 +185,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(_read_text(path))
-        _key(config)  # YAML may hold itself
+        key_of(config)  # YAML may hold itself
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise BadRun(f"{path.name} is no YAML: {str(error).splitlines()[0]}") from error
     env = config.get("env") if isinstance(config, dict) else None
@@ -261,7 +235,7 @@ def _without_twins(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
     kept: dict[tuple[str, int], Run] = {}
     twins: list[LeftOut] = []
     for run in sorted(runs, key=lambda run: (not run.finished, run.evaluation is None)):
-        key = _key(settings(run)), run.seed
+        key = key_of(settings(run)), run.seed
         if key in kept:
             twins.append(LeftOut(run.folder, f"has the config and the seed of {kept[key].folder}"))
         else:
@@ -270,27 +244,7 @@ def _without_twins(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
     return sorted(kept.values(), key=lambda run: places[run.folder]), twins
 
 
-# Group and name -------------------------------------------------------------------------------
-
-
-def groups(runs: Iterable[Run]) -> list[Group]:
-    """Runs that differ in nothing but the seed, together; by environment and label."""
-    together: dict[str, list[Run]] = {}
-    for run in runs:
-        together.setdefault(_key(settings(run)), []).append(run)
-    shared = {key: settings(members[0]) for key, members in together.items()}
-    by_task: dict[str, list[str]] = {}
-    for key, own in shared.items():
-        by_task.setdefault(_key(_task(own)), []).append(key)
-    here = [[shared[key] for key in keys] for keys in by_task.values()]
-    tasks = [_task(members[0]) for members in here]
-    envs = labels(tasks, "env.id", [tasks])
-    made: list[Group] = []
-    for env, keys, members in zip(envs, by_task.values(), here, strict=True):
-        names = labels(members, "model", here)
-        for label, key in zip(names, keys, strict=True):
-            made.append(Group(env, label, shared[key], sorted(together[key], key=lambda run: run.seed)))
-    return sorted(made, key=lambda group: (group.env, group.label))
+# Settings -------------------------------------------------------------------------------------
 
 
 def settings(run: Run) -> Settings:
@@ -309,55 +263,6 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def labels(configs: Sequence[Settings], by: str, families: Sequence[Sequence[Settings]]) -> list[str]:
-    """A name for each config: one of its settings, and what tells it from others of that name.
-
-    families  configs that must be told apart within each; what tells any of them apart is named in
-              all, so that a model has one name in all environments
-    """
-    found = [_label(config, by, families) for config in configs]
-    return [
-        label if found.count(label) == 1 else f"{label} ({found[:i].count(label) + 1})"
-        for i, label in enumerate(found)
-    ]
-
-
-def _label(config: Settings, by: str, families: Sequence[Sequence[Settings]]) -> str:
-    same = ([other for other in family if other[by] == config[by]] for family in families)
-    telling = {key for family in same for key in differing(family)}
-    parts = [f"{key} {spelled(value)}" for key, value in config.items() if key in telling]
-    more = len(parts) - SHOWN_SETTINGS
-    if more > 1:
-        parts[SHOWN_SETTINGS:] = [f"{more} more"]
-    return ", ".join([str(config[by]), *parts])
-
-
-def differing(configs: Sequence[Settings]) -> list[str]:
-    """The settings in which configs differ; those of a memory only beside the same memory."""
-    keys = dict.fromkeys(key for config in configs for key in config)
-    return [key for key in keys if _differs(key, configs)]
-
-
-def spelled(value: Any) -> str:
-    """A setting as the command line takes it."""
-    if isinstance(value, list):
-        return " ".join(map(spelled, value)) or "none"
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-def _differs(key: str, configs: Sequence[Settings]) -> bool:
-    branch, memory, setting = key.partition(".memory.")
-    kinds = {_key(config.get(f"{branch}.memory.name")) for config in configs}
-    if not memory or setting == "name" or len(kinds) == 1:
-        return len({_key(config.get(key, ...)) for config in configs}) > 1
-    kin = ([c for c in configs if _key(c.get(f"{branch}.memory.name")) == kind] for kind in kinds)
-    return any(_differs(key, family) for family in kin)
-
-
-def _task(own: Settings) -> Settings:
-    return {key: value for key, value in own.items() if key.startswith(TASK)}
-
-
-def _key(value: Any) -> str:
+def key_of(value: Any) -> str:
     """Settings, or one of them, as something that can be looked up."""
     return json.dumps(value, sort_keys=True, default=str)

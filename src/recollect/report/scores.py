@@ -11,8 +11,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ..stats import iqm
+from .groups import Group
 from .intervals import Floats, Interval, band, iqm_weights, mean_weights
-from .runs import Found, Group, LeftOut, Run, is_number
+from .runs import Found, LeftOut, Run, is_number
 
 Source: TypeAlias = Literal["success", "return", "training"]
 

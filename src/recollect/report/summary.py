@@ -13,8 +13,9 @@ from . import aggregate
 from .aggregate import Aggregate, Difference, Improvement, Profile
 from .curves import Panel, Track, panels, track
 from .efficiency import Efficiency, Threshold, efficiencies, thresholds
+from .groups import Group, groups
 from .intervals import Floats
-from .runs import Found, Group, LeftOut, groups
+from .runs import Found, LeftOut
 from .scores import Final, Scale, finals, scales
 from .verdict import Statement, verdict
 

@@ -1,0 +1,104 @@
+"""Runs put into groups of seeds, and names that tell the groups apart."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .runs import Run, Settings, key_of, settings
+
+# What makes an environment another task: scores on different ones are not compared.
+TASK = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
+SHOWN_SETTINGS = 3  # in a label
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but the seed."""
+
+    env: str
+    """The environment's id, with the settings that tell it from others of this id."""
+    label: str
+    """The model, with the settings that tell it from others of this model in this environment."""
+    settings: Settings
+    """What its runs have in common, by dotted names."""
+    runs: list[Run]
+    """By seed."""
+
+    @property
+    def finished(self) -> list[Run]:
+        """The runs that came to their end."""
+        return [run for run in self.runs if run.finished]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of the finished runs."""
+        return tuple(run.seed for run in self.finished)
+
+
+def groups(runs: Iterable[Run]) -> list[Group]:
+    """Runs that differ in nothing but the seed, together; by environment and label."""
+    together: dict[str, list[Run]] = {}
+    for run in runs:
+        together.setdefault(key_of(settings(run)), []).append(run)
+    shared = {key: settings(members[0]) for key, members in together.items()}
+    by_task: dict[str, list[str]] = {}
+    for key, own in shared.items():
+        by_task.setdefault(key_of(_task(own)), []).append(key)
+    here = [[shared[key] for key in keys] for keys in by_task.values()]
+    tasks = [_task(members[0]) for members in here]
+    envs = labels(tasks, "env.id", [tasks])
+    made: list[Group] = []
+    for env, keys, members in zip(envs, by_task.values(), here, strict=True):
+        names = labels(members, "model", here)
+        for label, key in zip(names, keys, strict=True):
+            made.append(Group(env, label, shared[key], sorted(together[key], key=lambda run: run.seed)))
+    return sorted(made, key=lambda group: (group.env, group.label))
+
+
+def labels(configs: Sequence[Settings], by: str, families: Sequence[Sequence[Settings]]) -> list[str]:
+    """A name for each config: one of its settings, and what tells it from others of that name.
+
+    families  configs that must be told apart within each; what tells any of them apart is named in
+              all, so that a model has one name in all environments
+    """
+    found = [_label(config, by, families) for config in configs]
+    return [
+        label if found.count(label) == 1 else f"{label} ({found[:i].count(label) + 1})"
+        for i, label in enumerate(found)
+    ]
+
+
+def _label(config: Settings, by: str, families: Sequence[Sequence[Settings]]) -> str:
+    same = ([other for other in family if other[by] == config[by]] for family in families)
+    telling = {key for family in same for key in differing(family)}
+    parts = [f"{key} {spelled(value)}" for key, value in config.items() if key in telling]
+    more = len(parts) - SHOWN_SETTINGS
+    if more > 1:
+        parts[SHOWN_SETTINGS:] = [f"{more} more"]
+    return ", ".join([str(config[by]), *parts])
+
+
+def differing(configs: Sequence[Settings]) -> list[str]:
+    """The settings in which configs differ; those of a memory only beside the same memory."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if _differs(key, configs)]
+
+
+def spelled(value: Any) -> str:
+    """A setting as the command line takes it."""
+    if isinstance(value, list):
+        return " ".join(map(spelled, value)) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _differs(key: str, configs: Sequence[Settings]) -> bool:
+    branch, memory, setting = key.partition(".memory.")
+    kinds = {key_of(config.get(f"{branch}.memory.name")) for config in configs}
+    if not memory or setting == "name" or len(kinds) == 1:
+        return len({key_of(config.get(key, ...)) for config in configs}) > 1
+    kin = ([c for c in configs if key_of(c.get(f"{branch}.memory.name")) == kind] for kind in kinds)
+    return any(_differs(key, family) for family in kin)
+
+
+def _task(own: Settings) -> Settings:
+    return {key: value for key, value in own.items() if key.startswith(TASK)}
