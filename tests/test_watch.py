@@ -1,9 +1,9 @@
 """What is shown of an agent is the agent's own: values, choices, attention, influence, and each picture."""
 
 import base64
-import builtins
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -557,18 +557,6 @@ def test_the_page_needs_no_network(shown) -> None:
 # Where something is missing -------------------------------------------------------------------
 
 
-def without(monkeypatch, module):
-    """As if it were not installed."""
-    real = builtins.__import__
-
-    def importing(name, *args, **kwargs):
-        if name.partition(".")[0] == module:
-            raise ImportError(f"no {name}")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", importing)
-
-
 @pytest.fixture(scope="module")
 def recaller(tmp_path_factory):
     """An agent in an environment that nobody draws."""
@@ -587,7 +575,7 @@ def test_an_environment_that_nobody_draws_is_shown_as_numbers(recaller, tmp_path
 
 
 def test_without_pillow_there_is_a_page_all_the_same(shown, tmp_path, monkeypatch, capsys) -> None:
-    without(monkeypatch, "PIL")
+    monkeypatch.setitem(sys.modules, "PIL", None)
     page = tmp_path / "page.html"
     assert cli.main(["watch", str(shown[0].folder), "-o", str(page), "--episodes", "1"]) == 0
     assert "without pictures: pictures need Pillow: pip install 'recollect[video]'" in capsys.readouterr().out

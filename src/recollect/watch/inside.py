@@ -91,7 +91,7 @@ def thoughts(
         value * divisor,
         None if scale is None else divisor * advantages(record, value, ppo, scale),
         entropy[:, 0].double().numpy(),
-        policy(agent, params[:, 0].double().numpy()),
+        policy(agent, params[:, 0].double()),
         memories(agent, acted, rows.prev_action[1:], kinds),
     )
 
@@ -106,19 +106,15 @@ def advantages(record: Record, value: Floats, ppo: PPOConfig, scale: RewardScale
     return np.asarray(out)
 
 
-def policy(agent: Agent, params: Floats) -> Floats:
+def policy(agent: Agent, params: torch.Tensor) -> Floats:
     """What the actor's head says (T, P), for people."""
     spec = agent.action_spec
     if spec.kind == "categorical":
         shown = np.zeros((len(params), spec.width, max(spec.sizes)))
-        start = 0
-        for component, size in enumerate(spec.sizes):
-            part = params[:, start : start + size]
-            likely = np.exp(part - part.max(1, keepdims=True))
-            shown[:, component, :size] = likely / likely.sum(1, keepdims=True)
-            start += size
+        for component, part in enumerate(params.split(spec.sizes, -1)):
+            shown[:, component, : part.shape[1]] = part.softmax(-1)
         return shown
-    mean, deviation = params[:, : spec.width], np.exp(params[:, spec.width :])
+    mean, deviation = params[:, : spec.width].numpy(), params[:, spec.width :].exp().numpy()
     low, high = np.array(spec.low), np.array(spec.high)
     width = np.where(np.isfinite(high - low), (high - low) / 2, 1.0)
     taken = spec.to_env(mean).reshape(len(mean), -1).astype(np.float64)

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import importlib.util
 import io
 import json
 from collections.abc import Sequence
@@ -187,8 +188,5 @@ def _encoded(picture: Array) -> str:
 
 def missing() -> str:
     """What pictures of a page need and is not installed."""
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        return "pictures need Pillow: pip install 'recollect[video]'"
-    return ""
+    there = importlib.util.find_spec("PIL") is not None
+    return "" if there else "pictures need Pillow: pip install 'recollect[video]'"
