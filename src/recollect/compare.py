@@ -153,11 +153,12 @@ def parse(arguments: list[str]) -> Options:
 
 
 def _number(own: Mapping[str, list[str]], flag: str, default: str) -> float:
-    """A count above 0, or of GPUs any part of one."""
+    """A count above 0, or of GPUs none or any part of one."""
     given = own.get(flag, [default])
-    pattern = r"\d+(\.\d+)?" if flag == "--gpus-per-run" else r"0*[1-9]\d*"
-    if len(given) != 1 or not re.fullmatch(pattern, given[0]):
-        raise UsageError(f"{flag} takes a number above 0, not {' '.join(given)!r}")
+    whole = flag != "--gpus-per-run"
+    if len(given) != 1 or not re.fullmatch(r"0*[1-9]\d*" if whole else r"\d+(\.\d+)?", given[0]):
+        needed = "a number above 0" if whole else "0 or a number above it"
+        raise UsageError(f"{flag} takes {needed}, not {' '.join(given)!r}")
     return float(given[0])
 
 
