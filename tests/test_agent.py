@@ -692,6 +692,17 @@ def test_first_weights_are_a_function_of_the_seed_alone():
         assert any(not torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.parametrize("width", [64, 256])
+def test_first_weights_do_not_follow_the_number_of_threads(width):
+    seen, wide = read_spaces(VECTOR, spaces.Discrete(3)), BranchConfig(hidden=(width, width))
+    weights = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        weights.append(build_agent(seen, wide, wide, False, seed=1).state_dict())
+        assert torch.get_num_threads() == threads
+    assert all(torch.equal(x, weights[1][key]) for key, x in weights[0].items())
+
+
 def test_acting_noise_has_its_own_stream():
     purposes = [rng.generator(1, purpose).random() for purpose in rng.Purpose]
     assert len(set(purposes)) == len(purposes)

@@ -266,9 +266,14 @@ def build_agent(
     seed: int,
 ) -> Agent:
     """An agent whose first weights are a function of the seed alone."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT))
-        return Agent(spaces, actor, critic, normalize_obs)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # orthogonal weights are rounded otherwise by more
+    try:
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT))
+            return Agent(spaces, actor, critic, normalize_obs)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _batched(obs: Any) -> Any:
