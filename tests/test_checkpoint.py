@@ -113,10 +113,11 @@ def test_a_saved_environment_that_imports_a_module_needs_leave(trained, tmp_path
 
 def test_nothing_is_taken_from_a_checkpoint_of_another_agent(trained, good, tmp_path) -> None:
     from recollect.learner import begin
+    from recollect.ranks import ALONE
     from recollect.run import _build
 
     other = small_config("Acrobot-v1")
-    envs, agent, config = _build(other, None, new=True)
+    envs, agent, config = _build(other, None, ALONE, new=True)
     learner = begin(envs, agent, config.plan, True)
     before = {name: x.clone() for name, x in checkpoint.learner_tensors(learner).items()}
     with pytest.raises(CheckpointError, match=r"of other spaces or settings: .* has shape"):

@@ -19,8 +19,8 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     """One gradient step over the whole rollout."""
     cfg, agent = plan.ppo, learner.agent
     now = plan.coefficients(learner.iteration, learner.step)
-    batch = prepared(learner, rollout, cfg, length)
-    weight = batch.valid / batch.valid.sum()
+    batch, _ = prepared(learner, rollout, cfg, length)
+    weight = batch.weight
     quality = explained_variance(batch.value, batch.target, weight)
     batch, errors = restate(agent, rollout, batch, cfg, batch.valid.shape[1])
     advantage = batch.advantage

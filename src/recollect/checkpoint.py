@@ -22,11 +22,13 @@ from torch import Tensor
 from . import tree
 from .agent import AgentState
 from .envs import Envs, EnvState
-from .errors import CheckpointError
+from .errors import CheckpointError, UsageError
 from .learner import Learner, first_row
+from .ranks import Ranks
 from .rollout import Row
 
 FORMAT = 1
+OWN = ("row.", "state.", "envs.")  # what belongs to environments: first axis N
 
 
 # Files ----------------------------------------------------------------------------------------
@@ -123,29 +125,45 @@ def counters(learner: Learner) -> dict[str, int]:
 
 
 def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> None:
-    """The learner and its environments, at a moment between two iterations."""
-    tensors = learner_tensors(learner)
-    data: dict[str, Any] = {**meta, "counters": counters(learner)}
+    """The learner and its environments, at a moment between two iterations.
+
+    All processes of a run call this, and the one that leads writes what all of them have.
+    """
+    tensors, data = learner_tensors(learner), {}
     if envs.adapter.tier == "native":
         state = envs.adapter.get_state()
         tensors |= {f"envs.{name}": torch.from_numpy(x) for name, x in state.arrays.items()}
-        data["envs"] = state.data
-    write(path, tensors, data)
+        data = state.data
+    own = {name: x for name, x in tensors.items() if name.startswith(OWN)}
+    told = learner.ranks.told((own, data))
+    if not learner.ranks.leads:
+        return
+    whole = {name: torch.cat([theirs[name] for theirs, _ in told]) for name in own}
+    envs_data = [data for _, data in told]
+    write(
+        path,
+        tensors | whole,
+        {
+            **meta,
+            "counters": counters(learner),
+            "envs": envs_data[0] if len(told) == 1 else envs_data,
+            "processes": len(told),
+        },
+    )
 
 
 def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, Any]:
     """Make a fresh learner and fresh environments what they were; the metadata."""
     tensors, meta = read(path)
-    env_arrays = {
-        name.removeprefix("envs."): x.numpy() for name, x in tensors.items() if name.startswith("envs.")
-    }
+    own = learner.ranks.block(envs.num_envs)
+    tensors |= {name: x[own] for name, x in tensors.items() if name.startswith(OWN)}
     saved = {name: x for name, x in tensors.items() if not name.startswith("envs.")}
     _check_shapes(path, saved, learner_tensors(learner))
     obs = {name: saved[f"row.obs.{name}"].numpy().copy() for name in learner.row.obs}
     if envs.adapter.tier == "native":
-        envs.adapter.set_state(EnvState(env_arrays, meta["envs"]))
+        envs.adapter.set_state(_env_state(path, tensors, meta, learner.ranks))
     else:
-        fresh = first_row(envs, learner.agent, seed, meta["counters"]["iteration"])
+        fresh = first_row(envs, learner.agent, seed, meta["counters"]["iteration"], learner.ranks)
         if any((fresh.obs[name] != x).any() for name, x in obs.items()):
             raise CheckpointError(
                 f"{path}: the environments do not repeat from their seeds, so this run cannot be "
@@ -155,6 +173,19 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     learner.row = Row(obs=obs, **row)
     _fill(learner, saved, meta["counters"])
     return meta
+
+
+def _env_state(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], ranks: Ranks) -> EnvState:
+    """What this process's own environments were."""
+    processes = meta.get("processes", 1)
+    if processes != ranks.size:
+        raise UsageError(
+            f"{path} was saved by {processes} processes, here are {ranks.size}, and these environments "
+            f"cannot be dealt out anew: resume with torchrun --nproc-per-node {processes}"
+        )
+    prefix = "envs."
+    arrays = {k.removeprefix(prefix): x.numpy() for k, x in tensors.items() if k.startswith(prefix)}
+    return EnvState(arrays, meta["envs"] if processes == 1 else meta["envs"][ranks.rank])
 
 
 def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int]) -> None:

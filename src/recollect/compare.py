@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from .folder import write_json
 from .jobs import EVALUATION, Job, evaluation, last_line, plan
 from .local import Local
 from .probe.measure import FEWEST
+from .ranks import cores
 from .report import write_report
 from .run import settled
 from .signals import Signals
@@ -142,13 +142,12 @@ def parse(arguments: list[str]) -> Options:
     out = own.get("--out", ["runs"])
     if len(out) != 1:
         raise UsageError(f"--out takes one folder, not {len(out)}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = Share(int(_number(own, "--cpus-per-run", "1")), _number(own, "--gpus-per-run", "0"))
     report = own.get("--report")
     if report is not None and len(report) != 1:
         raise UsageError(f"--report takes one folder, not {len(report)}")
     flags = (name in own for name in SWITCHES)
-    jobs, where = int(_number(own, "--jobs", str(cores))), Path(report[0]) if report else None
+    jobs, where = int(_number(own, "--jobs", str(cores()))), Path(report[0]) if report else None
     return Options(study, jobs, Path(out[0]), on[0], share, where, *flags)
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from . import memory
 from .agent import BranchConfig
 from .envs import Backend, EnvConfig
 from .errors import UsageError, nearest
+from .ranks import cores
 from .settings import Algorithm, Plan, PPOConfig
 
 T = TypeVar("T")
@@ -110,8 +110,7 @@ def resolve(
     if validate is None:
         # A row of validation costs about as much as a row of training.
         validate = -(-20 * config.val_episodes * limit // rows)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    env = dataclasses.replace(config.env, backend=backend, threads=config.env.threads or cores)
+    env = dataclasses.replace(config.env, backend=backend, threads=config.env.threads or cores())
     actor, critic = (
         dataclasses.replace(branch, memory=branch.memory.resolved()) if new else branch
         for branch in (config.actor, config.critic)

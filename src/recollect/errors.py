@@ -17,6 +17,10 @@ class DisagreementError(RuntimeError):
     """Acting and learning computed different numbers: a defect of a memory; exit code 1."""
 
 
+class LostError(RuntimeError):
+    """One of the processes of a run has ended, or does not answer; exit code 1."""
+
+
 class DivergedError(RuntimeError):
     """Learning no longer gives finite gradients; exit code 1."""
 

@@ -34,6 +34,17 @@ def read_summary(folder: Path) -> dict[str, Any]:
     raise UsageError(f"{folder / 'summary.json'} says nothing of the run")
 
 
+def unfinished(out: Path, config_hash: str) -> Path | None:
+    """The newest run of this config under a folder that has not come to its end."""
+    found = []
+    for path in out.rglob("summary.json"):
+        with contextlib.suppress(UsageError):
+            summary = read_summary(path.parent)
+            if summary.get("config_hash") == config_hash and summary["status"] != "finished":
+                found.append(path)
+    return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
+
+
 def write_json(path: Path, data: dict[str, Any]) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(data, indent=2) + "\n")

@@ -11,8 +11,11 @@ from .envs import Envs
 from .maths import Losses
 from .normalize import RewardScale
 from .optim import FlatAdam
+from .ranks import ALONE, Ranks
 from .rollout import Episodes, Rollout, Row, opening_row
 from .settings import Plan
+
+CHECKED = 16  # iterations between two looks at whether all processes have the same weights
 
 
 @dataclass
@@ -25,17 +28,21 @@ class Learner:
     row: Row  # row 0 of the next rollout
     state: AgentState  # both memories before that row; every leaf (N, ...)
     episodes: Episodes
+    ranks: Ranks = ALONE
     iteration: int = 0
     step: int = 0  # valid rows so far
 
     def read(self, rollout: Rollout) -> None:
         """After the last gradient step of an iteration: take the rollout into all statistics."""
-        valid = rollout.valid[:-1]
-        self.agent.normalizer.learn({k: x[:-1] for k, x in rollout.rows.obs.items()}, valid)
-        self.rewards.learn(rollout.reward, valid, rollout.terminated | rollout.truncated)
-        self.episodes.read(rollout)
+        outcome, own = rollout.outcome(self.ranks), rollout.valid[:-1]
+        valid = outcome.valid[:-1]
+        self.agent.normalizer.learn({k: x[:-1] for k, x in rollout.rows.obs.items()}, own, self.ranks)
+        self.rewards.learn(outcome.reward, valid, outcome.terminated | outcome.truncated)
+        self.episodes.read(outcome)
         self.iteration += 1
         self.step += int(valid.sum())
+        if self.iteration % CHECKED == 0:
+            self.ranks.check_equal(self.optimizer.flats)
 
     def progress(self) -> dict[str, float | None]:
         """How far the run is and how well the last 100 episodes went."""
@@ -63,13 +70,14 @@ class Learner:
 
     def restart(self, envs: Envs, seed: int) -> None:
         """A barrier: every environment begins anew from its key, and nothing is remembered."""
-        self.row = first_row(envs, self.agent, seed, self.iteration)
+        self.row = first_row(envs, self.agent, seed, self.iteration, self.ranks)
         self.state = self.agent.initial_state(envs.num_envs)
 
     def seed_dropout(self, seed: int) -> None:
         """Dropout is the one thing that draws from torch's generator, the same whenever a run goes on."""
         if self.agent.dropout:
-            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.DROPOUT, self.iteration))
+            place = self.iteration, self.ranks.rank
+            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.DROPOUT, *place))
 
     def reached(self, target_return: float | None) -> bool:
         """Whether the last 100 episodes are good enough to stop."""
@@ -78,21 +86,29 @@ class Learner:
 
 
 def begin(
-    envs: Envs, agent: Agent, plan: Plan, normalize_reward: bool = False, reward_scale: float = 1.0
+    envs: Envs,
+    agent: Agent,
+    plan: Plan,
+    normalize_reward: bool = False,
+    reward_scale: float = 1.0,
+    ranks: Ranks = ALONE,
 ) -> Learner:
     """A learner that has not learned yet, before the first row of its environments."""
+    everywhere = envs.num_envs * ranks.size
     return Learner(
         agent,
         FlatAdam([agent.actor, agent.critic], plan.ppo),
-        RewardScale(envs.num_envs, plan.ppo.gamma, normalize_reward, reward_scale),
-        first_row(envs, agent, plan.seed, 0),
+        RewardScale(everywhere, plan.ppo.gamma, normalize_reward, reward_scale),
+        first_row(envs, agent, plan.seed, 0, ranks),
         agent.initial_state(envs.num_envs),
-        Episodes.begin(envs.num_envs),
+        Episodes.begin(everywhere),
+        ranks,
     )
 
 
-def first_row(envs: Envs, agent: Agent, seed: int, iteration: int) -> Row:
+def first_row(envs: Envs, agent: Agent, seed: int, iteration: int, ranks: Ranks = ALONE) -> Row:
     """Reset every environment from its key and look."""
-    obs = envs.reset(rng.env_seeds(seed, rng.Purpose.ENV, iteration, envs.num_envs))
+    seeds = rng.env_seeds(seed, rng.Purpose.ENV, iteration, envs.num_envs * ranks.size)
+    obs = envs.reset(seeds[ranks.block(envs.num_envs)])
     dtype = np.dtype("int64" if agent.policy.discrete else "float32")
     return opening_row(obs, agent.policy.width, dtype)

@@ -62,7 +62,7 @@ def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> di
 
     ratio   of probabilities, which must be 1      values  which must be `acted`
     """
-    weight = valid / valid.sum()
+    weight = valid / valid.sum().clamp(min=1)  # none may be this process's own
     spread = variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + 1e-12
     errors = {
         "ratio_error": float((ratio - 1).abs().max()),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .envs.spaces import ObsSpec
+from .ranks import ALONE, Ranks
 
 
 class Normalizer(nn.Module):
@@ -48,12 +49,17 @@ class Normalizer(nn.Module):
         return found
 
     @torch.no_grad()
-    def learn(self, obs: dict[str, Tensor], valid: Tensor) -> None:
-        """Take the valid ones of rows (T, N) into the statistics."""
+    def learn(self, obs: dict[str, Tensor], valid: Tensor, ranks: Ranks = ALONE) -> None:
+        """Take the valid ones of rows (T, N) into the statistics, and those of other processes."""
+        rows = ranks.gather(valid.sum())
         for i, name in enumerate(self.names):
             x = obs[name][valid].double()
-            merge(self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}"), self.count, x)
-        self.count += valid.sum()
+            mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
+            count = self.count.clone()
+            for part, found in zip(rows, ranks.gather(moments(x)), strict=True):
+                merge(mean, var, count, part, found)
+                count += part
+        self.count += rows.sum()
         self._scaling.clear()
 
     def _load_from_state_dict(self, *args: Any) -> None:
@@ -93,8 +99,9 @@ class RewardScale:
             running = running * ~ended[t]
         self.running = running
         x = returns[valid]
-        merge(self.mean, self.var, self.count, x)
-        self.count += len(x)
+        rows = torch.tensor(len(x))
+        merge(self.mean, self.var, self.count, rows, moments(x))
+        self.count += rows
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything, by name, for a checkpoint."""
@@ -106,13 +113,20 @@ class RewardScale:
         self.mean, self.var, self.count = (tensors[k] for k in ("mean", "var", "count"))
 
 
-def merge(mean: Tensor, var: Tensor, count: Tensor, x: Tensor) -> None:
-    """Take rows x (n, ...) into a mean and variance of `count` rows, in place (Chan et al.)."""
-    rows = len(x)
+def moments(x: Tensor) -> Tensor:
+    """Mean and variance of rows (n, ...) as (2, ...); 0 of none."""
+    if not len(x):
+        return x.new_zeros(2, *x.shape[1:])
+    return torch.stack([x.mean(0), x.var(0, correction=0)])
+
+
+def merge(mean: Tensor, var: Tensor, count: Tensor, rows: Tensor, found: Tensor) -> None:
+    """Take the `moments` of some rows into a mean and variance of `count` rows, in place (Chan et al.)."""
     if not rows:
         return
     total = count + rows
-    delta = x.mean(0) - mean
+    own_mean, own_var = found
+    delta = own_mean - mean
     between = delta.square() * count * rows / total
-    var.copy_((var * count + x.var(0, correction=0) * rows + between) / total)
+    var.copy_((var * count + own_var * rows + between) / total)
     mean.add_(delta * rows / total)

@@ -14,12 +14,16 @@ MOST_SKIPPED = 10
 class FlatAdam:
     """Adam or AdamW for groups of parameters, each clipped by its own norm.
 
-    Every parameter becomes a view into its group's vector, and so does its gradient. A step with a
-    gradient that is not finite in any group is skipped whole.
+    Every parameter becomes a view into its group's vector. `gradient` is one vector for all groups, of
+    which every parameter's is a view. A step with a gradient that is not finite is skipped whole.
     """
 
     def __init__(self, groups: Sequence[nn.Module], cfg: PPOConfig) -> None:
         self.flats = [_flatten(module) for module in groups]
+        self.gradient = torch.cat([torch.zeros_like(flat.detach()) for flat in self.flats])
+        parts = self.gradient.split([len(flat) for flat in self.flats])
+        for module, flat, part in zip(groups, self.flats, parts, strict=True):
+            _share_gradient(module, flat, part)
         self.max_norm = cfg.max_grad_norm
         self.skipped = 0  # steps with a gradient that was not finite
         self.skipped_in_a_row = 0
@@ -41,9 +45,7 @@ class FlatAdam:
 
     def zero_grad(self) -> None:
         """Before every backward pass."""
-        for flat in self.flats:
-            assert flat.grad is not None
-            flat.grad.zero_()
+        self.gradient.zero_()
 
     def step(self, rates: Sequence[float]) -> None:
         """Clip each group and step; change nothing if a gradient is not finite."""
@@ -75,14 +77,21 @@ class FlatAdam:
 
 
 def _flatten(module: nn.Module) -> Tensor:
-    """Lay a module's parameters, and their gradients, side by side in one vector."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
+    """Lay a module's parameters side by side in one vector."""
+    parameters = _learning(module)
     flat = torch.cat([p.detach().reshape(-1) for p in parameters]).requires_grad_()
-    flat.grad = torch.zeros_like(flat)
-    start = 0
-    for p in parameters:
-        span = slice(start, start + p.numel())
-        p.data = flat.data[span].view_as(p)
-        p.grad = flat.grad[span].view_as(p)
-        start = span.stop
+    for p, part in zip(parameters, flat.data.split([p.numel() for p in parameters]), strict=True):
+        p.data = part.view_as(p)
     return flat
+
+
+def _share_gradient(module: nn.Module, flat: Tensor, gradient: Tensor) -> None:
+    """Make this vector the gradient of a module's vector, and of all that it consists of."""
+    flat.grad = gradient
+    parameters = _learning(module)
+    for p, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
+        p.grad = part.view_as(p)
+
+
+def _learning(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module.parameters() if p.requires_grad]

@@ -21,7 +21,7 @@ from .agent import Agent
 from .envs import Envs
 from .learner import Learner
 from .maths import Losses, agreement, explained_variance, mean, policy_loss, standardize, value_loss
-from .rollout import Batch, Rollout, chunk, minibatches, slice_rows
+from .rollout import Batch, Outcome, Rollout, Scores, chunk, minibatches, scores, slice_rows
 from .settings import Plan, PPOConfig
 from .states import chunk_states, refreshed, restate
 
@@ -35,9 +35,10 @@ def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: 
     """Act for T rows with the actor alone, keeping its state only where a chunk starts."""
     agent, state, policy = learner.agent, learner.state.actor, learner.agent.policy
     rollout.open(learner.row)
-    random = rng.generator(plan.seed, rng.Purpose.ACT, learner.iteration)
-    shape = rollout.num_steps, rollout.num_envs
-    noise = torch.from_numpy(policy.noise(random, shape)).to(rollout.log_prob.dtype).unbind()
+    random, ranks = rng.generator(plan.seed, rng.Purpose.ACT, learner.iteration), learner.ranks
+    drawn = policy.noise(random, (rollout.num_steps, rollout.num_envs * ranks.size))
+    own = torch.from_numpy(drawn[:, ranks.block(rollout.num_envs)])
+    noise = own.to(rollout.log_prob.dtype).unbind()
     history: list[Tensor] = []
     for t in range(rollout.num_steps):
         if t % length == 0:
@@ -78,7 +79,7 @@ def value(learner: Learner, rollout: Rollout, length: int) -> None:
 # Advantages -----------------------------------------------------------------------------------
 
 
-def advantages(rollout: Rollout, reward: Tensor, gamma: float, gae_lambda: float) -> Tensor:
+def advantages(rollout: Rollout | Outcome, reward: Tensor, gamma: float, gae_lambda: float) -> Tensor:
     """Generalised advantages (T, N); 0 on tail rows, and nothing passes an episode's end.
 
     delta[t] = reward[t] + gamma V[t+1] (1 - terminated[t]) - V[t]
@@ -99,11 +100,14 @@ def advantages(rollout: Rollout, reward: Tensor, gamma: float, gae_lambda: float
     return out
 
 
-def prepared(learner: Learner, rollout: Rollout, cfg: PPOConfig, length: int) -> Batch:
-    """The rollout as chunks with their advantages, as the networks see it."""
-    reward = learner.rewards.scaled(rollout.reward)
-    batch = chunk(rollout, length, advantages(rollout, reward, cfg.gamma, cfg.gae_lambda))
-    return batch._replace(rows=batch.rows._replace(obs=learner.agent.normalizer(batch.rows.obs)))
+def prepared(learner: Learner, rollout: Rollout, cfg: PPOConfig, length: int) -> tuple[Batch, Scores]:
+    """The rollout as chunks with their advantages, as the networks see it; and scores of all processes."""
+    ranks, outcome = learner.ranks, rollout.outcome(learner.ranks)
+    reward = learner.rewards.scaled(outcome.reward)
+    advantage = advantages(outcome, reward, cfg.gamma, cfg.gae_lambda)
+    batch = chunk(rollout, length, advantage[:, ranks.block(rollout.num_envs)])
+    rows = batch.rows._replace(obs=learner.agent.normalizer(batch.rows.obs))
+    return batch._replace(rows=rows), scores(outcome, length, advantage)
 
 
 # Update ---------------------------------------------------------------------------------------
@@ -112,10 +116,7 @@ def prepared(learner: Learner, rollout: Rollout, cfg: PPOConfig, length: int) ->
 def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> tuple[Losses, Tensor, Tensor]:
     """Run both branches over chunks (L, B, ...) from their stored states; also ratio and values."""
     params, values = agent.both(batch.rows, batch.state)
-    weight = batch.valid / batch.valid.sum()  # every mean is over valid rows
-    advantage = batch.advantage
-    if cfg.normalize_advantage == "minibatch":
-        advantage = standardize(advantage, weight)
+    weight = batch.weight  # every mean is over valid rows
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     log_ratio = (log_prob - batch.log_prob) * batch.valid
     ratio = log_ratio.exp()
@@ -124,7 +125,7 @@ def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> tuple[Los
         kl = mean(weight, away - log_ratio)  # never negative (Schulman's third estimator)
         clip_fraction = mean(weight, away.abs() > clip)
     means = Losses(
-        mean(weight, policy_loss(ratio, advantage, clip)),
+        mean(weight, policy_loss(ratio, batch.advantage, clip)),
         mean(weight, value_loss(values, batch.value, batch.target, cfg.clip_value)),
         mean(weight, entropy),
         kl,
@@ -135,14 +136,14 @@ def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> tuple[Los
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
     """Several passes over shuffled chunks, each starting from the memory stored for it."""
-    cfg, agent = plan.ppo, learner.agent
+    cfg, agent, ranks = plan.ppo, learner.agent, learner.ranks
     now = plan.coefficients(learner.iteration, learner.step)
-    batch = prepared(learner, rollout, cfg, length)
-    weight = batch.valid / batch.valid.sum()
+    batch, everyone = prepared(learner, rollout, cfg, length)
+    quality = explained_variance(everyone.value, everyone.target, everyone.weight)
     if cfg.normalize_advantage == "rollout":
-        batch = batch._replace(advantage=standardize(batch.advantage, weight))
-    size = cfg.chunks_per_minibatch(rollout.num_envs, length)
-    quality = explained_variance(batch.value, batch.target, weight)
+        everyone = everyone._replace(advantage=standardize(everyone.advantage, everyone.weight))
+    num_envs = rollout.num_envs * ranks.size
+    size = cfg.chunks_per_minibatch(num_envs, length)
     batch, errors = restate(agent, rollout, batch, cfg, size)
     learner.seed_dropout(plan.seed)
     history: list[Tensor] = []
@@ -150,23 +151,23 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
         if epoch and cfg.renews_states:
             batch = batch._replace(state=chunk_states(agent, rollout, cfg))
         random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
-        passed = len(history)
-        for part in minibatches(batch, rollout.num_envs, size, random):
-            if not part.valid.any():
-                continue
+        normalize = cfg.normalize_advantage == "minibatch"
+        passed: list[Tensor] = []
+        for part in minibatches(batch, num_envs, size, random, normalize, everyone, ranks):
             terms, ratio, values = losses(agent, part, cfg, now.clip)
-            if not history and not agent.dropout:
+            if not history and not passed and not agent.dropout:
                 errors = agreement(ratio, values, part.value, part.valid) | errors
             learner.optimizer.zero_grad()
             (terms.policy + cfg.vf_coef * terms.value - now.entropy * terms.entropy).backward()
+            ranks.add(learner.optimizer.gradient)
             learner.optimizer.step(now.rates)
-            history.append(torch.stack(terms).detach())
-        kls = [float(terms[3]) for terms in history[passed:]]
-        if cfg.target_kl is not None and sum(kls) > cfg.target_kl * len(kls):
+            passed.append(torch.stack(terms).detach())
+        history.append(ranks.add(torch.stack(passed)))
+        if cfg.target_kl is not None and history[-1][:, 3].mean() > cfg.target_kl:
             break
     if cfg.chunk_state == "refresh":
         learner.state = refreshed(agent, rollout)
-    means = Losses(*torch.stack(history).mean(0))
+    means = Losses(*torch.cat(history).mean(0))
     return errors | learner.learned(means, quality, now.rates[0])
 
 

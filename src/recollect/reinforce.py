@@ -34,7 +34,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     cfg, agent = plan.ppo, learner.agent
     now = plan.coefficients(learner.iteration, learner.step)
     returns, known = returns_to_go(rollout, learner.rewards.scaled(rollout.reward), cfg.gamma)
-    batch = prepared(learner, rollout, cfg, length)
+    batch, _ = prepared(learner, rollout, cfg, length)
     known = chunk(rollout, length, known.to(returns.dtype)).advantage
     weight = known / known.sum().clamp(min=1)
     earned = chunk(rollout, length, returns).advantage

@@ -15,6 +15,7 @@ belongs to which row:
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,9 @@ from torch import Tensor
 from . import tree
 from .agent import Agent, AgentState
 from .envs import Array, Obs, Step
+from .maths import standardize
 from .nets import Rows
+from .ranks import ALONE, Ranks
 from .tree import Tree
 
 
@@ -44,6 +47,18 @@ def opening_row(obs: Obs, action_width: int, dtype: np.dtype[np.generic]) -> Row
     yes = np.ones(num_envs, dtype=bool)
     action = np.zeros((num_envs, action_width), dtype=dtype)
     return Row(obs, yes, yes, action, np.zeros(num_envs, dtype=np.float32))
+
+
+class Outcome(NamedTuple):
+    """What came of a rollout in the environments of all processes: (T, N), but for two with row T too."""
+
+    valid: Tensor  # (T + 1, N)
+    value: Tensor  # (T + 1, N)
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    success: Tensor
+    cut_short: Tensor  # (1, N)
 
 
 class Rollout:
@@ -73,24 +88,25 @@ class Rollout:
         self.reward = rows(row.prev_reward)
         self.terminated, self.truncated = rows(row.first), rows(row.first)
         self.success = rows(np.zeros(self.num_envs, dtype=np.float32))
-        self.cut_short = np.zeros(self.num_envs, dtype=bool)  # whose last row a barrier truncated
+        self.cut_short = torch.zeros(1, self.num_envs, dtype=torch.bool)  # whose last row a barrier truncated
         self.log_prob = torch.zeros(num_steps, self.num_envs, dtype=dtype)
         self.value = torch.zeros(num_steps + 1, self.num_envs, dtype=dtype)
         self.starts: list[Tree] = []  # the actor's state where a chunk starts
         self.critic_starts: list[Tree] = []
+        self._outcome: Outcome | None = None
         # Slicing a row costs more than reading it, so it is done once.
         self.at = [slice_rows(self.rows, slice(t, t + 1)) for t in range(num_steps + 1)]
         self._views = {
             name: getattr(self, name).numpy()
-            for name in ("valid", "action", "reward", "terminated", "truncated", "success")
+            for name in ("valid", "action", "reward", "terminated", "truncated", "success", "cut_short")
         }
         self._obs = {name: x.numpy() for name, x in self.rows.obs.items()}
         self._first, self._prev_action, self._prev_reward = (x.numpy() for x in self.rows[1:])
 
     def open(self, row: Row) -> None:
         """Begin with the carried row."""
-        self.starts, self.critic_starts = [], []
-        self.cut_short[:] = False
+        self.starts, self.critic_starts, self._outcome = [], [], None
+        self._views["cut_short"][:] = False
         self._write_obs(0, row.obs)
         self._first[0], self._views["valid"][0] = row.first, row.valid
         self._prev_action[0], self._prev_reward[0] = row.prev_action, row.prev_reward
@@ -114,13 +130,20 @@ class Rollout:
         """A barrier: every episode that goes on is truncated after row T-1."""
         view, last = self._views, self.num_steps - 1
         ended = view["terminated"][last] | view["truncated"][last]
-        self.cut_short[:] = view["valid"][last] & ~ended
-        view["truncated"][last] |= self.cut_short
-        view["valid"][last + 1] &= ~self.cut_short
+        cut_short = view["cut_short"][0] = view["valid"][last] & ~ended
+        view["truncated"][last] |= cut_short
+        view["valid"][last + 1] &= ~cut_short
 
     def seen(self, agent: Agent) -> Rows:
         """Rows 0..T as the networks see them: observations normalised."""
         return self.rows._replace(obs=agent.normalizer(self.rows.obs))
+
+    def outcome(self, ranks: Ranks) -> Outcome:
+        """What came of it everywhere; the other processes are asked once."""
+        if self._outcome is None:
+            own = (getattr(self, name) for name in Outcome._fields)
+            self._outcome = Outcome(*ranks.everywhere(list(own)))
+        return self._outcome
 
     def last_row(self) -> Row:
         """Row T, to carry."""
@@ -147,7 +170,7 @@ class Episodes:
         """No episode has finished."""
         return cls(np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64), [])
 
-    def read(self, rollout: Rollout) -> None:
+    def read(self, rollout: Rollout | Outcome) -> None:
         """Take in a rollout; episodes that a barrier cut short count for nothing."""
         valid = rollout.valid[:-1].numpy()
         rewards = np.cumsum(np.where(valid, rollout.reward.numpy().astype(np.float64), 0.0), axis=0)
@@ -156,7 +179,7 @@ class Episodes:
         # What the sums were when the episode at hand began.
         reward_base, length_base = -self.running_return, -self.running_length
         for t, n in np.argwhere(ended):
-            if t < len(valid) - 1 or not rollout.cut_short[n]:
+            if t < len(valid) - 1 or not rollout.cut_short[0, n]:
                 success = float(rollout.success[t, n])
                 result = float(rewards[t, n] - reward_base[n]), int(lengths[t, n] - length_base[n])
                 self.recent.append((*result, success))
@@ -177,35 +200,56 @@ class Episodes:
         return {name: x if np.isfinite(x) else None for name, x in zip(names, means, strict=True)}
 
 
+class Scores(NamedTuple):
+    """What means are made of, as chunks (L, C)."""
+
+    valid: Tensor
+    value: Tensor
+    advantage: Tensor
+    target: Tensor
+
+    @property
+    def weight(self) -> Tensor:
+        """The share of each row in a mean over valid rows."""
+        return self.valid / self.valid.sum()
+
+
 class Batch(NamedTuple):
     """Chunks side by side: tensors (L, C, ...), states (C, ...)."""
 
     rows: Rows
     state: AgentState
-    valid: Tensor
     action: Tensor
     log_prob: Tensor
+    valid: Tensor
     value: Tensor
     advantage: Tensor
     target: Tensor
+    weight: Tensor  # of each row in a mean over the valid rows of all processes
 
 
 def chunk(rollout: Rollout, length: int, advantage: Tensor) -> Batch:
     """A rollout as chunks of L rows; chunk k N + n holds rows k L to (k + 1) L of environment n."""
     steps = rollout.num_steps
-    valid = rollout.valid[:steps]
-
-    def cut(x: Tensor) -> Tensor:
-        return x[:steps].unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
-
-    def live(x: Tensor) -> Tensor:
-        return cut(x[:steps].masked_fill(~valid, 0.0))  # whatever a tail row holds, nobody reads it
-
     state = join(rollout.starts), join(rollout.critic_starts)
-    rows = Rows({k: cut(x) for k, x in rollout.rows.obs.items()}, *map(cut, rollout.rows[1:]))
-    scores = live(rollout.log_prob), live(rollout.value), live(advantage)
-    target = live(advantage + rollout.value[:steps])
-    return Batch(rows, AgentState(*state), cut(valid), cut(rollout.action), *scores, target)
+    cut = partial(cut_rows, length=length)
+    rows = slice_rows(rollout.rows, slice(0, steps))
+    rows = Rows({k: cut(x) for k, x in rows.obs.items()}, *map(cut, rows[1:]))
+    log_prob = cut(rollout.log_prob.masked_fill(~rollout.valid[:steps], 0.0))
+    own = scores(rollout, length, advantage)
+    return Batch(rows, AgentState(*state), cut(rollout.action), log_prob, *own, own.weight)
+
+
+def scores(rollout: Rollout | Outcome, length: int, advantage: Tensor) -> Scores:
+    """The scores of its rows as chunks; whatever a tail row holds, nobody reads it."""
+    valid, value = rollout.valid[:-1], rollout.value[:-1]
+    live = (x.masked_fill(~valid, 0.0) for x in (value, advantage, advantage + value))
+    return Scores(*(cut_rows(x, length) for x in (valid, *live)))
+
+
+def cut_rows(x: Tensor, length: int) -> Tensor:
+    """(T, N, ...) -> (L, C, ...)."""
+    return x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
 
 
 def join(states: list[Tree]) -> Tree:
@@ -224,19 +268,49 @@ def take(batch: Batch, index: Tensor) -> Batch:
     return Batch(rows, AgentState(*state), *map(pick, batch[2:]))
 
 
-def minibatches(batch: Batch, num_envs: int, size: int, random: np.random.Generator) -> Iterator[Batch]:
-    """The chunks in random order, `size` at a time.
+def blocks_of(num_envs: int, size: int, ranks: Ranks) -> int:
+    """Blocks of environments of which each minibatch of `size` chunks takes the same share."""
+    return math.gcd(num_envs, size, max(8, ranks.size))
 
-    Each minibatch takes the same share from each of up to 8 blocks of environments, so that a run
-    split over processes draws what the whole run draws.
+
+def minibatches(
+    batch: Batch,
+    num_envs: int,
+    size: int,
+    random: np.random.Generator,
+    normalize: bool = False,
+    everyone: Scores | None = None,
+    ranks: Ranks = ALONE,
+) -> Iterator[Batch]:
+    """This process's part of all chunks in random order, `size` at a time; those without a valid row not.
+
+    Each minibatch takes the same share from each block of environments, so that a run split over
+    processes draws what the whole run draws. What its rows weigh in a mean, and what their
+    advantages are worth, follows from the whole minibatch.
+
+    num_envs   of all processes
+    normalize  whether advantages get mean 0 and deviation 1
+    everyone   the chunks of all processes; alone, the batch itself
     """
-    chunks = batch.valid.shape[1]
-    blocks = math.gcd(num_envs, size, 8)
+    whole = everyone or batch
+    chunks, blocks = whole.valid.shape[1], blocks_of(num_envs, size, ranks)
     ids = np.arange(chunks).reshape(-1, blocks, num_envs // blocks)
     order = random.permuted(ids.swapaxes(0, 1).reshape(blocks, -1), axis=1)
-    share = size // blocks
+    share, own = size // blocks, blocks // ranks.size
     for start in range(0, chunks // blocks, share):
-        yield take(batch, torch.from_numpy(order[:, start : start + share].ravel()))
+        drawn = order[:, start : start + share]
+        index = torch.from_numpy(drawn.ravel())
+        valid = whole.valid.index_select(1, index)
+        if not valid.any():
+            continue
+        weight, advantage = valid / valid.sum(), whole.advantage.index_select(1, index)
+        if normalize:
+            advantage = standardize(advantage, weight)
+        mine = ranks.block(own * drawn.shape[1])
+        time, env = np.divmod(drawn.ravel()[mine], num_envs)
+        local = time * (num_envs // ranks.size) + env - ranks.block(num_envs // ranks.size).start
+        part = take(batch, torch.from_numpy(local))
+        yield part._replace(weight=weight[:, mine], advantage=advantage[:, mine])
 
 
 def slice_rows(rows: Rows, span: slice) -> Rows:

@@ -12,8 +12,10 @@ import importlib.util
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import Signals as Signal
 from typing import Any
 
 import gymnasium
@@ -24,14 +26,16 @@ from . import checkpoint, rng
 from .agent import Agent, Player, build_agent
 from .algorithms import UPDATES
 from .config import RunConfig, config_hash, resolve, to_dict, write_yaml
-from .envs import Envs, make
+from .envs import EnvConfig, Envs, make
 from .errors import CheckpointError, UsageError
 from .evaluate import Evaluation, evaluate, play
-from .folder import locked, new_folder, read_summary, write_json
-from .learner import Learner, begin, first_row
+from .folder import locked, new_folder, read_summary, unfinished, write_json
+from .learner import Learner, begin
 from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_display
 from .memory import Memory
 from .ppo import train
+from .ranks import Ranks, cores, joined, restarted
+from .rollout import blocks_of
 from .signals import Signals
 from .weights import identity, load_rewards, save_weights, versions
 
@@ -94,8 +98,22 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     """Train from the beginning in a new folder."""
     if where.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
-    envs, agent, config = _build(config, factory, new=True)
-    folder = new_folder(config, where.out, where.run_id)
+    with joined() as ranks:
+        envs, agent, config = _build(config, factory, ranks, new=True)
+        again = any(ranks.most(restarted()))
+        failed = unfinished(where.out, config_hash(config)) if again else None
+        if failed is not None:
+            envs.adapter.close()
+            return _resume(failed, config, ranks, where.quiet, factory=factory)
+        folder = new_folder(config, where.out, where.run_id)
+        if ranks.leads:
+            _open(folder, config, where)
+        with _writing(folder, ranks):
+            return _Session(config, folder, envs, _learner(config, envs, agent, ranks), where).go(factory)
+
+
+def _open(folder: Path, config: RunConfig, where: Destination) -> None:
+    """A new folder, with what was decided."""
     if folder.exists():
         raise UsageError(
             f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another --run-id"
@@ -103,9 +121,16 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     (folder / "checkpoints").mkdir(parents=True)
     write_yaml(config, folder / "config.yaml")
     write_json(folder / "summary.json", _opening_summary(config, where))
-    with locked(folder):
-        learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
-        return _Session(config, folder, envs, learner, where).go(factory)
+
+
+def _writing(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
+    """The process that leads is the one that writes."""
+    return locked(folder) if ranks.leads else nullcontext()
+
+
+def _learner(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks) -> Learner:
+    env = config.env
+    return begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)
 
 
 def resume(
@@ -116,9 +141,21 @@ def resume(
     factory: Factory | None = None,
 ) -> Trained:
     """Go on from the newest whole checkpoint, to what the run would have been without the stop."""
+    with joined() as ranks:
+        return _resume(folder, config, ranks, quiet, ignore_versions, factory)
+
+
+def _resume(
+    folder: Path,
+    config: RunConfig,
+    ranks: Ranks,
+    quiet: bool = False,
+    ignore_versions: bool = False,
+    factory: Factory | None = None,
+) -> Trained:
     summary = read_summary(folder)
-    with locked(folder):
-        envs, agent, resolved = _build(config, factory, new=False)
+    with _writing(folder, ranks):
+        envs, agent, resolved = _build(config, factory, ranks, new=False)
         if resolved != config:
             raise UsageError(
                 f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}"
@@ -126,10 +163,10 @@ def resume(
         where = Destination(**{**summary["logging"], "quiet": quiet})
         if summary["status"] == "finished":
             checkpoint.load_agent(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
-            make_display("", quiet).say(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
+            display = make_display("", quiet or not ranks.leads)
+            display.say(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
             return Trained(agent, config, folder, summary, factory)
-        learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
-        session = _Session(config, folder, envs, learner, where)
+        session = _Session(config, folder, envs, _learner(config, envs, agent, ranks), where)
         session.load(ignore_versions)
         return session.go(factory)
 
@@ -148,10 +185,12 @@ def _resolved(config: RunConfig, envs: Envs, new: bool) -> RunConfig:
     return resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit, new)
 
 
-def _build(config: RunConfig, factory: Factory | None, new: bool) -> tuple[Envs, Agent, RunConfig]:
+def _build(
+    config: RunConfig, factory: Factory | None, ranks: Ranks, new: bool
+) -> tuple[Envs, Agent, RunConfig]:
     length = config.ppo.chunk_length(False)
     config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
-    envs = make(config.env, factory)
+    envs = make(_own(config, ranks), factory)
     try:
         config = _resolved(config, envs, new)
         spaces = envs.obs_spec, envs.action_spec
@@ -159,11 +198,31 @@ def _build(config: RunConfig, factory: Factory | None, new: bool) -> tuple[Envs,
         if new:
             _begin_memories(agent)
         length = config.ppo.chunk_length(any(agent.initial_state(1)))
-        config.ppo.chunks_per_minibatch(config.env.num_envs, length)
+        size = config.ppo.chunks_per_minibatch(config.env.num_envs, length)
+        _check_shares(config.env.num_envs, size, ranks)
     except UsageError:
         envs.adapter.close()  # worker processes would complain after the one line
         raise
     return envs, agent, config
+
+
+def _own(config: RunConfig, ranks: Ranks) -> EnvConfig:
+    """The environments of this process: an equal share, on its share of the cores."""
+    if ranks.size == 1:
+        return config.env
+    if config.algorithm != "ppo":
+        raise UsageError(f"algorithm {config.algorithm} learns in one process; on several, ppo does")
+    _check_shares(config.env.num_envs, config.env.num_envs, ranks)
+    threads = max(1, (config.env.threads or cores()) // ranks.neighbours)
+    return replace(config.env, num_envs=config.env.num_envs // ranks.size, threads=threads)
+
+
+def _check_shares(num_envs: int, size: int, ranks: Ranks) -> None:
+    if blocks_of(num_envs, size, ranks) % ranks.size:
+        raise UsageError(
+            f"{ranks.size} processes cannot share {num_envs} environments and minibatches of {size} chunks "
+            "equally: env.num_envs and the chunks of a minibatch must be multiples of the processes"
+        )
 
 
 def _begin_memories(agent: Agent) -> None:
@@ -198,10 +257,14 @@ class _Session:
         self.elapsed, self.offset, self.best = 0.0, 0, -np.inf
         self.purge_from: int | None = None
         self.validator: Envs | None = None
-        self.display = make_display(f"{config.model}  {config.env.id}  seed {config.seed}", where.quiet)
+        self.jsonl: JsonLines | None = None
+        self.leads = learner.ranks.leads
+        title = f"{config.model}  {config.env.id}  seed {config.seed}"
+        self.display = make_display(title, where.quiet or not self.leads)
         if envs.adapter.note:
             self.display.say(envs.adapter.note)
-        checkpoint.tidy(self.checkpoints, config.keep)
+        if self.leads:
+            checkpoint.tidy(self.checkpoints, config.keep)
 
     def load(self, ignore_versions: bool) -> None:
         """The newest checkpoint that is whole; without any, the run begins again."""
@@ -220,23 +283,19 @@ class _Session:
                 )
             self.elapsed, self.offset, self.best = meta["time"], meta["offset"], meta["best"]
             self.purge_from = self.learner.step + 1
+            self.learner.ranks.check_equal(self.learner.optimizer.flats)
             self.display.say(f"resumed {path.name} at step {self.learner.step:,}")
             return
         self.display.say("no whole checkpoint: beginning again from the seed")
         _begin_memories(self.learner.agent)
-        self.learner.row = first_row(self.envs, self.learner.agent, self.config.seed, 0)
+        self.learner.restart(self.envs, self.config.seed)
 
     def go(self, factory: Factory | None) -> Trained:
         """Train to the end or to a signal."""
-        jsonl = JsonLines(self.folder / "metrics.jsonl", self.offset)
-        sinks: list[Any] = [jsonl, TensorBoard(self.folder, self.purge_from)]
-        if self.where.wandb_project:
-            account = self.where.wandb_project, self.where.wandb_entity
-            name = "-".join(self.folder.parts[-3:])
-            sinks.append(Wandb(*account, name, self.folder, to_dict(self.config)))
+        sinks = self._sinks() if self.leads else []
         try:
             with Signals() as signals:
-                status = self._loop(sinks, jsonl, signals, factory)
+                status = self._loop(sinks, signals, factory)
         except Exception:
             self._summarize("failed")
             raise
@@ -249,13 +308,23 @@ class _Session:
         summary = self._finish(status)
         return Trained(self.learner.agent, self.config, self.folder, summary, factory)
 
-    def _loop(self, sinks: list[Any], jsonl: JsonLines, signals: Signals, factory: Factory | None) -> str:
+    def _sinks(self) -> list[Any]:
+        """Where metrics are written."""
+        self.jsonl = JsonLines(self.folder / "metrics.jsonl", self.offset)
+        sinks: list[Any] = [self.jsonl, TensorBoard(self.folder, self.purge_from)]
+        if self.where.wandb_project:
+            account = self.where.wandb_project, self.where.wandb_entity
+            name = "-".join(self.folder.parts[-3:])
+            sinks.append(Wandb(*account, name, self.folder, to_dict(self.config)))
+        return sinks
+
+    def _loop(self, sinks: list[Any], signals: Signals, factory: Factory | None) -> str:
         plan, learner, config = self.config.plan, self.learner, self.config
         interval = config.val_check_interval or 0
         started = time.perf_counter() - self.elapsed
         before, step_before = self.elapsed, learner.step
         for metrics in train(self.envs, learner, plan, UPDATES[config.algorithm]):
-            due = interval > 0 and learner.iteration % interval == 0
+            due = self.leads and interval > 0 and learner.iteration % interval == 0
             metrics["val_return"] = self._validate(factory) if due else None
             self.elapsed = time.perf_counter() - started
             metrics["time"] = self.elapsed
@@ -266,19 +335,20 @@ class _Session:
             self._warn(metrics)
             self.display.show(metrics, plan.progress(learner.iteration, learner.step))
             if config.save_interval and learner.iteration % config.save_interval == 0:
-                self._save(jsonl.offset)
-            if signals.caught and self._may_stop(pace, jsonl, signals):
-                return signals.name
+                self._save()
+            caught, slowest = learner.ranks.most(signals.caught or 0, pace)
+            if caught and self._may_stop(slowest):
+                return Signal(int(caught)).name
         return "finished"
 
-    def _may_stop(self, pace: float, jsonl: JsonLines, signals: Signals) -> bool:
+    def _may_stop(self, pace: float) -> bool:
         """After a signal: at once where the state can be saved, or where no barrier is near."""
         barrier = self.config.barrier
         to_go = -self.learner.iteration % barrier if barrier else 0
         if to_go and to_go * pace <= NEAR_BARRIER:
             return False
         if not to_go and self.config.save_interval:
-            self._save(jsonl.offset)
+            self._save()
         return True
 
     def _validate(self, factory: Factory | None) -> float:
@@ -297,10 +367,10 @@ class _Session:
             )
         return mean
 
-    def _save(self, offset: int) -> None:
+    def _save(self) -> None:
         meta = {
             **identity(self.learner.agent, self.config),
-            "offset": offset,
+            "offset": self.jsonl.offset if self.jsonl else 0,
             "time": self.elapsed,
             "best": self.best,
         }
@@ -308,8 +378,9 @@ class _Session:
 
         def write() -> None:
             checkpoint.save(path, self.learner, self.envs, meta)
-            save_weights(self.checkpoints / "last.safetensors", self.learner.agent, self.config)
-            checkpoint.tidy(self.checkpoints, self.config.keep)
+            if self.leads:
+                save_weights(self.checkpoints / "last.safetensors", self.learner.agent, self.config)
+                checkpoint.tidy(self.checkpoints, self.config.keep)
 
         self._guarded(write)
 
@@ -332,7 +403,7 @@ class _Session:
     def _finish(self, status: str) -> dict[str, Any]:
         """Keep the weights of a finished run, and say how it ended."""
         best, last = (self.checkpoints / f"{name}.safetensors" for name in ("best", "last"))
-        if status == "finished":
+        if status == "finished" and self.leads:
             save_weights(last, self.learner.agent, self.config)
             if not best.exists():
                 save_weights(best, self.learner.agent, self.config)
@@ -354,5 +425,6 @@ class _Session:
             "sps": learner.step / max(self.elapsed, 1e-9),
             "best_val_return": self.best if is_finite(self.best) else None,
         }
-        write_json(self.folder / "summary.json", summary)
+        if self.leads:
+            write_json(self.folder / "summary.json", summary)
         return summary

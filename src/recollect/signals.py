@@ -14,11 +14,6 @@ class Signals:
         self.caught: int | None = None
         self._old: dict[int, Any] = {}
 
-    @property
-    def name(self) -> str:
-        """The signal's name, or "" before any."""
-        return signal.Signals(self.caught).name if self.caught else ""
-
     def __enter__(self) -> "Signals":
         with contextlib.suppress(ValueError):  # not the main thread: signals are not ours to handle
             for number in (signal.SIGINT, signal.SIGTERM):

@@ -35,13 +35,12 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     """One step of the actor within the bound, and passes of the critic."""
     cfg, agent = plan.ppo, learner.agent
     now = plan.coefficients(learner.iteration, learner.step)
-    batch = prepared(learner, rollout, cfg, length)
-    weight = batch.valid / batch.valid.sum()
-    quality = explained_variance(batch.value, batch.target, weight)
+    batch, _ = prepared(learner, rollout, cfg, length)
+    quality = explained_variance(batch.value, batch.target, batch.weight)
     size = cfg.chunks_per_minibatch(rollout.num_envs, length)
     batch, errors = restate(agent, rollout, batch, cfg, size)
     if cfg.normalize_advantage != "off":
-        batch = batch._replace(advantage=standardize(batch.advantage, weight))
+        batch = batch._replace(advantage=standardize(batch.advantage, batch.weight))
     actor = Actor(learner, batch)
     if not agent.dropout:
         errors = actor.agreement() | errors
@@ -51,7 +50,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     for epoch in range(cfg.update_epochs):
         random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
         parts = minibatches(batch, rollout.num_envs, size, random)
-        history += [fit(learner, part, now.rates[1]) for part in parts if part.valid.any()]
+        history += [fit(learner, part, now.rates[1]) for part in parts]
     losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros(()))
     return errors | learner.learned(losses, quality, 0.0)
 
@@ -59,7 +58,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
 def fit(learner: Learner, part: Batch, rate: float) -> Tensor:
     """One step of the critic towards its targets; its loss."""
     values = learner.agent.both(part.rows, part.state)[1]
-    loss = mean(part.valid / part.valid.sum(), (values - part.target).square())
+    loss = mean(part.weight, (values - part.target).square())
     learner.optimizer.zero_grad()
     loss.backward()
     learner.optimizer.step((0.0, rate))
@@ -71,7 +70,7 @@ class Actor:
 
     def __init__(self, learner: Learner, batch: Batch) -> None:
         self.agent, self.batch = learner.agent, batch
-        self.policy, self.weight = learner.agent.policy, batch.valid / batch.valid.sum()
+        self.policy, self.weight = learner.agent.policy, batch.weight
         self.weights = [p for p in self.agent.actor.parameters() if p.requires_grad]
         self.flat = learner.optimizer.flats[0].data  # the same weights as one vector
         self.old = self.flat.clone()

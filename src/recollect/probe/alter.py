@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..agent import Branch
 from ..memory import Memory
-from ..normalize import merge
+from ..normalize import merge, moments
 from ..record import Record, floats, states
 from ..tree import Tree, leaves, map_leaves, refill
 
@@ -39,7 +39,7 @@ def spread(branch: Branch, record: Record) -> Spread:
             x = leaf[valid].double()
             if path not in mean:
                 mean[path], var[path] = torch.zeros_like(x[0]), torch.zeros_like(x[0])
-            merge(mean[path], var[path], count, x)
+            merge(mean[path], var[path], count, valid.sum(), moments(x))
         count += valid.sum()
     dtype = next(branch.parameters()).dtype
     return Spread(

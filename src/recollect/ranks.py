@@ -1,0 +1,167 @@
+"""One run on several processes, which torchrun begins: each has a block of the environments.
+
+    torchrun --nproc-per-node 2 -m recollect train LunarLander-v3 -m ppo_lstm
+
+A process steps its own environments, keeps its own memories and learns from its own rows. What it must
+know of the others goes through here: sums of gradients, what came of a rollout, counts. Alone, all of
+this is nothing: no copy, no message, no rounding. All processes make the same decisions, because they
+make them from the same numbers.
+"""
+
+import contextlib
+import os
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from .errors import DisagreementError, LostError
+
+PATIENCE = timedelta(minutes=5)  # until a process that says nothing is given up
+T = TypeVar("T")
+
+
+class Ranks:
+    """The processes of a run, seen from one of them."""
+
+    def __init__(self, rank: int = 0, size: int = 1, neighbours: int = 1) -> None:
+        self.rank, self.size = rank, size
+        self.neighbours = neighbours  # processes on this machine, this one too
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    def block(self, count: int) -> slice:
+        """This process's own among the environments of all, of which each has so many."""
+        return slice(self.rank * count, (self.rank + 1) * count)
+
+    def add(self, x: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        if self.size > 1:
+            self._send(lambda dist: dist.all_reduce(x))
+        return x
+
+    def gather(self, x: Tensor) -> Tensor:
+        """What each process has, one after the other: (size, *shape)."""
+        if self.size == 1:
+            return x[None]
+        found = x.new_empty(self.size, *x.shape)
+        self._send(lambda dist: dist.all_gather(list(found.unbind()), x.contiguous()))
+        return found
+
+    def everywhere(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Columns (rows, N) of this process as columns (rows, N size) of all, in one message."""
+        if self.size == 1:
+            return list(parts)
+        found = self.gather(torch.cat([x.double() for x in parts]))
+        whole = torch.cat(found.unbind(), 1).split([len(x) for x in parts])
+        return [x.to(part.dtype) for x, part in zip(whole, parts, strict=True)]
+
+    def most(self, *numbers: float) -> tuple[float, ...]:
+        """The largest that any process has of each number."""
+        if self.size == 1:
+            return numbers
+        return tuple(self.gather(torch.tensor(numbers, dtype=torch.float64)).amax(0).tolist())
+
+    def told(self, x: T) -> list[T]:
+        """What each process has, told to the one that leads; the others hear of their own alone."""
+        if self.size == 1:
+            return [x]
+        found: list[Any] | None = [None] * self.size if self.leads else None
+        self._send(lambda dist: dist.gather_object(x, found))
+        return found or [x]
+
+    def check_equal(self, weights: Sequence[Tensor]) -> None:
+        """Stop where not all processes have the same weights, to the last bit."""
+        if self.size == 1:
+            return
+        digest = 0
+        for x in weights:
+            digest = zlib.crc32(x.detach().numpy().tobytes(), digest)
+        found = self.gather(torch.tensor(digest)).tolist()
+        unlike = [rank for rank, other in enumerate(found) if other != found[0]]
+        if unlike:
+            raise DisagreementError(
+                f"processes {unlike} of {self.size} have other weights than process 0: their machines do "
+                "not compute alike, or something changed them"
+            )
+
+    def _send(self, message: Callable[[Any], object]) -> None:
+        import torch.distributed as dist
+
+        try:
+            message(dist)
+        except RuntimeError as error:
+            raise LostError(
+                f"process {self.rank} of {self.size} lost the others: one ended, or did not answer within "
+                f"{PATIENCE.seconds} seconds ({str(error).splitlines()[0]})"
+            ) from error
+
+
+ALONE = Ranks()
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[Ranks]:
+    """All processes that torchrun began; without torchrun, or in a world of one, this one alone."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["WORLD_SIZE"] == "1":
+        yield ALONE
+        return
+    import torch.distributed as dist
+
+    rank, size, neighbours = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    store = _fresh(_store(rank, size), rank, size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    try:
+        yield Ranks(rank, size, neighbours)
+    finally:
+        dist.destroy_process_group()
+
+
+def _store(rank: int, size: int) -> Any:
+    """Where processes find one another."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    begins = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    return TCPStore(address, port, size, begins, PATIENCE)
+
+
+def _fresh(store: Any, rank: int, size: int) -> Any:
+    """A part of it that no earlier attempt wrote to.
+
+    torchrun keeps one store over its restarts, with the addresses of processes that are dead. So each
+    process writes a name that nobody had, and all names together are the place where all meet: whoever
+    read an old name finds nobody there and reads again.
+    """
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    names = [f"process {other}" for other in range(size)]
+    store.set(names[rank], uuid.uuid4().hex)
+    end, place = time.monotonic() + PATIENCE.total_seconds(), ""
+    while time.monotonic() < end:
+        found = "-".join(name.decode() for name in store.multi_get(names))
+        if found != place:
+            place = found
+            store.add(place, 1)
+        if store.add(place, 0) == size:
+            return PrefixStore(place, store)
+        time.sleep(0.02)
+    raise LostError(f"process {rank} of {size} did not meet the others within {PATIENCE.seconds} seconds")
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def restarted() -> bool:
+    """Whether torchrun began this process in place of one that failed."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
