@@ -43,6 +43,7 @@ class Cluster:
     def __init__(self, address: str | None, slots: int, share: Share, out: Path) -> None:
         ray = _ray()
         self._ray, self._share, self._tasks = ray, share, dict[Any, Job]()
+        self._asked: set[Any] = set()  # tasks that were asked to end
         _connect(ray, address, slots * share.cpus)
         self._check_share()
         out.mkdir(parents=True, exist_ok=True)
@@ -84,12 +85,15 @@ class Cluster:
         if not self._tasks:
             return []
         over, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
+        self._asked -= set(over)
         return [(self._tasks.pop(task), self._complaint(task)) for task in over]
 
-    def stop(self) -> None:
-        """Ask all to save and end."""
-        for task in self._tasks:
-            self._ray.cancel(task, force=False)
+    def stop(self, job: Job | None = None) -> None:
+        """Ask a run, or all, to save and end; whoever was asked before is not asked again."""
+        for task, one in self._tasks.items():
+            if (job is None or one is job) and task not in self._asked:
+                self._asked.add(task)
+                self._ray.cancel(task, force=False)
 
     def _complaint(self, task: Any) -> str | None:
         try:

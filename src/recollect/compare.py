@@ -50,7 +50,8 @@ what is done is not done again.
 Every other option of `recollect train` is set for all runs. A file can give environments and models
 settings of their own: see docs/studies.md.
 """
-VALUES = ("--jobs", "--out", "--on", "--cpus-per-run", "--gpus-per-run", "--report")
+PLACE = ("--jobs", "--out", "--on", "--cpus-per-run", "--gpus-per-run")
+VALUES = (*PLACE, "--report")
 SWITCHES = ("--probe", "--dry-run", "--quiet")
 TICK = 0.25  # seconds between two looks
 
@@ -76,24 +77,19 @@ class Machines(Protocol):
     def ended(self) -> list[tuple[Job, str | None]]:
         """Runs that have ended since the last look, each with what went wrong, or None."""
 
-    def stop(self) -> None:
-        """Ask all to save and end."""
+    def stop(self, job: Job | None = None) -> None:
+        """Ask a run, or all, to save and end; whoever was asked before is not asked again."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """How the comparison is run; `study` says what it is."""
+class Place:
+    """Where runs are kept, and what runs them."""
 
-    study: Study
-    jobs: int
     out: Path
+    jobs: int
     on: str | None
     """None: this machine; ray, or ray:HOST:PORT."""
     share: Share
-    report: Path | None
-    probes: bool
-    dry_run: bool
-    quiet: bool
 
     def machines(self) -> AbstractContextManager[Machines]:
         """Where it is run."""
@@ -103,20 +99,32 @@ class Options:
         return Cluster(address or None, self.jobs, self.share, self.out)
 
 
+@dataclass(frozen=True)
+class Options:
+    """How the comparison is run; `study` says what it is."""
+
+    study: Study
+    place: Place
+    report: Path | None
+    probes: bool
+    dry_run: bool
+    quiet: bool
+
+
 def run_compare(arguments: list[str]) -> int:
     """Plan, run what is missing, show the results; the exit code."""
     if not arguments or set(arguments) & {"-h", "--help"}:
         print(ABOUT, end="")
         return 0 if arguments else 2
     options = parse(arguments)
-    study = options.study
-    jobs = plan([settled(config) for config in study.configs()], options.out, study.episodes, options.probes)
-    standings = Standings(jobs, options.jobs, options.quiet)
+    study, out = options.study, options.place.out
+    jobs = plan([settled(config) for config in study.configs()], out, study.episodes, options.probes)
+    standings = Standings(jobs, options.place.jobs, options.quiet)
     if options.dry_run:
         standings.plan()
         return 0
-    random = played_at_random(jobs, options.out, study.episodes)
-    with Signals() as signals, options.machines() as machines, standings:
+    random = played_at_random(jobs, out, study.episodes)
+    with Signals() as signals, options.place.machines() as machines, standings.board:
         standings.slots = machines.slots
         run(jobs, machines, study.episodes, signals, standings)
     standings.results(random)
@@ -136,22 +144,26 @@ def parse(arguments: list[str]) -> Options:
     study = read([(name, values) for name, values in found if name not in own], file)
     if "--probe" in own and study.episodes < FEWEST:
         raise UsageError(f"--probe needs at least {FEWEST} episodes, not {study.episodes}")
-    on = own.get("--on", [None])
-    if len(on) != 1 or (on[0] or "ray").partition(":")[0] != "ray":
-        raise UsageError(f"--on takes ray or ray:HOST:PORT, not {' '.join(map(str, on))!r}")
-    out = own.get("--out", ["runs"])
-    if len(out) != 1:
-        raise UsageError(f"--out takes one folder, not {len(out)}")
-    share = Share(int(_number(own, "--cpus-per-run", "1")), _number(own, "--gpus-per-run", "0"))
     report = own.get("--report")
     if report is not None and len(report) != 1:
         raise UsageError(f"--report takes one folder, not {len(report)}")
     flags = (name in own for name in SWITCHES)
-    jobs, where = int(_number(own, "--jobs", str(cores()))), Path(report[0]) if report else None
-    return Options(study, jobs, Path(out[0]), on[0], share, where, *flags)
+    return Options(study, place(own, "runs"), Path(report[0]) if report else None, *flags)
 
 
-def _number(own: Mapping[str, list[str]], flag: str, default: str) -> float:
+def place(own: Mapping[str, list[str]], folder: str) -> Place:
+    """The flags of PLACE; folder: where runs are kept if nothing is said."""
+    on = own.get("--on", [None])
+    if len(on) != 1 or (on[0] or "ray").partition(":")[0] != "ray":
+        raise UsageError(f"--on takes ray or ray:HOST:PORT, not {' '.join(map(str, on))!r}")
+    out = own.get("--out", [folder])
+    if len(out) != 1:
+        raise UsageError(f"--out takes one folder, not {len(out)}")
+    share = Share(int(count(own, "--cpus-per-run", "1")), count(own, "--gpus-per-run", "0"))
+    return Place(Path(out[0]), int(count(own, "--jobs", str(cores()))), on[0], share)
+
+
+def count(own: Mapping[str, list[str]], flag: str, default: str) -> float:
     """A count above 0, or of GPUs none or any part of one."""
     given = own.get(flag, [default])
     whole = flag != "--gpus-per-run"
@@ -188,7 +200,7 @@ def reported(jobs: Sequence[Job], options: Options, arguments: Sequence[str]) ->
     if options.report is None:
         return
     folders = [job.folder for job in jobs if job.metrics]
-    random = {random_folder(options.out, job.config.env) for job in jobs}
+    random = {random_folder(options.place.out, job.config.env) for job in jobs}
     write_report([*folders, *sorted(random)], options.report, command=["recollect", "compare", *arguments])
 
 

@@ -25,6 +25,7 @@ class Local:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._running: list[tuple[Job, subprocess.Popen[bytes], IO[bytes]]] = []
+        self._asked: set[int] = set()  # processes that were asked to end; a second signal is not so kind
 
     @property
     def free(self) -> bool:
@@ -45,12 +46,15 @@ class Local:
         """Runs that have ended since the last look, each with what went wrong, or None."""
         over = [entry for entry in self._running if entry[1].poll() is not None]
         self._running = [entry for entry in self._running if entry not in over]
+        self._asked -= {process.pid for _, process, _ in over}
         return [(job, complaint(process, errors)) for job, process, errors in over]
 
-    def stop(self) -> None:
-        """Ask all to save and end."""
-        for _, process, _ in self._running:
-            process.send_signal(signal.SIGINT)
+    def stop(self, job: Job | None = None) -> None:
+        """Ask a run, or all, to save and end; whoever was asked before is not asked again."""
+        for one, process, _ in self._running:
+            if (job is None or one is job) and process.pid not in self._asked:
+                self._asked.add(process.pid)
+                process.send_signal(signal.SIGINT)
 
 
 def asked(job: Job, episodes: int) -> dict[str, Any]:

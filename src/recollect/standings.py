@@ -3,13 +3,13 @@
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -81,21 +81,19 @@ def grouped(jobs: Sequence[Job]) -> list[Seeds]:
     return [Seeds(g.env, g.label, [by_folder[run.folder] for run in g.runs]) for g in groups(runs)]
 
 
-class Standings:
-    """What a user sees of a comparison."""
+class Board:
+    """One live table on a terminal, a line from time to time elsewhere, nothing on request."""
 
-    def __init__(self, jobs: Sequence[Job], slots: int, quiet: bool) -> None:
-        self.jobs, self.slots, self.quiet = jobs, slots, quiet
-        self.groups = grouped(jobs)
-        self._console = Console()
-        if not self._console.is_terminal:  # nobody's window is too narrow
-            self._console = Console(width=WIDE)
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.console = quiet, Console()
+        if not self.console.is_terminal:  # nobody's window is too narrow
+            self.console = Console(width=WIDE)
         self._live: Live | None = None
         self._next = 0.0
 
-    def __enter__(self) -> "Standings":
-        if self._console.is_terminal and not self.quiet:
-            self._live = Live(console=self._console, auto_refresh=False)
+    def __enter__(self) -> "Board":
+        if self.console.is_terminal and not self.quiet:
+            self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
         return self
 
@@ -105,18 +103,32 @@ class Standings:
         if self._live:
             self._live.stop()
 
-    def show(self) -> None:
-        """As things are now; a line from time to time where there is no terminal."""
+    def show(self, table: Callable[[], RenderableType], line: Callable[[], str]) -> None:
+        """As things are now."""
         if self._live:
-            self._live.update(self._table(), refresh=True)
+            self._live.update(table(), refresh=True)
         elif not self.quiet and time.monotonic() >= self._next:
             self._next = time.monotonic() + LINES
-            states = [job.state for job in self.jobs]
-            print(
-                f"{states.count('done')} of {len(states)} runs done, {states.count('running')} running, "
-                f"{states.count('failed')} failed, left {duration(self.left())}",
-                flush=True,
-            )
+            print(line(), flush=True)
+
+
+class Standings:
+    """What a user sees of a comparison."""
+
+    def __init__(self, jobs: Sequence[Job], slots: int, quiet: bool) -> None:
+        self.jobs, self.slots, self.board = jobs, slots, Board(quiet)
+        self.groups = grouped(jobs)
+
+    def show(self) -> None:
+        """As things are now."""
+        self.board.show(self._table, self._line)
+
+    def _line(self) -> str:
+        states = [job.state for job in self.jobs]
+        return (
+            f"{states.count('done')} of {len(states)} runs done, {states.count('running')} running, "
+            f"{states.count('failed')} failed, left {duration(self.left())}"
+        )
 
     def left(self) -> float | None:
         """Seconds to the end, if every group goes on at its pace; unknown ones as the mean of the others."""
@@ -139,7 +151,7 @@ class Standings:
             left = sum(job.state != "done" for job in group.jobs)
             times = duration(a_run), duration(a_run * group.to_do)
             table.add_row(group.env, group.label, str(len(group.jobs)), str(left), budget, *times)
-        self._console.print(table)
+        self.board.console.print(table)
         print(f"about {duration(total / self.slots)} with {self.slots} runs at a time")
 
     def results(self, random: Mapping[str, Mapping[str, Any]]) -> None:
@@ -159,7 +171,7 @@ class Standings:
             each = " ".join(map(number, scores))
             told = [group.verdict] if asked else []
             table.add_row(group.env, group.label, f"{len(scores)}/{len(group.jobs)}", mean, ends, each, *told)
-        self._console.print(table)
+        self.board.console.print(table)
         for job in self.jobs:
             if job.state == "failed":
                 print(f"failed: {job.folder}: {job.error}")
@@ -172,7 +184,7 @@ class Standings:
             seconds = group.seconds
             left = "-" if seconds is None else duration(seconds * group.to_do / self.slots)
             score = number(statistics.mean(group.scores)) if group.scores else "-"
-            signs = "".join(map(_sign, group.jobs))
+            signs = "".join(map(sign, group.jobs))
             table.add_row(group.env, group.label, signs, number(group.training), score, left)
         left = f"left in all {duration(self.left())}, {self.slots} at a time"
         return Group(table, Text.from_markup(f"[dim]{LEGEND}[/]\n{left}"))
@@ -185,7 +197,7 @@ def _columns(*names: str) -> Table:
     return table
 
 
-def _sign(job: Job) -> str:
+def sign(job: Job) -> str:
     """How far a run is, as one character."""
     if job.state == "running":
         return BLOCKS[int(job.progress * (len(BLOCKS) - 1))]
