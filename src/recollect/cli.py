@@ -20,6 +20,7 @@ usage: recollect COMMAND ...
   watch RUN            see it act, and what is in its memory: a page that plays, a film, a window
   probe RUN            does it use its memory, and does the task need one?
   compare              models x environments x seeds, with intervals
+  tune                 search for settings of a model on an environment, over several seeds
   report RUNS          runs beside each other: a page with curves, scores and a verdict
   list WHAT            envs, presets, memories or agents
   bench ENV            where the time goes on this machine
@@ -199,6 +200,13 @@ def compare(arguments: list[str]) -> int:
     return run_compare(arguments)
 
 
+def tune(arguments: list[str]) -> int:
+    """recollect tune"""
+    from .tune import run_tune
+
+    return run_tune(arguments)
+
+
 def report(arguments: list[str]) -> int:
     """recollect report"""
     from .report import run_report
@@ -254,6 +262,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "watch": watch,
     "probe": probe,
     "compare": compare,
+    "tune": tune,
     "report": report,
     "list": listing,
     "bench": bench,

@@ -17,7 +17,7 @@ from .envs import EnvConfig
 from .errors import UsageError
 from .evaluate import evaluate
 from .folder import write_json
-from .jobs import EVALUATION, Job, evaluation, last_line, plan
+from .jobs import EVALUATION, Job, evaluation, plan
 from .local import Local
 from .probe.measure import FEWEST
 from .ranks import cores
@@ -224,6 +224,6 @@ def run(
             job.look(episodes)
         for job in jobs:
             if job.state == "running":
-                job.metrics = last_line(job.folder / "metrics.jsonl") or job.metrics
+                job.look_on()
         standings.show()
         time.sleep(TICK)

@@ -49,11 +49,15 @@ class Job:
 
     def look(self, episodes: int) -> None:
         """Read what its folder says now."""
-        self.metrics = last_line(self.folder / "metrics.jsonl") or self.metrics
+        self.look_on()
         found = evaluation(self.folder)
         self.verdict = self._verdict(episodes) if self.probes else ""
         if found is not None and found["episodes"] == episodes and (self.verdict or not self.probes):
             self.state, self.evaluation = "done", found
+
+    def look_on(self) -> None:
+        """Read how far it is while it runs."""
+        self.metrics = last_line(self.folder / "metrics.jsonl") or self.metrics
 
     def _verdict(self, episodes: int) -> str:
         """What the probe says that was asked for; one over other episodes is another."""

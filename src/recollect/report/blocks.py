@@ -67,6 +67,8 @@ class Line:
     middle: Floats
     low: Floats | None = None
     high: Floats | None = None
+    dots: bool = False
+    """Whether what lies between two points means nothing."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +85,45 @@ class Plot:
 
 
 @dataclass(frozen=True)
+class Axis:
+    """One of several axes side by side: words at places between 0 and 1."""
+
+    name: str
+    ticks: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Thread:
+    """What runs across such axes: a place on each, or None where it has none."""
+
+    label: str
+    """What it is like; threads of a label are drawn alike."""
+    name: str
+    words: list[str]
+    """What is said where it is pointed at."""
+    places: list[float | None]
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads across axes; what comes last lies above."""
+
+    axes: list[Axis]
+    lines: list[Thread]
+
+
+@dataclass(frozen=True)
 class Chart:
     """A picture: what it is of, and what it shows in words."""
 
     name: str
-    kind: Literal["curves", "dots", "lines"]
+    kind: Literal["curves", "dots", "lines", "threads"]
     title: str
     words: str
     panel: Panel | None = None
     rows: list[Row] = field(default_factory=list)
     plot: Plot | None = None
+    threads: Threads | None = None
 
 
 Block: TypeAlias = Text | Bullets | Links | Code | Table | Chart

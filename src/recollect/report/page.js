@@ -211,6 +211,11 @@ function drawn(line, grid, shown, x, y, faint) {
     const edge = `M${[...up, ...down].join("L")}Z`;
     if (there.length) parts.push(shape("path", { class: "band", d: edge, fill: paint, "fill-opacity": faint }));
   }
+  if (line.dots) {
+    for (const i of known) parts.push(shape("circle", { cx: x(grid[i]), cy: y(line.middle[i]), r: 4, fill: paint }));
+    for (const part of parts) part.dataset.label = line.label;
+    return parts;
+  }
   const points = known.map((i) => `${x(grid[i]).toFixed(1)},${y(line.middle[i]).toFixed(1)}`);
   const broken = line.kind === "unfinished" ? "2 4" : dash(line.colour);
   parts.push(shape("path", { class: "line", d: `M${points.join("L")}`, stroke: paint, "stroke-dasharray": broken }));
@@ -331,12 +336,92 @@ function dots(row, x, width) {
   return svg;
 }
 
+// Threads ------------------------------------------------------------------------------------
+
+// Axes side by side, and a thread for each thing across them; it is pointed at by mouse, finger or arrow keys.
+function drawThreads(figure, chart) {
+  const box = figure.querySelector(".plot");
+  const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
+  const width = Math.max(box.clientWidth, chart.axes.length * 84); // as wide as names need: then it scrolls
+  const area = { top: 34, bottom: 276 };
+  const x = scale(0, chart.axes.length - 1, 42, width - 42);
+  const y = scale(0, 1, area.bottom, area.top);
+  const svg = shape("svg", {
+    viewBox: `0 0 ${width} 296`, style: `width:${width}px`, role: "img", tabindex: 0, "aria-label": chart.words,
+  });
+  const paths = lines.map((line) => thread(line, x, y));
+  svg.append(...paths, ...chart.axes.flatMap((axis, i) => threadAxis(axis, x(i), y, i)));
+  box.replaceChildren(svg);
+  point(figure, svg, lines, paths, x, y);
+}
+
+function thread(line, x, y) {
+  const points = line.places.flatMap((p, i) => (p === null ? [] : [`${x(i).toFixed(1)},${y(p).toFixed(1)}`]));
+  return shape("path", {
+    class: `thread t${line.colour}`, d: `M${points.join("L")}`, stroke: colour(line.colour), "data-label": line.label,
+  });
+}
+
+function threadAxis(axis, x, y, i) {
+  const high = i % 2 ? 12 : 24; // so that long names of neighbours do not meet
+  return [
+    shape("line", { class: "gridline", x1: x, x2: x, y1: y(0), y2: y(1) }),
+    shape("text", { x, y: high, "text-anchor": "middle" }, axis.name),
+    ...axis.ticks.map(([text, p]) => shape("text", { class: "halo", x: x + 5, y: y(p) + 4 }, text)),
+  ];
+}
+
+function point(figure, svg, lines, paths, x, y) {
+  const tip = figure.querySelector(".tip");
+  let place = lines.length - 1;
+  const hide = () => {
+    tip.hidden = true;
+    svg.classList.remove("pointed");
+    for (const path of paths) path.classList.remove("here");
+  };
+  const show = (to) => {
+    hide();
+    place = Math.max(0, Math.min(lines.length - 1, to));
+    svg.classList.add("pointed");
+    paths[place].classList.add("here");
+    tip.replaceChildren(
+      element("b", {}, lines[place].name),
+      ...lines[place].words.map((words) => element("span", {}, words)),
+    );
+    tip.hidden = false;
+    tip.style.left = "0px";
+    tip.style.top = `${svg.parentNode.offsetTop + svg.clientHeight + 4}px`;
+  };
+  const gap = (line, px, py) => Math.min(...line.places.slice(1).map((p, i) => {
+    const before = line.places[i];
+    if (p === null || before === null || px < x(i) || px > x(i + 1)) return Infinity;
+    const part = (px - x(i)) / (x(i + 1) - x(i));
+    return Math.abs(y(before) + (y(p) - y(before)) * part - py);
+  }));
+  svg.addEventListener("pointermove", (event) => {
+    const gaps = lines.map((line) => gap(line, event.offsetX, event.offsetY));
+    const least = Math.min(...gaps);
+    if (least < 24) show(gaps.lastIndexOf(least));
+  });
+  svg.addEventListener("pointerleave", hide);
+  svg.addEventListener("focus", () => svg.matches(":focus-visible") && show(place));
+  svg.addEventListener("blur", hide);
+  svg.addEventListener("keydown", (event) => {
+    const to = { ArrowLeft: place - 1, ArrowRight: place + 1, Home: 0, End: lines.length - 1 }[event.key];
+    if (event.key === "Escape") hide();
+    if (to === undefined) return;
+    event.preventDefault();
+    show(to);
+  });
+}
+
 // The page -----------------------------------------------------------------------------------
 
-const DRAW = { curves: drawCurves, lines: drawLines, dots: drawDots };
+const DRAW = { curves: drawCurves, lines: drawLines, dots: drawDots, threads: drawThreads };
 
 function legend(chart) {
-  const buttons = chart.lines.map((line) => {
+  const labels = [...new Map(chart.lines.map((line) => [line.label, line])).values()];
+  const buttons = labels.map((line) => {
     const sample = shape("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" });
     const broken = line.kind === "unfinished" ? "2 4" : dash(line.colour);
     sample.append(shape("line", {
@@ -365,7 +450,7 @@ function build(figure) {
   if (chart.lines) {
     const table = element("div", { class: "table", tabindex: 0 });
     figure.append(legend(chart), element("div", { class: "plot" }));
-    figure.append(element("details", {}, element("summary", {}, "Values"), table));
+    if (chart.grid || chart.grids) figure.append(element("details", {}, element("summary", {}, "Values"), table));
   } else {
     figure.append(element("div", { class: "plot" }));
   }

@@ -127,6 +127,9 @@ def _chart(chart: Chart, colours: Mapping[str, int]) -> dict[str, Any]:
         case "lines":
             assert chart.plot is not None
             made |= plain(chart.plot, DIGITS)
+        case "threads":
+            assert chart.threads is not None
+            made |= plain(chart.threads, DIGITS)
     for item in made.get("lines", []) + made.get("rows", []):
         item["colour"] = colours[item["label"]]
     return made
