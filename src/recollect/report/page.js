@@ -64,6 +64,10 @@ function ticks(low, high, count) {
   return found;
 }
 
+function wholeTicks(low, high, count) {
+  return ticks(low, high, count).filter(Number.isInteger);
+}
+
 function clockTicks(low, high, count) {
   const unit = high > 7200 ? 3600 : high > 180 ? 60 : 1;
   return ticks(low / unit, high / unit, count).map((t) => t * unit);
@@ -141,7 +145,7 @@ function drawLines(figure, chart) {
     log: chart.log,
     words: chart.words,
     format: short,
-    ticks,
+    ticks: chart.grid.every(Number.isInteger) ? wholeTicks : ticks,
     marks: chart.log ? (fit) => thinned(chart.grid, fit) : null,
   });
 }
@@ -342,7 +346,7 @@ function dots(row, x, width) {
 function drawThreads(figure, chart) {
   const box = figure.querySelector(".plot");
   const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
-  const width = Math.max(box.clientWidth, chart.axes.length * 84); // as wide as names need: then it scrolls
+  const width = Math.max(box.clientWidth, chart.axes.length * 60); // as wide as names need: then it scrolls
   const area = { top: 34, bottom: 276 };
   const x = scale(0, chart.axes.length - 1, 42, width - 42);
   const y = scale(0, 1, area.bottom, area.top);

@@ -1,6 +1,7 @@
 """A report as one page that needs nothing else: words, tables, data, and the script that draws it."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -74,8 +75,10 @@ def _link(link: tuple[str, str]) -> str:
 
 
 def _table(table: Table) -> str:
+    longest = [max((row[i] for row in table.rows), key=len, default="") for i in range(len(table.columns))]
     head = "".join(
-        f'<th scope="col"{_kind(i, table)}>{escape(text)}</th>' for i, text in enumerate(table.columns)
+        f'<th scope="col"{_kind(i, table, longest[i])}>{escape(text)}</th>'
+        for i, text in enumerate(table.columns)
     )
     rows = "\n".join(f"<tr>{''.join(_cells(row, table))}</tr>" for row in table.rows)
     caption = escape(table.caption)
@@ -99,8 +102,9 @@ def _kind(column: int, table: Table, cell: str = "") -> str:
 
 
 def _breakable(text: str) -> str:
-    """A long dotted name may go on in the next line after a dot."""
-    return escape(text).replace(".", ".<wbr>") if ".memory." in text or len(text) > 40 else escape(text)
+    """A long dotted name may go on in the next line after a dot; a number may not."""
+    long = ".memory." in text or len(text) > 40
+    return re.sub(r"\.(?=[a-z])", ".<wbr>", escape(text)) if long else escape(text)
 
 
 def _id(part: Section) -> str:

@@ -7,6 +7,7 @@ outcome.py says what came out; screen.py and contents.py show it.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from ..compare import PLACE, Place, count, place
@@ -93,6 +94,7 @@ def run_tune(arguments: list[str]) -> int:
         outcome = Outcome(question, folder, options.flags, found, importances(study))
         written(outcome, ["recollect", "tune", *arguments])
     screen.results(outcome, f"optuna-dashboard {folder / JOURNAL}")
+    print(f"{folder / 'tune.html'}, best.yaml and tune.json are written")
     if signals.caught:
         print("not all is done; the same command goes on")
         return 128 + signals.caught
@@ -116,12 +118,13 @@ def parse(arguments: list[str]) -> Options:
     if any(name == "--seed" for name, _ in rest):
         raise UsageError("every trial is run over several seeds: --seeds N, not --seed")
 
-    def configs(words: Sequence[str]) -> list[RunConfig]:
-        return replace(study, options=(*study.options, *words)).configs()
+    @cache
+    def base(words: tuple[str, ...]) -> RunConfig:
+        return replace(study, options=(*study.options, *words), seeds=(1,)).configs()[0]
 
     given = [name.removeprefix("--").replace("-", "_") for name, _ in tokens(study.options)]
-    tuned = space(lambda words: configs(words)[0], Path(files[0]) if files else None, given)
-    question = Question(configs, tuned, study.seeds, study.episodes)
+    tuned = space(base, Path(files[0]) if files else None, given)
+    question = Question(base, tuned, study.seeds, study.episodes)
     if question.preset.rollouts:
         raise UsageError("trials are compared after as many steps, however long a rollout is: --steps N")
     trials = int(count(own, "--trials", "30"))

@@ -97,21 +97,19 @@ def _scores(found: Outcome) -> Iterator[Block]:
     rows = [Row(trial.name, np.array(trial.scores), trial.score or 0.0, None) for trial in shown]
     words = "Scores: " + ", ".join(f"{trial.name} {number(trial.score)}" for trial in shown) + "."
     yield Chart("scores", "dots", "Scores of the best trials, every seed a dot", words, rows=rows)
-    for name, about, known in (
-        ("history", "Score", {trial.number: trial.score for trial in finished}),
-        ("early", f"Return after 1/{WHOLE} of the steps", {t.number: t.rungs.get(1) for t in found.trials}),
-    ):
-        if sum(value is not None for value in known.values()) > 1:
-            yield _history(name, about, {k: math.nan if v is None else v for k, v in known.items()})
+    yield _history("history", "Score", [trial.score for trial in found.trials])
+    early = [trial.rungs.get(RUNGS[0]) for trial in found.trials]
+    if any(value is not None for value in early):
+        yield _history("early", f"Return after 1/{WHOLE} of the steps", early)
 
 
-def _history(name: str, about: str, known: dict[int, float]) -> Chart:
+def _history(name: str, about: str, known: Sequence[float | None]) -> Chart:
     """One number of each trial, in the order in which they began."""
-    values = np.array(list(known.values()))
+    values = np.array([math.nan if value is None else value for value in known])
     best = np.fmax.accumulate(values)
     lines = [Line(SO_FAR, best), Line(EACH, values, dots=True)]
     words = f"{about}, trial by trial. The best at the end: {number(float(best[-1]))}."
-    plot = Plot("trial (0 is the preset)", about, np.array(list(known), dtype=np.float64), lines)
+    plot = Plot("trial (0 is the preset)", about, np.arange(len(values), dtype=np.float64), lines)
     return Chart(name, "lines", f"{about}, trial by trial", words, plot=plot)
 
 

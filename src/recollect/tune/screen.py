@@ -68,7 +68,7 @@ class Screen:
             values = dict.fromkeys(spelled(now[name]) for name in meant(option, now))
             table.add_row(option, ", ".join(values) or "-", str(dimension))
         self.board.console.print(table)
-        config = question.runs([])[0]
+        config = question.runs(())[0]
         seeds = " ".join(map(str, question.seeds))
         judged = " and ".join(share(step / WHOLE) for step in RUNGS)
         print(f"{trials} trials, {over} of them over; each of {config.steps:,} steps on seeds {seeds}")

@@ -7,6 +7,7 @@ A name without its branch stands for both: memory.width is that of the actor and
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from pathlib import Path
@@ -98,7 +99,7 @@ class Range:
 Dimension: TypeAlias = Choices | Range
 Space: TypeAlias = dict[str, Dimension]
 # A config with such flags over the preset.
-Base: TypeAlias = Callable[[Sequence[str]], RunConfig]
+Base: TypeAlias = Callable[[tuple[str, ...]], RunConfig]
 
 
 # Options by name ------------------------------------------------------------------------------
@@ -134,10 +135,10 @@ def spelled(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def flags(chosen: Settings) -> list[str]:
+def flags(chosen: Settings) -> tuple[str, ...]:
     """What train understands; memories come first, because to name one begins it anew."""
     order = sorted(chosen, key=lambda name: not name.endswith(KIND))
-    return [word for name in order for word in (f"--{name}", *spelled(chosen[name]).split())]
+    return tuple(word for name in order for word in (f"--{name}", *spelled(chosen[name]).split()))
 
 
 # What is tuned if nothing is said -------------------------------------------------------------
@@ -213,7 +214,7 @@ def _near(present: int) -> set[int]:
 def propose(pick: Callable[[str, Dimension], Value], space: Space, base: Base) -> Settings:
     """A choice from a space that makes a whole config: what belongs to no memory of it is not asked for."""
     chosen: Settings = {}
-    config = base([])
+    config = base(())
     for name in sorted(space, key=lambda name: not name.endswith(KIND)):
         options = meant(name, settings(config))
         if options:
@@ -259,7 +260,7 @@ def space(base: Base, file: Path | None, given: Sequence[str]) -> Space:
     for name, dimension in asked.items():
         asked[name] = _placed(name, dimension, known, given, f"space {file}: ")
     _check(asked, base, f"space {file}: ")
-    config = base([])
+    config = base(())
     usual = default(config, {branch: _memories(asked, branch, config) for branch in BRANCHES})
     taken = {option for name in (*asked, *given) for option in meant(name, known)}
     return {k: v for k, v in usual.items() if taken.isdisjoint(meant(k, known))} | asked
@@ -275,7 +276,7 @@ def _entries(file: Path) -> Space:
 
 def _dimension(where: str, said: Any) -> Dimension:
     if isinstance(said, list) and said:
-        return Choices(tuple(spelled(x) if isinstance(x, list) else x for x in said))
+        return Choices(tuple(map(_plain, said)))
     if not isinstance(said, Mapping):
         raise UsageError(f"{where}: {said!r} is neither a list of choices nor {{low, high, log, step}}")
     for key in said:
@@ -293,13 +294,18 @@ def _dimension(where: str, said: Any) -> Dimension:
 
 
 def _number(where: str, key: str, said: Any) -> float | None:
-    """Also 1e-4, which YAML takes for a word."""
-    if said is None or (isinstance(said, int | float) and not isinstance(said, bool)):
-        return said
-    try:
-        return float(said)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{where}: {key} is {said!r}, not a number") from error
+    value = _plain(said)
+    if isinstance(value, bool | str):
+        raise UsageError(f"{where}: {key} is {said!r}, not a number")
+    return value
+
+
+def _plain(said: Any) -> Value:
+    """Numbers also where YAML sees a word, as in 1e-4; widths in a row as one text."""
+    if isinstance(said, str):
+        with suppress(ValueError):
+            return float(said) if set(said) & set(".e") else int(said)
+    return said if isinstance(said, bool | int | float | str | None) else spelled(said)
 
 
 def _placed(name: str, dimension: Dimension, known: Settings, given: Sequence[str], where: str) -> Dimension:

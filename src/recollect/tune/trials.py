@@ -7,7 +7,7 @@ the best third go on (asynchronous successive halving, Li et al., 2020). One luc
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..jobs import Job, plan
 from ..run import settled
 from ..standings import Seeds, score
 from ..stats import iqm
-from .space import Settings, Space, differing, flags, meant, propose, settings, spelled
+from .space import Base, Settings, Space, differing, flags, meant, propose, settings, spelled
 
 if TYPE_CHECKING:
     import optuna
@@ -35,22 +35,17 @@ JOURNAL = "journal.log"
 class Question:
     """What is tuned: settings over a preset, within a space, over seeds."""
 
-    configs: Callable[[Sequence[str]], list[RunConfig]]
-    """A config for each seed, with such flags over the preset."""
+    base: Base
     space: Space
     seeds: tuple[int, ...]
     episodes: int
 
     @property
     def preset(self) -> RunConfig:
-        """Of the first seed."""
-        return self.base([])
+        """What all is measured against."""
+        return self.base(())
 
-    def base(self, words: Sequence[str]) -> RunConfig:
-        """Of the first seed, with such flags."""
-        return self.configs(words)[0]
-
-    def runs(self, words: Sequence[str]) -> list[RunConfig]:
+    def runs(self, words: tuple[str, ...]) -> list[RunConfig]:
         """What is run: environments decide the same for all seeds."""
         whole = settled(self.base(words))
         return [replace(whole, seed=seed) for seed in self.seeds]
@@ -246,7 +241,7 @@ class Tuning:
         fixed = _of_preset(question) if asked.number == 0 else question.space
         space = {name: dimension for name, dimension in question.space.items() if name in fixed}
         chosen = propose(lambda name, of: of.ask(asked, name), space, question.base)
-        words = flags(chosen) if asked.number else []
+        words = flags(chosen) if asked.number else ()
         try:
             asked.set_user_attr("settings", differing(question.base(words), question.preset))
             configs = question.runs(words)
