@@ -171,6 +171,12 @@ def deep_inheritance(sources):
     ]
 
 
+def top_level_imports(source):
+    """The packages that are imported as soon as a file is."""
+    nodes = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return {n.split(".")[0] for node in nodes for n in all_imports("x.py", ast.unparse(node))}
+
+
 def reached(part):
     """Every part of the package that one imports, by way of others too."""
     seen, waiting = set(), {part}
@@ -252,6 +258,11 @@ def test_the_algorithm_touches_no_files_clocks_or_screens():
 def test_reports_need_no_torch():
     importing = [part for part in reached("report") if "torch" in outside_imports(part)]
     assert importing == []
+
+
+def test_optuna_is_imported_only_where_settings_are_searched_for():
+    assert [path for path in SOURCES if "optuna" in top_level_imports(SOURCES[path])] == []
+    assert {part_of(path) for path in SOURCES if "optuna" in outside_imports(part_of(path))} == {"tune"}
 
 
 def test_nothing_inherits_from_a_concrete_class():

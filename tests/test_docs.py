@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import recollect
-from recollect import cli, compare, study
+from recollect import cli, compare, study, tune
 from recollect.config import ALIASES, RunConfig, options
 from recollect.demo import DemoOptions
 from recollect.log import METRICS
@@ -73,6 +73,7 @@ KNOWN = {
     "train": training_flags(),
     "bench": training_flags(),
     "compare": training_flags() | set(compare.VALUES + compare.SWITCHES) | set(study.OWN),
+    "tune": training_flags() | set(tune.VALUES + tune.SWITCHES) | set(study.OWN),
     "report": {"-o", "--out", "--import"},
     "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
     "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
@@ -126,8 +127,10 @@ def shrunk(code):
 
 
 def is_config_field(reference):
-    """Whether `ppo.gamma` and the like are options rather than functions."""
-    return f"--{reference.replace('_', '-')}" in ANY
+    """Whether `ppo.gamma` and the like are options rather than functions; `memory.width` is of both branches."""
+    name = reference.replace("_", "-")
+    both = f"--actor.{name.removeprefix('memory.')}" if name.startswith("memory.") else ""
+    return f"--{name}" in ANY or both in {*ANY, "--actor.name"}
 
 
 # The checks fire ------------------------------------------------------------------------------

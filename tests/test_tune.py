@@ -143,10 +143,10 @@ def test_what_is_not_known_is_not_judged(tmp_path):
 
 def test_the_best_third_go_on(tmp_path):
     rng = random.Random(3)
-    returns = {trial: rng.random() for trial in range(30)}
-    found = tuned(tmp_path, lambda trial, seed: returns[trial], 30)
+    returns = {trial: rng.random() for trial in range(20)}
+    found = tuned(tmp_path, lambda trial, seed: returns[trial], 20)
     states = Counter(trial.state for trial in found.trials)
-    assert states["finished"] <= 10 and states["stopped early"] >= 20
+    assert states["finished"] <= 8 and states["stopped early"] >= 12
     assert found.outcome.best.score == pytest.approx(max(returns.values()))
     assert sum(found.outcome.importance.values()) == pytest.approx(1)
 
@@ -163,7 +163,7 @@ def test_a_run_that_fails_ends_its_trial_and_that_of_the_preset_all(tmp_path):
 # Going on -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("looks", [1, 5, 9, 14, 30])
+@pytest.mark.parametrize("looks", [1, 9, 14])
 def test_what_was_begun_is_finished_and_nothing_twice(looks, tmp_path):
     def says(trial, seed):
         return 50 + trial
@@ -356,7 +356,7 @@ def test_the_best_is_said_beside_the_preset_with_a_warning(found):
 def test_its_files_make_the_same_runs(found):
     best = assemble(["--config", str(found.folder / "best.yaml")], "", "")
     assert best == found.question.base(flags(found.best.settings)) and best != found.question.preset
-    fresh = study.read([], found.folder / "compare.yaml")
+    fresh = study.read([], found.folder / "fresh.yaml")
     assert fresh.seeds == (4, 5, 6, 7, 8)
     assert [replace(config, seed=1) for config in fresh.configs()[:2]] == [found.question.preset, best]
     data = json.loads((found.folder / "tune.json").read_text())

@@ -144,7 +144,7 @@ def run(tuning: Tuning, signals: Signals, screen: Screen) -> None:
 
 
 def written(outcome: Outcome, words: Sequence[str]) -> None:
-    """best.yaml, compare.yaml, tune.json and tune.html."""
+    """best.yaml, fresh.yaml, tune.json and tune.html."""
     outcome.write()
     shown = page("recollect tune", title(outcome), facts(outcome), sections(outcome, words), colours(outcome))
     (outcome.folder / "tune.html").write_text(shown, encoding="utf-8")

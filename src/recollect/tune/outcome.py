@@ -1,4 +1,4 @@
-"""What came out of a study, and the files that say it: best.yaml, compare.yaml and tune.json."""
+"""What came out of a study, and the files that say it: best.yaml, fresh.yaml and tune.json."""
 
 import shlex
 from collections.abc import Sequence
@@ -166,7 +166,7 @@ class Outcome:
         again = {"train it": shlex.join([*words, *(["-e", env] if ":" in env else [])])}
         if self.best is self.preset:
             return again
-        compare = ["recollect", "compare", str(self.folder / "compare.yaml")]
+        compare = ["recollect", "compare", str(self.folder / "fresh.yaml")]
         return {"compare both over fresh seeds": shlex.join(compare)} | again
 
     def write(self) -> None:
@@ -186,7 +186,7 @@ class Outcome:
             "episodes": self.question.episodes,
             "options": {k.removeprefix("--"): v[0] if len(v) == 1 else v for k, v in tokens(self.options)},
         }
-        (self.folder / "compare.yaml").write_text(_yaml(study), encoding="utf-8")
+        (self.folder / "fresh.yaml").write_text(_yaml(study), encoding="utf-8")
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as plain data."""
