@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -179,6 +180,19 @@ def test_runs_that_fit_are_counted_machine_by_machine() -> None:
     here._share = cluster.Share(6, 0.0)
     with pytest.raises(compare.UsageError, match="no machine of the cluster has more than 5 and 1"):
         here._check_share()
+
+
+def test_one_run_is_stopped_and_nobody_asked_twice() -> None:
+    jobs = [Job(settled(small_config()), Path(name)) for name in "abc"]
+    cancelled = []
+    here = object.__new__(cluster.Cluster)
+    here._ray = SimpleNamespace(cancel=lambda task, force: cancelled.append(task))
+    here._tasks, here._asked = dict(zip((1, 2, 3), jobs, strict=True)), set()
+    here.stop(jobs[1])
+    here.stop(jobs[1])
+    assert cancelled == [2]
+    here.stop()
+    assert cancelled == [2, 1, 3]
 
 
 def test_a_cluster_says_what_each_run_is_told(tmp_path) -> None:

@@ -10,6 +10,7 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -265,6 +266,18 @@ def test_a_run_that_was_stopped_has_not_failed(end, complaint):
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
         process.wait()
         assert local.complaint(process, errors) == complaint
+
+
+def test_one_run_is_stopped_and_nobody_asked_twice():
+    machines, asked = local.Local(2), []
+    jobs = [Job(settled(RunConfig()), Path(name)) for name in "ab"]
+    processes = [SimpleNamespace(pid=i, send_signal=lambda _, i=i: asked.append(i)) for i in (1, 2)]
+    machines._running = [(job, process, None) for job, process in zip(jobs, processes, strict=True)]
+    machines.stop(jobs[1])
+    machines.stop(jobs[1])
+    assert asked == [2]
+    machines.stop()
+    assert asked == [2, 1]
 
 
 def test_a_broken_folder_is_named(done, tmp_path):

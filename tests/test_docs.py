@@ -127,7 +127,7 @@ def shrunk(code):
 
 
 def is_config_field(reference):
-    """Whether `ppo.gamma` and the like are options rather than functions; `memory.width` is of both branches."""
+    """Whether `ppo.gamma` and the like are options rather than functions; `memory.width` is two of them."""
     name = reference.replace("_", "-")
     both = f"--actor.{name.removeprefix('memory.')}" if name.startswith("memory.") else ""
     return f"--{name}" in ANY or both in {*ANY, "--actor.name"}

@@ -57,7 +57,8 @@ class Screen:
                 cells = "[green]●[/]" * len(one.scores), "", "", number(one.score)
             else:
                 continue
-            table.add_row(one.name, *cells, sentence(one.settings))
+            # As much of it as there is room for: a trial is a line.
+            table.add_row(one.name, *cells, Text(sentence(one.settings), no_wrap=True, overflow="ellipsis"))
         return Group(table, Text.from_markup(f"[dim]{LEGEND}[/]\n{self._line(tuning)}"))
 
     def plan(self, question: Question, trials: int, over: int, slots: int) -> None:
