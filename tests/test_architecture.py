@@ -36,6 +36,7 @@ LAYERS = (
     ("weights",),
     ("tasks",),
     ("presets",),
+    ("build",),
     ("run",),
 )
 TOP = ("cli", "__init__", "__main__")

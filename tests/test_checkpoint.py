@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from recollect import api, checkpoint
+from recollect.build import build, learner_of
 from recollect.errors import CheckpointError, UsageError
 from recollect.run import Trained
 
@@ -112,13 +113,9 @@ def test_a_saved_environment_that_imports_a_module_needs_leave(trained, tmp_path
 
 
 def test_nothing_is_taken_from_a_checkpoint_of_another_agent(trained, good, tmp_path) -> None:
-    from recollect.learner import begin
-    from recollect.ranks import ALONE
-    from recollect.run import _build
-
     other = small_config("Acrobot-v1")
-    envs, agent, config = _build(other, None, ALONE, new=True)
-    learner = begin(envs, agent, config.plan, True)
+    envs, agent, config = build(other)
+    learner = learner_of(config, envs, agent)
     before = {name: x.clone() for name, x in checkpoint.learner_tensors(learner).items()}
     with pytest.raises(CheckpointError, match=r"of other spaces or settings: .* has shape"):
         checkpoint.restore(good, learner, envs, 3)

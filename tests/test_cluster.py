@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from recollect import cli, cluster, compare
+from recollect.build import settled
 from recollect.jobs import Job
-from recollect.run import settled
 from recollect.weights import versions
 
 from .helpers import assert_same_end, small_config

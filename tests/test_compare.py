@@ -15,12 +15,12 @@ from types import SimpleNamespace
 import pytest
 
 from recollect import compare, local, worker
+from recollect.build import settled
 from recollect.config import RunConfig, tokens
 from recollect.envs import EnvConfig
 from recollect.errors import UsageError
 from recollect.folder import locked
 from recollect.jobs import Job, last_line, plan
-from recollect.run import settled
 from recollect.standings import Seeds, Standings, grouped
 from recollect.study import read
 

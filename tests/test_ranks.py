@@ -232,14 +232,15 @@ def test_environments_that_were_saved_apart_are_not_mixed(undisturbed, tmp_path)
         recollect.resume(folder, quiet=True)
 
 
-def test_environments_that_begin_anew_may_be_dealt_to_another_number(tmp_path):
+def test_environments_that_begin_anew_may_be_dealt_to_another_number(tmp_path, capsys):
     steps = ["--rollouts", "4", "--env.num-envs", "4", "--ppo.num-steps", "16", "--barrier", "1"]
     steps += ["--ppo.num-minibatches", "2"]
     run = ["train", "LunarLander-v3", "--env.backend", "gymnasium", "-m", "ppo_gru", *steps, "--keep", "9"]
     ended = together(2, tmp_path, "recollect", *run, "--out", "runs", "--run-id", "a", "--seed", "2")
     assert [code for code, _ in ended] == [0, 0], ended
     wanted = tmp_path / "runs/ppo_gru/LunarLander-v3/a"
-    recollect.resume(folder := unended(wanted, tmp_path / "alone", last=3), quiet=True)
+    recollect.resume(folder := unended(wanted, tmp_path / "alone", last=3))
+    assert "processes: 2 before, 1 now; all is equal but for rounding" in capsys.readouterr().out
     one, other = (checkpoint.read(run / "checkpoints/last.safetensors")[0] for run in (wanted, folder))
     assert 0 < largest(one, other) < 1e-5
     assert metrics_of(folder)[-1]["return"] == metrics_of(wanted)[-1]["return"]

@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from recollect import cli, study, tune
+from recollect.build import settled
 from recollect.config import config_hash
 from recollect.errors import UsageError
 from recollect.presets import MODELS, assemble
-from recollect.run import settled
 from recollect.stats import iqm
 from recollect.tune import outcome, trials
 from recollect.tune.space import differing, flags, meant, propose, settings, space, spelled

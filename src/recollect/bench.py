@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from .agent import build_agent
 from .algorithms import UPDATES
-from .config import RunConfig, resolve
-from .envs import Envs, make
-from .learner import Learner, begin
+from .build import build, learner_of
+from .config import RunConfig
+from .envs import Envs
+from .learner import Learner
 from .ppo import collect, value
 from .presets import assemble
 from .rollout import Rollout
@@ -52,13 +52,8 @@ def pace(config: RunConfig, seconds: float = 1.0) -> float:
 
 def _ready(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
     """What a run begins with."""
-    envs = make(config.env)
-    adapter = envs.adapter
-    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
-    spaces = envs.obs_spec, envs.action_spec
-    agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
-    learner = begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
-    return envs, learner, config
+    envs, agent, config = build(config)
+    return envs, learner_of(config, envs, agent), config
 
 
 def _measure(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from .build import settled
 from .cluster import Cluster, Share
 from .config import tokens
 from .envs import EnvConfig
@@ -22,7 +23,6 @@ from .local import Local
 from .probe.measure import FEWEST
 from .ranks import cores
 from .report import write_report
-from .run import settled
 from .signals import Signals
 from .standings import Standings
 from .study import Study, read

@@ -18,28 +18,25 @@ from pathlib import Path
 from signal import Signals as Signal
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 
 from . import checkpoint, rng
-from .agent import Agent, Player, build_agent
+from .agent import Agent, Player
 from .algorithms import UPDATES
-from .config import RunConfig, config_hash, resolve, to_dict, write_yaml
-from .envs import EnvConfig, Envs, make
+from .build import Factory, begin_memories, build, learner_of
+from .config import RunConfig, config_hash, to_dict, write_yaml
+from .envs import Envs, make
 from .errors import CheckpointError, UsageError
 from .evaluate import Evaluation, evaluate, play
 from .folder import locked, new_folder, read_summary, unfinished, write_json
-from .learner import Learner, begin
+from .learner import Learner
 from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_display
-from .memory import Memory
 from .ppo import train
-from .ranks import Ranks, cores, joined, restarted
-from .rollout import blocks_of
+from .ranks import Ranks, joined, restarted
 from .signals import Signals
 from .weights import identity, load_rewards, save_weights, versions
 
-Factory = Callable[[], gymnasium.Env[Any, Any]]
 WARN_ERROR = 1e-3  # of ratio_error and value_error; at 1e-2 the run stops (ppo.py)
 NEAR_BARRIER = 5.0  # seconds a signal waits for the next barrier
 
@@ -99,7 +96,7 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     if where.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
     with joined() as ranks:
-        envs, agent, config = _build(config, factory, ranks, new=True)
+        envs, agent, config = build(config, factory, ranks, new=True)
         again = any(ranks.most(restarted()))
         failed = unfinished(where.out, config_hash(config)) if again else None
         if failed is not None:
@@ -109,7 +106,7 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
         if ranks.leads:
             _open(folder, config, where)
         with _writing(folder, ranks):
-            return _Session(config, folder, envs, _learner(config, envs, agent, ranks), where).go(factory)
+            return _Session(config, folder, envs, learner_of(config, envs, agent, ranks), where).go(factory)
 
 
 def _open(folder: Path, config: RunConfig, where: Destination) -> None:
@@ -126,11 +123,6 @@ def _open(folder: Path, config: RunConfig, where: Destination) -> None:
 def _writing(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
     """The process that leads is the one that writes."""
     return locked(folder) if ranks.leads else nullcontext()
-
-
-def _learner(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks) -> Learner:
-    env = config.env
-    return begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)
 
 
 def resume(
@@ -155,7 +147,7 @@ def _resume(
 ) -> Trained:
     summary = read_summary(folder)
     with _writing(folder, ranks):
-        envs, agent, resolved = _build(config, factory, ranks, new=False)
+        envs, agent, resolved = build(config, factory, ranks, new=False)
         if resolved != config:
             raise UsageError(
                 f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}"
@@ -166,70 +158,9 @@ def _resume(
             display = make_display("", quiet or not ranks.leads)
             display.say(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
             return Trained(agent, config, folder, summary, factory)
-        session = _Session(config, folder, envs, _learner(config, envs, agent, ranks), where)
+        session = _Session(config, folder, envs, learner_of(config, envs, agent, ranks), where)
         session.load(ignore_versions)
         return session.go(factory)
-
-
-def settled(config: RunConfig) -> RunConfig:
-    """What a run of this config would write down: its environments decide what was left open."""
-    envs = make(config.env)
-    try:
-        return _resolved(config, envs, new=True)
-    finally:
-        envs.adapter.close()
-
-
-def _resolved(config: RunConfig, envs: Envs, new: bool) -> RunConfig:
-    adapter = envs.adapter
-    return resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit, new)
-
-
-def _build(
-    config: RunConfig, factory: Factory | None, ranks: Ranks, new: bool
-) -> tuple[Envs, Agent, RunConfig]:
-    length = config.ppo.chunk_length(False)
-    config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
-    envs = make(_own(config, ranks), factory)
-    try:
-        config = _resolved(config, envs, new)
-        spaces = envs.obs_spec, envs.action_spec
-        agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
-        if new:
-            _begin_memories(agent)
-        length = config.ppo.chunk_length(any(agent.initial_state(1)))
-        size = config.ppo.chunks_per_minibatch(config.env.num_envs, length)
-        _check_shares(config.env.num_envs, size, ranks)
-    except UsageError:
-        envs.adapter.close()  # worker processes would complain after the one line
-        raise
-    return envs, agent, config
-
-
-def _own(config: RunConfig, ranks: Ranks) -> EnvConfig:
-    """The environments of this process: an equal share, on its share of the cores."""
-    if ranks.size == 1:
-        return config.env
-    if config.algorithm != "ppo":
-        raise UsageError(f"algorithm {config.algorithm} learns in one process; on several, ppo does")
-    _check_shares(config.env.num_envs, config.env.num_envs, ranks)
-    threads = max(1, (config.env.threads or cores()) // ranks.neighbours)
-    return replace(config.env, num_envs=config.env.num_envs // ranks.size, threads=threads)
-
-
-def _check_shares(num_envs: int, size: int, ranks: Ranks) -> None:
-    if blocks_of(num_envs, size, ranks) % ranks.size:
-        raise UsageError(
-            f"{ranks.size} processes cannot share {num_envs} environments and minibatches of {size} chunks "
-            "equally: env.num_envs and the chunks of a minibatch must be multiples of the processes"
-        )
-
-
-def _begin_memories(agent: Agent) -> None:
-    """Of a run that has learned nothing yet."""
-    for part in agent.modules():
-        if isinstance(part, Memory):
-            part.begin()
 
 
 def _opening_summary(config: RunConfig, where: Destination) -> dict[str, Any]:
@@ -285,9 +216,12 @@ class _Session:
             self.purge_from = self.learner.step + 1
             self.learner.ranks.check_equal(self.learner.optimizer.flats)
             self.display.say(f"resumed {path.name} at step {self.learner.step:,}")
+            before, now = meta.get("processes", 1), self.learner.ranks.size
+            if before != now:
+                self.display.say(f"processes: {before} before, {now} now; all is equal but for rounding")
             return
         self.display.say("no whole checkpoint: beginning again from the seed")
-        _begin_memories(self.learner.agent)
+        begin_memories(self.learner.agent)
         self.learner.restart(self.envs, self.config.seed)
 
     def go(self, factory: Factory | None) -> Trained:

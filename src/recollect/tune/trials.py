@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..build import settled
 from ..compare import Machines
 from ..config import RunConfig
 from ..errors import UsageError
 from ..jobs import Job, plan
-from ..run import settled
 from ..standings import Seeds, score
 from ..stats import iqm
 from .space import Base, Settings, Space, differing, flags, meant, propose, settings, spelled
