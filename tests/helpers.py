@@ -94,6 +94,17 @@ def assert_same_end(one: Path, other: Path) -> None:
     assert metrics_of(one) == metrics_of(other)
 
 
+def assert_same_results(one: Path, other: Path) -> None:
+    """The same end, and the same weights and evaluation made of it, wherever the runs lie."""
+    assert_same_end(one, other)
+    files = (folder / "checkpoints" / "last.safetensors" for folder in (one, other))
+    (weights, meta), (others, other_meta) = map(checkpoint.read, files)
+    assert meta == other_meta and weights.keys() == others.keys()
+    assert all(torch.equal(x, others[name]) for name, x in weights.items())
+    said, also = (json.loads((folder / "evaluation.json").read_text()) for folder in (one, other))
+    assert {**said, "agent": None} == {**also, "agent": None}
+
+
 def seen_by_a_browser(page: Path, script: str, folder: Path) -> dict[str, Any]:
     """What a script saw of a page, shown in a window as narrow as a small phone; skips without Chromium."""
     names = ("chromium", "chromium-browser", "google-chrome")

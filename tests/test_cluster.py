@@ -1,19 +1,25 @@
 """Runs as tasks of Ray end as processes of this machine do, whatever dies on the way."""
 
+import contextlib
+import errno
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from recollect import cli, cluster, compare
+from recollect import cli, cluster, nodes
 from recollect.build import settled
+from recollect.errors import UsageError
+from recollect.folder import Claim, locked
 from recollect.jobs import Job
 from recollect.weights import versions
 
@@ -99,12 +105,13 @@ def test_a_study_ends_alike_though_its_workers_and_its_driver_are_killed(straigh
     same(straight, tmp_path)
 
 
-def test_ctrl_c_stops_its_runs_in_good_order(tmp_path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_its_runs_in_good_order(number, tmp_path) -> None:
     driver = begun(tmp_path, "--on", "ray", "--rollouts", "100_000")
     wait_for(lambda: lines(tmp_path) > 20)
-    driver.send_signal(signal.SIGINT)
+    driver.send_signal(number)
     out, _ = driver.communicate(timeout=60)
-    assert driver.returncode == 130 and "the same command goes on" in out
+    assert driver.returncode == 128 + number and "the same command goes on" in out
     ends = [json.loads((run / "summary.json").read_text())["status"] for run in runs(tmp_path)]
     assert ends == ["SIGTERM"] * len(ends) and ends
 
@@ -146,40 +153,183 @@ def test_without_ray_it_is_said_what_to_install(tmp_path, monkeypatch, capsys) -
     assert "--on ray needs Ray: pip install 'recollect[ray]'" in capsys.readouterr().err
 
 
+SAYS = {
+    "closes": b"",
+    "web": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", SAYS)
+def test_what_is_no_cluster_is_found_out(kind, tmp_path, monkeypatch, capsys) -> None:
+    """Ray itself waits for minutes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cluster, "TRIAL", 4.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    caller, _ = listening.accept()
+                    caller.sendall(SAYS[kind])
+                    caller.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        port = listening.getsockname()[1]
+        assert cli.main(["compare", *STUDY, "--on", f"ray:127.0.0.1:{port}"]) == 2
+        listening.shutdown(socket.SHUT_RDWR)
+    said = capsys.readouterr().err
+    assert "no cluster answers there: something else does" in said and len(said.splitlines()) == 1
+
+
+REASONS = {
+    "AuthenticationError: Authentication token is missing or incorrect.": "it asks for a token",
+    "RuntimeError: Version mismatch: It was started with:\n    Ray: 2.50\n    Python: 3.12": (
+        "another Python or Ray is there: version mismatch: It was started with: Ray: 2.50 Python: 3.12"
+    ),
+    "F raylet.cc: Check failed": "this machine is not one of the cluster",
+}
+
+
+@pytest.mark.parametrize("said", REASONS)
+def test_what_ray_says_becomes_one_line(said) -> None:
+    reason = cluster._reason(f"{said}\n\nmore", late=False)
+    assert reason.startswith(REASONS[said]) and "\n" not in reason
+
+
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path) -> None:
-    said = cluster.work({}, str(tmp_path / "nowhere" / ".seen"), versions())
+    said = nodes.unfit(str(tmp_path / "nowhere" / ".seen"), versions())
     assert said.startswith(socket.gethostname()) and "must lie where every machine sees them" in said
 
 
+def test_a_machine_that_does_not_see_locks_says_so(tmp_path) -> None:
+    (tmp_path / ".seen").mkdir()
+    assert "does not see locks of other machines" in nodes.unfit(str(tmp_path / ".seen"), versions())
+    with locked(tmp_path / ".seen"):
+        assert nodes.unfit(str(tmp_path / ".seen"), versions()) is None
+
+
+def test_storage_without_locks_is_named(tmp_path, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert "lies on storage that has no locks" in nodes.unfit(str(tmp_path), versions())
+
+
 def test_a_machine_with_other_versions_says_so(tmp_path) -> None:
-    (tmp_path / ".seen").touch()
-    said = cluster.work({}, str(tmp_path / ".seen"), versions() | {"numpy": "1.0"})
-    assert "numpy" in said and "(not 1.0)" in said and "torch" not in said
+    with locked(tmp_path):
+        said = nodes.unfit(str(tmp_path), versions() | {"numpy": "1.0"})
+        assert "numpy" in said and "(not 1.0)" in said and "torch" not in said
+        told = {"sign": str(tmp_path)}
+        assert cluster.work(told, versions() | {"numpy": "1.0"}) == said
+
+
+ANSWERS = {
+    "one line for all": ([("a", "no room"), ("b", None), ("c", OSError("x\nlost"))], r"no room; c .*: lost$"),
+    "processors": ([("a", None)], r"with AVX2 \(a\) and AVX512 \(b\), .* ATEN_CPU_CAPABILITY=avx2"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_unfit_machines_are_refused(case, tmp_path, monkeypatch) -> None:
+    answers, message = ANSWERS[case]
+    kinds = [("a", {"cpu": "AVX2"}), ("b", {"cpu": "AVX512"})]
+    monkeypatch.setattr(nodes, "_each", lambda ray, there, ask, *_: kinds if ask is versions else answers)
+    with pytest.raises(UsageError, match=message):
+        nodes.check(None, [], tmp_path)
+
+
+@pytest.mark.parametrize(("ends", "begun"), [([-9, 0], 2), ([-9] * 9, cluster.LIVES), ([1, 0], 1)])
+def test_a_run_that_is_killed_begins_again_and_not_for_ever(ends, begun, tmp_path, monkeypatch) -> None:
+    launched = []
+
+    def launch(said):
+        launched.append(subprocess.Popen(["true"], stdin=subprocess.PIPE))
+        launched[-1].wait()
+        launched[-1].returncode = ends[len(launched) - 1]
+        return launched[-1], open(os.devnull, "rb")
+
+    monkeypatch.setattr(cluster, "launch", launch)
+    with locked(tmp_path):
+        said = cluster.work({"sign": str(tmp_path)}, versions())
+    assert len(launched) == begun and said == (
+        None if ends[begun - 1] == 0 else f"the process ended with {ends[begun - 1]}"
+    )
 
 
 class Task:
     """A stand-in for a cluster, whose machines are given."""
 
-    def __init__(self, *nodes):
-        self.listed = nodes
+    def __init__(self, *machines):
+        self.listed = machines
 
     def nodes(self):
         return [{"Alive": alive, "Resources": resources} for alive, resources in self.listed]
-
-    def shutdown(self):
-        pass
 
 
 def test_runs_that_fit_are_counted_machine_by_machine() -> None:
     machines = Task((True, {"CPU": 5, "GPU": 1}), (True, {"CPU": 3}), (False, {"CPU": 64}))
     here = object.__new__(cluster.Cluster)
     here._ray, here._tasks = machines, {}
-    for share, slots in (((1, 0.0), 8), ((2, 0.0), 3), ((4, 0.0), 1), ((1, 0.5), 2)):
+    for share, slots in (((1, 0.0), 8), ((2, 0.0), 3), ((4, 0.0), 1), ((1, 0.5), 2), ((6, 0.0), 0)):
         here._share = cluster.Share(*share)
         assert here.slots == slots, share
-    here._share = cluster.Share(6, 0.0)
-    with pytest.raises(compare.UsageError, match="no machine of the cluster has more than 5 and 1"):
-        here._check_share()
+    assert "no machine of the cluster has more than 5 and 1" in here.too_small()
+
+
+class Gone(Task):
+    """A stand-in for a cluster that cancels."""
+
+    def __init__(self):
+        super().__init__()
+        self.cancelled, self.asked = [], []
+
+    def nodes(self):
+        names = {"a": True, "b": False, "c": False, "again": True}
+        there = [{"NodeManagerHostname": name, "Alive": alive} for name, alive in names.items()]
+        return [*there, {"NodeManagerHostname": "again", "Alive": False}]
+
+    def cancel(self, task, force):
+        self.cancelled.append(task)
+
+    def remote(self, said, _):
+        self.asked.append(said["task"])
+        return f"{said['task']} anew"
+
+
+def test_what_ran_on_a_machine_that_is_gone_begins_again_once(tmp_path) -> None:
+    ray = Gone()
+    here = object.__new__(cluster.Cluster)
+    here._ray = here._work = ray
+    here._left, here._tasks, here._asked = {}, {}, set()
+    for host in ("a", "b", "again", "nowhere"):
+        job = Job(settled(small_config()), tmp_path / host)
+        here._tasks[host] = job, {"task": host}
+        if host != "nowhere":
+            Claim(host, "1", host).write(job.folder)
+    for _ in range(3):
+        here._leave_the_dead()
+    assert (
+        ray.cancelled == ["b"]
+        and ray.asked == ["b"]
+        and set(here._tasks) == {"a", "again", "nowhere", "b anew"}
+    )
+    Claim("b", "2", "c").write(tmp_path / "b")
+    here._leave_the_dead()
+    assert ray.cancelled == ["b", "b anew"]
+    # What was asked to end is not begun again.
+    Claim("b", "3", "c").write(tmp_path / "b")
+    (again,) = set(here._tasks) - {"a", "again", "nowhere"}
+    here._asked.add(again)
+    assert [job.folder.name for job, _ in here._leave_the_dead()] == ["b"]
+    assert set(here._tasks) == {"a", "again", "nowhere"} and not here._asked
+
+
+def test_more_than_there_is_is_refused(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["compare", *STUDY, "--on", "ray", "--gpus-per-run", "1"]) == 2
+    assert "a run asks for 1 CPUs and 1 GPUs; no machine" in capsys.readouterr().err
+    assert runs(tmp_path) == []
 
 
 def test_one_run_is_stopped_and_nobody_asked_twice() -> None:
@@ -187,7 +337,8 @@ def test_one_run_is_stopped_and_nobody_asked_twice() -> None:
     cancelled = []
     here = object.__new__(cluster.Cluster)
     here._ray = SimpleNamespace(cancel=lambda task, force: cancelled.append(task))
-    here._tasks, here._asked = dict(zip((1, 2, 3), jobs, strict=True)), set()
+    here._tasks = {i: (job, {}) for i, job in enumerate(jobs, 1)}
+    here._asked = set()
     here.stop(jobs[1])
     here.stop(jobs[1])
     assert cancelled == [2]

@@ -19,7 +19,7 @@ from recollect.build import settled
 from recollect.config import RunConfig, tokens
 from recollect.envs import EnvConfig
 from recollect.errors import UsageError
-from recollect.folder import locked
+from recollect.folder import Claim, locked
 from recollect.jobs import Job, last_line, plan
 from recollect.standings import Seeds, Standings, grouped
 from recollect.study import read
@@ -283,8 +283,28 @@ def test_one_run_is_stopped_and_nobody_asked_twice():
 def test_a_broken_folder_is_named(done, tmp_path):
     (job, *_) = planned(tmp_path, *SHORT[:-2])
     job.folder.mkdir(parents=True)
+    (job.folder / "metrics.jsonl").touch()
     with pytest.raises(UsageError, match=r"is broken: it has no summary\.json that can be read; remove it"):
         planned(tmp_path, *SHORT[:-2])
+
+
+def test_a_run_that_was_killed_before_it_said_anything_is_begun_again(done, tmp_path):
+    (job, *_) = planned(tmp_path, *SHORT[:-2])
+    (job.folder / "checkpoints").mkdir(parents=True)
+    (job.folder / "config.yaml").write_text("model: [")
+    assert planned(tmp_path, *SHORT[:-2])[0].state == "new"
+    assert worker.work(job.config, job.folder, 3) == "finished"
+    assert_same_end(folders(done / "runs")[0], job.folder)
+
+
+def test_a_run_that_somebody_else_stops_is_gone_on_with(straight, tmp_path):
+    process = recollect(tmp_path, *LONG)
+    wait_for(lambda: lines(tmp_path) > 20)
+    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        os.kill(int(child), signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    same_ends(straight, tmp_path)
 
 
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
@@ -302,6 +322,9 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
         (["--jobs", "0"], "--jobs takes a number above 0, not '0'"),
         (["--jobs", "many"], "--jobs takes a number above 0, not 'many'"),
         (["--out", "a", "b"], "--out takes one folder, not 2"),
+        (["--out", "s3://bucket/runs"], "s3://bucket/runs: runs need locks, appends and renames"),
+        (["--out", "memory://runs"], "and memory:// has not; mount the storage"),
+        (["--out", "file://host/runs"], "give that path or file:///PATH"),
         (["--probe", "--episodes", "9"], "--probe needs at least 10 episodes, not 9"),
         (["nowhere.yaml"], "config file nowhere.yaml"),
     ],
@@ -310,6 +333,11 @@ def test_bad_options_are_refused_by_name(arguments, complaint, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=complaint):
         compare.run_compare(arguments)
+
+
+def test_a_folder_may_be_named_as_an_address():
+    assert compare.parse([*SHORT, "--out", "file:///shared/my runs"]).out == Path("/shared/my runs")
+    assert compare.parse([*SHORT, "--out", "shared/runs"]).out == Path("shared/runs")
 
 
 # What is shown --------------------------------------------------------------------------------
@@ -344,6 +372,30 @@ def test_the_last_whole_line_is_read(tmp_path):
     assert last_line(path) == {"step": 2}
     path.write_text('{"step"')
     assert last_line(path) is None
+
+
+def test_a_run_stops_where_its_task_was_given_to_another_process(straight, tmp_path):
+    """As on a machine that only the storage still sees."""
+    (job, _) = planned(tmp_path / "runs", *LONG[:-4], *LONG[-2:])
+    sign = tmp_path / "sign"
+    sign.mkdir()
+    said = local.asked(job, 3) | {"task": "task", "sign": str(sign)}
+    with locked(sign):
+        first, errors = local.launch(said)
+        wait_for(lambda: lines(tmp_path) > 5)
+        second, more = local.launch(said)
+        assert first.wait(60) == 143 and second.wait(60) == 0
+    assert local.complaint(first, errors) is None and local.complaint(second, more) is None
+    assert_same_end(folders(straight / "runs")[0], job.folder)
+
+
+def test_who_has_a_run_keeps_it_while_somebody_waits_for_it(tmp_path):
+    mine, same, other = Claim.new("task"), Claim.new("task"), Claim.new("other")
+    with locked(tmp_path):
+        assert not any(worker._replaced(claim, mine, tmp_path) for claim in (None, mine, other))
+        assert worker._replaced(same, mine, tmp_path)
+    assert worker._replaced(other, mine, tmp_path)
+    assert worker._replaced(other, mine, tmp_path / "gone")
 
 
 def test_a_run_in_other_hands_is_waited_for_and_then_named(done, monkeypatch):

@@ -7,22 +7,32 @@ whose worker or machine dies is begun again somewhere, and its run goes on from 
 Run folders lie where every machine sees them under the same path.
 """
 
+import contextlib
 import os
+import shutil
+import signal
 import socket
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .errors import UsageError
+from .folder import Claim, locked
 from .jobs import Job
 from .local import asked, complaint, launch
+from .nodes import check, unfit
 from .weights import versions
 
 TICK = 0.2  # seconds between two looks at a run
 PATIENCE = 5.0  # seconds until an address that does not answer is given up
+TRIAL = 12.0  # seconds until one that answers, and not as a cluster does, is given up
+LIVES = 5  # times that a run is begun whose process is killed, as it is where memory is short
+QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 @dataclass(frozen=True)
@@ -33,37 +43,59 @@ class Share:
     gpus: float = 0.0
 
 
-class Cluster:
-    """Starts runs as tasks, says which have ended, and stops them; a context, which Ray is left with.
+@contextlib.contextmanager
+def cluster(address: str | None, slots: int, share: Share, out: Path) -> Iterator["Cluster"]:
+    """Machines that can run these runs, or one line that says why they cannot.
 
     address  of a cluster; None: one that is begun on this machine, with so many slots
     out      the folder of all runs
     """
+    ray = _ray()
+    _connect(ray, address, slots * share.cpus)
+    try:
+        with _signed(out) as sign:
+            found = Cluster(ray, share, sign)
+            if not found.nodes:
+                raise UsageError(found.too_small())
+            if address is not None:
+                check(ray, found.nodes, sign)
+            yield found
+    finally:
+        ray.shutdown()
 
-    def __init__(self, address: str | None, slots: int, share: Share, out: Path) -> None:
-        ray = _ray()
-        self._ray, self._share, self._tasks = ray, share, dict[Any, Job]()
-        self._asked: set[Any] = set()  # tasks that were asked to end
-        _connect(ray, address, slots * share.cpus)
-        self._check_share()
-        out.mkdir(parents=True, exist_ok=True)
-        # A file that every machine must see before it may write beside it.
-        self._sign = out.resolve() / f".seen-{uuid.uuid4().hex}"
-        self._sign.touch()
-        options = {"num_cpus": share.cpus, "num_gpus": share.gpus, "max_retries": -1}
-        self._work = ray.remote(**options)(work)
 
-    def __enter__(self) -> "Cluster":
-        return self
+@contextlib.contextmanager
+def _signed(out: Path) -> Iterator[Path]:
+    """A folder that every machine must see, and see to be locked, before it may write beside it."""
+    sign = out.resolve() / f".seen-{uuid.uuid4().hex}"
+    sign.mkdir(parents=True)
+    try:
+        with locked(sign):
+            yield sign
+    finally:
+        shutil.rmtree(sign, ignore_errors=True)
 
-    def __exit__(self, *ended: object) -> None:
-        self._sign.unlink(missing_ok=True)
-        self._ray.shutdown()
+
+class Cluster:
+    """Starts runs as tasks, says which have ended, and stops them."""
+
+    def __init__(self, ray: Any, share: Share, sign: Path) -> None:
+        self._ray, self._share, self._sign = ray, share, sign
+        self._tasks = dict[Any, tuple[Job, dict[str, Any]]]()
+        self._left = dict[str, str]()
+        self._asked = set[Any]()  # tasks that were asked to end
+        self._work = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=-1)(work)
+
+    @property
+    def nodes(self) -> list[Mapping[str, Any]]:
+        """The machines that are there now and hold a run."""
+        alive = (node for node in self._ray.nodes() if node["Alive"])
+        return [node for node in alive if _fits(node["Resources"], self._share)]
 
     @property
     def slots(self) -> int:
         """Runs that fit into the machines that are there now."""
-        return sum(_fits(node["Resources"], self._share) for node in self._ray.nodes() if node["Alive"])
+        return sum(_fits(node["Resources"], self._share) for node in self.nodes)
 
     @property
     def free(self) -> bool:
@@ -78,19 +110,46 @@ class Cluster:
     def start(self, job: Job, episodes: int) -> None:
         """Begin a run, or go on with it."""
         said = asked(job, episodes) | {"folder": str(job.folder.resolve())}
-        self._tasks[self._work.remote(said, str(self._sign), versions())] = job
+        said |= {"task": uuid.uuid4().hex, "sign": str(self._sign)}
+        self._give(job, said)
+
+    def _give(self, job: Job, said: dict[str, Any]) -> None:
+        self._tasks[self._work.remote(said, versions())] = job, said
 
     def ended(self) -> list[tuple[Job, str | None]]:
         """Runs that have ended since the last look, each with what went wrong, or None."""
         if not self._tasks:
             return []
+        left = self._leave_the_dead()
         over, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
         self._asked -= set(over)
-        return [(self._tasks.pop(task), self._complaint(task)) for task in over]
+        return left + [(self._tasks.pop(task)[0], self._complaint(task)) for task in over]
+
+    def _leave_the_dead(self) -> list[tuple[Job, str | None]]:
+        """Begin again what ran on a machine that is gone, but for runs that were asked to end, which are
+        returned as ended. Ray itself waits until its connection to the worker there fails, and where a
+        cable was pulled that is seven minutes.
+        """
+        left = list[tuple[Job, str | None]]()
+        nodes = self._ray.nodes()
+        alive, dead = ({x["NodeManagerHostname"] for x in nodes if x["Alive"] == up} for up in (True, False))
+        gone = dead - alive
+        for task, (job, said) in list(self._tasks.items()) if gone else []:
+            claim = Claim.read(job.folder)
+            if claim and claim.host in gone and self._left.get(said["task"]) != claim.process:
+                self._left[said["task"]] = claim.process
+                self._ray.cancel(task, force=True)
+                del self._tasks[task]
+                if task in self._asked:
+                    self._asked.remove(task)
+                    left.append((job, None))
+                else:
+                    self._give(job, said)
+        return left
 
     def stop(self, job: Job | None = None) -> None:
         """Ask a run, or all, to save and end; whoever was asked before is not asked again."""
-        for task, one in self._tasks.items():
+        for task, (one, _) in self._tasks.items():
             if (job is None or one is job) and task not in self._asked:
                 self._asked.add(task)
                 self._ray.cancel(task, force=False)
@@ -104,13 +163,11 @@ class Cluster:
             return str(error).strip().splitlines()[-1]
         return said
 
-    def _check_share(self) -> None:
-        if self.slots:
-            return
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        most = {kind: max((node.get(kind, 0) for node in nodes), default=0) for kind in ("CPU", "GPU")}
-        self._ray.shutdown()
-        raise UsageError(
+    def too_small(self) -> str:
+        """What is said where no machine holds a run."""
+        there = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        most = {kind: max((node.get(kind, 0) for node in there), default=0) for kind in ("CPU", "GPU")}
+        return (
             f"a run asks for {self._share.cpus} CPUs and {self._share.gpus:g} GPUs; no machine of the "
             f"cluster has more than {most['CPU']:g} and {most['GPU']:g}: --cpus-per-run, --gpus-per-run"
         )
@@ -136,40 +193,64 @@ def _ray() -> Any:
 
 def _connect(ray: Any, address: str | None, cpus: int) -> None:
     """To a cluster that answers, or to one that is begun here."""
-    quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
     if address is None:
-        ray.init(address="local", num_cpus=cpus, **quiet)
+        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **QUIET)
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"--on ray:{address}: HOST:PORT is needed, as `ray start --head` prints it")
     try:
         socket.create_connection((host, int(port)), PATIENCE).close()
-        del quiet["include_dashboard"]  # that of the cluster is its own affair
-        ray.init(address=address, **quiet)
-    except (OSError, RuntimeError) as error:
+    except (OSError, OverflowError) as error:
         raise UsageError(f"--on ray:{address}: no cluster answers there: {error}") from error
+    _try(address)
+    ray.init(address=address, **QUIET)
 
 
-def work(said: dict[str, Any], sign: str, wanted: dict[str, str]) -> str | None:
-    """On whichever machine: one run to its end; what went wrong, or None."""
-    here = socket.gethostname()
-    if not Path(sign).exists():
-        return f"{here} does not see {Path(sign).parent}: run folders must lie where every machine sees them"
-    found = versions()
-    unlike = [
-        f"{name} {found[name]} (not {wanted[name]})"
-        for name in found
-        if name != "cpu" and found[name] != wanted.get(name)
-    ]
-    if unlike:
-        return f"{here} has {', '.join(unlike)}: the same versions are needed everywhere"
-    process, errors = launch(said)
+def _try(address: str) -> None:
+    """Connect in another process first: Ray waits for minutes where something else answers, and ends a
+    process that it does not like.
+    """
+    command = [sys.executable, "-c", f"import ray; ray.init(address={address!r}, **{QUIET})"]
     try:
-        # A cancelled task is interrupted between two lines, and never inside a wait.
-        while process.poll() is None:
-            time.sleep(TICK)
-    except KeyboardInterrupt:
-        process.terminate()  # Ray blocks SIGINT in what its workers start
-        process.wait()
-    return complaint(process, errors)
+        trial = subprocess.run(command, capture_output=True, timeout=TRIAL)
+        said, late = trial.stderr + trial.stdout, False
+        if trial.returncode == 0:
+            return
+    except subprocess.TimeoutExpired as error:
+        said, late = (error.stderr or b"") + (error.stdout or b""), True
+    raise UsageError(f"--on ray:{address}: {_reason(said.decode(errors='replace'), late)}")
+
+
+def _reason(said: str, late: bool) -> str:
+    """Why Ray did not connect, in words."""
+    if "uthentication token" in said:
+        return (
+            "it asks for a token: RAY_AUTH_MODE=token, and one ~/.ray/auth_token, are needed on every machine"
+        )
+    if "ersion mismatch" in said:
+        unlike = said[said.index("ersion mismatch") :].split("\n\n")[0]
+        return f"another Python or Ray is there: v{' '.join(unlike.split())}"
+    if late:
+        return f"no cluster answers there: something else does, or it is not well ({TRIAL:g} s)"
+    return "this machine is not one of the cluster: run `ray start --address` here, or this command there"
+
+
+def work(said: dict[str, Any], wanted: dict[str, str]) -> str | None:
+    """On whichever machine: one run to its end; what went wrong, or None."""
+    reason = unfit(said["sign"], wanted)
+    if reason is not None:
+        return reason
+    for _ in range(LIVES):
+        process, errors = launch(said)
+        try:
+            # A cancelled task is interrupted between two lines, and never inside a wait.
+            while process.poll() is None:
+                time.sleep(TICK)
+        except KeyboardInterrupt:
+            process.terminate()  # Ray blocks SIGINT in what its workers start
+            process.wait()
+        reason = complaint(process, errors)
+        if process.returncode != -signal.SIGKILL:
+            break
+    return reason

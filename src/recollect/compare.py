@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .build import settled
-from .cluster import Cluster, Share
+from .cluster import Share, cluster
 from .config import tokens
 from .envs import EnvConfig
 from .errors import UsageError
 from .evaluate import evaluate
-from .folder import write_json
+from .folder import folder_of, write_json
 from .jobs import EVALUATION, Job, evaluation, plan
 from .local import Local
 from .probe.measure import FEWEST
@@ -96,7 +96,7 @@ class Place:
         if self.on is None:
             return nullcontext(Local(self.jobs))
         _, _, address = self.on.partition(":")
-        return Cluster(address or None, self.jobs, self.share, self.out)
+        return cluster(address or None, self.jobs, self.share, self.out)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def run_compare(arguments: list[str]) -> int:
         standings.plan()
         return 0
     random = played_at_random(jobs, out, study.episodes)
-    with Signals() as signals, options.place.machines() as machines, standings.board:
+    # Signals after machines: Ray has ways of its own to end at a SIGTERM, and sets them last.
+    with options.place.machines() as machines, Signals() as signals, standings.board:
         standings.slots = machines.slots
         run(jobs, machines, study.episodes, signals, standings)
     standings.results(random)
@@ -160,7 +161,7 @@ def place(own: Mapping[str, list[str]], folder: str) -> Place:
     if len(out) != 1:
         raise UsageError(f"--out takes one folder, not {len(out)}")
     share = Share(int(count(own, "--cpus-per-run", "1")), count(own, "--gpus-per-run", "0"))
-    return Place(Path(out[0]), int(count(own, "--jobs", str(cores()))), on[0], share)
+    return Place(folder_of(out[0]), int(count(own, "--jobs", str(cores()))), on[0], share)
 
 
 def count(own: Mapping[str, list[str]], flag: str, default: str) -> float:
@@ -222,6 +223,8 @@ def run(
         for job, complaint in machines.ended():
             job.state, job.error = ("failed", complaint) if complaint else ("begun", "")
             job.look(episodes)
+            if job.state == "begun" and not stopped:
+                waiting.append(job)  # somebody else stopped it, as a machine that is taken away does
         for job in jobs:
             if job.state == "running":
                 job.look_on()

@@ -4,13 +4,18 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import time
+import uuid
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from .config import RunConfig
 from .errors import UsageError
+
+CLAIM = ".claim"
 
 
 def new_folder(config: RunConfig, out: Path, run_id: str | None) -> Path:
@@ -22,6 +27,53 @@ def new_folder(config: RunConfig, out: Path, run_id: str | None) -> Path:
     name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     free = (home / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
     return next(path for path in free if not path.exists())
+
+
+def folder_of(text: str) -> Path:
+    """A folder as it is named on the command line: a path, or that of a file:// address."""
+    kind, mark, rest = text.partition("://")
+    if not mark:
+        return Path(text)
+    if kind != "file" or not rest.startswith("/"):
+        raise UsageError(
+            f"{text}: runs need locks, appends and renames, which a folder has and {kind}:// has not; "
+            "mount the storage where every machine sees it, and give that path or file:///PATH"
+        )
+    return Path(rest)
+
+
+def unbegun(folder: Path) -> bool:
+    """Whether no run began there: it is not there, or was left before it said anything of itself."""
+    before = {"config.yaml", "checkpoints", "summary.tmp", ".lock", CLAIM}
+    return not folder.exists() or {path.name for path in folder.iterdir()} <= before
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who is to have a run of a cluster."""
+
+    task: str
+    """What the processes share that one task began, on one machine after another."""
+    process: str
+    host: str
+
+    @classmethod
+    def new(cls, task: str) -> "Claim":
+        """Of this process."""
+        return cls(task, uuid.uuid4().hex, socket.gethostname())
+
+    @classmethod
+    def read(cls, folder: Path) -> "Claim | None":
+        """The last one that was made."""
+        try:
+            return cls(**json.loads((folder / CLAIM).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write(self, folder: Path) -> None:
+        """Make it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CLAIM).write_text(json.dumps(asdict(self)))
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
@@ -57,10 +109,22 @@ def locked(folder: Path) -> Iterator[None]:
     file: IO[str] = open(folder / ".lock", "w")  # noqa: SIM115 (held, not read)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         file.close()
         raise UsageError(f"{folder} is in use by another process") from error
+    except OSError as error:
+        file.close()
+        raise OSError(f"{folder} lies on storage that has no locks: {error}") from error
     try:
         yield
     finally:
         file.close()
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether another process has it now."""
+    try:
+        with locked(folder):
+            return False
+    except UsageError:
+        return True

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from .config import RunConfig, config_hash
 from .errors import UsageError
-from .folder import new_folder, read_summary
+from .folder import new_folder, read_summary, unbegun
 from .report.runs import probed
 
 EVALUATION = "evaluation.json"
@@ -77,7 +77,7 @@ def plan(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bool = 
         if folder is not None:
             job.state = "begun"
             job.look(episodes)
-        elif job.folder.exists():
+        elif not unbegun(job.folder):
             raise UsageError(f"{job.folder} is broken: it has no summary.json that can be read; remove it")
         jobs.append(job)
     return jobs

@@ -29,7 +29,7 @@ from .config import RunConfig, config_hash, to_dict, write_yaml
 from .envs import Envs, make
 from .errors import CheckpointError, UsageError
 from .evaluate import Evaluation, evaluate, play
-from .folder import locked, new_folder, read_summary, unfinished, write_json
+from .folder import locked, new_folder, read_summary, unbegun, unfinished, write_json
 from .learner import Learner
 from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_display
 from .ppo import train
@@ -104,20 +104,21 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
             return _resume(failed, config, ranks, where.quiet, factory=factory)
         folder = new_folder(config, where.out, where.run_id)
         if ranks.leads:
-            _open(folder, config, where)
+            _open(folder)
         with _writing(folder, ranks):
+            if ranks.leads:
+                write_yaml(config, folder / "config.yaml")
+                write_json(folder / "summary.json", _opening_summary(config, where))
             return _Session(config, folder, envs, learner_of(config, envs, agent, ranks), where).go(factory)
 
 
-def _open(folder: Path, config: RunConfig, where: Destination) -> None:
-    """A new folder, with what was decided."""
-    if folder.exists():
+def _open(folder: Path) -> None:
+    """A new folder."""
+    if not unbegun(folder):
         raise UsageError(
             f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another --run-id"
         )
-    (folder / "checkpoints").mkdir(parents=True)
-    write_yaml(config, folder / "config.yaml")
-    write_json(folder / "summary.json", _opening_summary(config, where))
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
 
 
 def _writing(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:

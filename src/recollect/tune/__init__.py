@@ -88,7 +88,7 @@ def run_tune(arguments: list[str]) -> int:
         raise UsageError(f"--out {options.place.out}: {error}") from error
     with locked(folder):
         study = load(folder, question)
-        with Signals() as signals, options.place.machines() as machines, screen.board:
+        with options.place.machines() as machines, Signals() as signals, screen.board:
             run(Tuning(question, study, machines, options.place.out, options.trials), signals, screen)
         found = tried(study)
         outcome = Outcome(question, folder, options.flags, found, importances(study))

@@ -1,0 +1,167 @@
+"""Many kills in a study on a cluster of three hosts, and whether its runs end as undisturbed ones do.
+
+    python -m benchmarks.kills [--kills 50] [--seeds 10] [--rollouts 200]
+
+Hosts are network namespaces of this machine (root is needed): a has the head of the cluster and the
+command, b and c one run at a time each, as a has. Killed, with signal 9, are the process of a run, the
+worker of Ray that waits for it, all that runs on b or on c, which then joins anew, and the command, which
+is then given again. What is killed when is drawn beforehand, in lines of metrics that all runs have
+written together, so a slow machine is hit at the same places. In the end every run is compared with one
+of the same study that nobody disturbed: weights, metrics but for the clock, and evaluation.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.faults.hosts import TOKEN, Host, hosts, why_not
+from tests.helpers import assert_same_results
+
+SHARES = {"run": 4, "worker": 4, "node": 1, "command": 1}  # of ten kills
+LIMIT = 1800.0  # seconds without a new line until it is given up
+
+
+def command(args: argparse.Namespace) -> list[str]:
+    """The study, without where it is run."""
+    small = ["--env.num-envs", "4", "--ppo.num-steps", "16", "--save-interval", "10", "--episodes", "3"]
+    study = ["-e", "CartPole-v1", "-m", "ppo", "ppo_gru", "--seeds", str(args.seeds)]
+    return [sys.executable, "-m", "recollect", "compare", *study, "--rollouts", str(args.rollouts), *small]
+
+
+class Study:
+    """The study on a cluster, and what is done to it."""
+
+    def __init__(self, args: argparse.Namespace, machines: list[Host], folder: Path) -> None:
+        self.machines, self.folder, self.said = machines, folder, folder / "said"
+        self.asked = [*command(args), "--out", str(folder / "runs"), "--on", f"ray:{machines[0].cluster}"]
+        self.driver = self._begin()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        with self.said.open("ab") as said:
+            env, asked = {**os.environ, **TOKEN}, self.machines[0].command(*self.asked)
+            return subprocess.Popen(asked, stdout=said, stderr=said, env=env, start_new_session=True)
+
+    def lines(self) -> int:
+        """Of metrics, of all runs together."""
+        paths = (self.folder / "runs").rglob("metrics.jsonl")
+        return sum(path.read_bytes().count(b"\n") for path in paths)
+
+    def reach(self, lines: int) -> None:
+        """Wait until so many are written; the most that there ever were count."""
+        best, last = 0, time.monotonic()
+        while best < lines:
+            if (now := self.lines()) > best:
+                best, last = now, time.monotonic()
+            if self.driver.poll() is not None or time.monotonic() - last > LIMIT:
+                raise SystemExit(f"it stopped at {best} of {lines} lines:\n{self.said.read_text()[-3000:]}")
+            time.sleep(0.1)
+
+    def kill(self, kind: str, dice: random.Random) -> None:
+        """One process or host; where none of the kind is there at the moment, wait for one."""
+        if kind == "node":
+            host = dice.choice(self.machines[1:])
+            host.kill()
+            while True:
+                try:
+                    host.join(self.machines[0])
+                    break
+                except AssertionError:  # a machine that has too much to do does not always come up
+                    host.kill()
+        elif kind == "command":
+            self.driver.kill()
+            self.driver.wait()
+            self.driver = self._begin()
+        else:
+            name = b"recollect.worker" if kind == "run" else b"ray::work"
+            while not (found := [x for host in self.machines for x in host.processes() if named(x, name)]):
+                time.sleep(0.1)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(dice.choice(found), signal.SIGKILL)
+
+    def end(self) -> None:
+        """Wait for the last command."""
+        if self.driver.wait():
+            raise SystemExit(self.said.read_text()[-3000:])
+
+
+def named(process: int, name: bytes) -> bool:
+    """Whether a process is of a kind; one that is gone is of none."""
+    with contextlib.suppress(OSError):
+        return name in Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
+
+
+def plan(kills: int, lines: int, dice: random.Random) -> Iterator[tuple[int, str]]:
+    """At how many lines what is killed."""
+    kinds = [kind for kind, share in SHARES.items() for _ in range(kills * share // sum(SHARES.values()))]
+    kinds += ["run"] * (kills - len(kinds))
+    dice.shuffle(kinds)
+    yield from zip(sorted(dice.sample(range(1, lines), kills)), kinds, strict=True)
+
+
+def alike(straight: Path, disturbed: Path) -> tuple[int, int]:
+    """Runs that ended as the undisturbed ones did, and all that there are."""
+    good, folders = 0, sorted(path.parent for path in straight.rglob("config.yaml"))
+    for folder in folders:
+        other = disturbed / folder.relative_to(straight)
+        try:
+            assert_same_results(folder, other)
+            good += 1
+        except (AssertionError, OSError, IndexError) as error:
+            print(f"{other}: {error!r}")
+    return good, len(folders)
+
+
+def main() -> None:
+    """Run both studies and say what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seeds", type=int, default=10, help="of each of two models")
+    parser.add_argument("--rollouts", type=int, default=200)
+    parser.add_argument("--dice", type=int, default=1, help="the seed of what is drawn")
+    args = parser.parse_args()
+    reason = why_not()
+    if reason is not None:
+        raise SystemExit(reason)
+    dice = random.Random(args.dice)
+    with tempfile.TemporaryDirectory() as name:
+        straight, folder = Path(name) / "straight", Path(name) / "disturbed"
+        folder.mkdir()
+        began = time.monotonic()
+        out = ["--out", "runs", "--quiet"]
+        straight.mkdir()
+        subprocess.run([*command(args), *out], cwd=straight, check=True, stdout=subprocess.DEVNULL)
+        undisturbed = time.monotonic() - began
+        done = Counter[str]()
+        with hosts(folder) as machines:
+            machines[0].head()
+            for host in machines[1:]:
+                host.join(machines[0])
+            began = time.monotonic()
+            study = Study(args, machines, folder)
+            for lines, kind in plan(args.kills, 2 * args.seeds * args.rollouts, dice):
+                study.reach(lines)
+                study.kill(kind, dice)
+                done[kind] += 1
+                print(f"{time.monotonic() - began:6.0f} s  {lines:6} lines  killed: {kind}", flush=True)
+            study.end()
+            took = time.monotonic() - began
+        good, all_runs = alike(straight / "runs", folder / "runs")
+    kinds = " | ".join(str(done[kind]) for kind in SHARES)
+    print(f"| {' | '.join(SHARES)} | runs alike | time | undisturbed, here |\n|{'---|' * 7}")
+    print(f"| {kinds} | {good} of {all_runs} | {took:.0f} s | {undisturbed:.0f} s |")
+    if good < all_runs:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
