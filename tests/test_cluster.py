@@ -16,12 +16,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from recollect import cli, cluster, nodes
+from recollect import cli, cluster, launch, nodes
 from recollect.build import settled
 from recollect.errors import UsageError
 from recollect.folder import Claim, locked
 from recollect.jobs import Job
-from recollect.weights import versions
+from recollect.weights import unlike, versions
 
 from .helpers import assert_same_end, small_config
 
@@ -197,15 +197,15 @@ def test_what_ray_says_becomes_one_line(said) -> None:
 
 
 def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path) -> None:
-    said = nodes.unfit(str(tmp_path / "nowhere" / ".seen"), versions())
+    said = launch.unfit(str(tmp_path / "nowhere" / ".seen"))
     assert said.startswith(socket.gethostname()) and "must lie where every machine sees them" in said
 
 
 def test_a_machine_that_does_not_see_locks_says_so(tmp_path) -> None:
     (tmp_path / ".seen").mkdir()
-    assert "does not see locks of other machines" in nodes.unfit(str(tmp_path / ".seen"), versions())
+    assert "does not see locks of other machines" in launch.unfit(str(tmp_path / ".seen"))
     with locked(tmp_path / ".seen"):
-        assert nodes.unfit(str(tmp_path / ".seen"), versions()) is None
+        assert launch.unfit(str(tmp_path / ".seen")) is None
 
 
 def test_storage_without_locks_is_named(tmp_path, monkeypatch) -> None:
@@ -213,15 +213,23 @@ def test_storage_without_locks_is_named(tmp_path, monkeypatch) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    assert "lies on storage that has no locks" in nodes.unfit(str(tmp_path), versions())
+    assert "lies on storage that has no locks" in launch.unfit(str(tmp_path))
 
 
 def test_a_machine_with_other_versions_says_so(tmp_path) -> None:
+    said = unlike("b", versions(), versions() | {"numpy": "1.0"})
+    assert said.startswith("b has numpy") and "(not 1.0)" in said and "torch" not in said
+    assert unlike("b", versions(), versions() | {"cpu": "other"}) is None
+    job = Job(settled(small_config()), tmp_path / "ppo" / "CartPole-v1" / "x")
+    told = {"task": "1", "sign": str(tmp_path), "versions": versions() | {"numpy": "1.0"}}
     with locked(tmp_path):
-        said = nodes.unfit(str(tmp_path), versions() | {"numpy": "1.0"})
-        assert "numpy" in said and "(not 1.0)" in said and "torch" not in said
-        told = {"sign": str(tmp_path)}
-        assert cluster.work(told, versions() | {"numpy": "1.0"}) == said
+        assert "(not 1.0)" in launch.work(cluster.asked(job, 3) | told)
+    assert not job.folder.exists()
+
+
+def test_a_worker_of_ray_needs_no_torch() -> None:
+    code = "import sys, recollect.launch; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 ANSWERS = {
@@ -233,25 +241,25 @@ ANSWERS = {
 @pytest.mark.parametrize("case", ANSWERS)
 def test_unfit_machines_are_refused(case, tmp_path, monkeypatch) -> None:
     answers, message = ANSWERS[case]
-    kinds = [("a", {"cpu": "AVX2"}), ("b", {"cpu": "AVX512"})]
+    kinds = [(host, versions() | {"cpu": cpu}) for host, cpu in (("a", "AVX2"), ("b", "AVX512"))]
     monkeypatch.setattr(nodes, "_each", lambda ray, there, ask, *_: kinds if ask is versions else answers)
     with pytest.raises(UsageError, match=message):
         nodes.check(None, [], tmp_path)
 
 
-@pytest.mark.parametrize(("ends", "begun"), [([-9, 0], 2), ([-9] * 9, cluster.LIVES), ([1, 0], 1)])
+@pytest.mark.parametrize(("ends", "begun"), [([-9, 0], 2), ([-9] * 9, launch.LIVES), ([1, 0], 1)])
 def test_a_run_that_is_killed_begins_again_and_not_for_ever(ends, begun, tmp_path, monkeypatch) -> None:
     launched = []
 
-    def launch(said):
+    def begin(said):
         launched.append(subprocess.Popen(["true"], stdin=subprocess.PIPE))
         launched[-1].wait()
         launched[-1].returncode = ends[len(launched) - 1]
         return launched[-1], open(os.devnull, "rb")
 
-    monkeypatch.setattr(cluster, "launch", launch)
+    monkeypatch.setattr(launch, "launch", begin)
     with locked(tmp_path):
-        said = cluster.work({"sign": str(tmp_path)}, versions())
+        said = launch.work({"sign": str(tmp_path)})
     assert len(launched) == begun and said == (
         None if ends[begun - 1] == 0 else f"the process ended with {ends[begun - 1]}"
     )
@@ -292,7 +300,7 @@ class Gone(Task):
     def cancel(self, task, force):
         self.cancelled.append(task)
 
-    def remote(self, said, _):
+    def remote(self, said):
         self.asked.append(said["task"])
         return f"{said['task']} anew"
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recollect import compare, local, worker
+from recollect import compare, launch, local, worker
 from recollect.build import settled
 from recollect.config import RunConfig, tokens
 from recollect.envs import EnvConfig
@@ -23,6 +23,7 @@ from recollect.folder import Claim, locked
 from recollect.jobs import Job, last_line, plan
 from recollect.standings import Seeds, Standings, grouped
 from recollect.study import read
+from recollect.weights import versions
 
 from .helpers import assert_same_end
 
@@ -265,7 +266,7 @@ def test_a_run_that_was_stopped_has_not_failed(end, complaint):
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
         process.wait()
-        assert local.complaint(process, errors) == complaint
+        assert launch.complaint(process, errors) == complaint
 
 
 def test_one_run_is_stopped_and_nobody_asked_twice():
@@ -336,8 +337,8 @@ def test_bad_options_are_refused_by_name(arguments, complaint, tmp_path, monkeyp
 
 
 def test_a_folder_may_be_named_as_an_address():
-    assert compare.parse([*SHORT, "--out", "file:///shared/my runs"]).out == Path("/shared/my runs")
-    assert compare.parse([*SHORT, "--out", "shared/runs"]).out == Path("shared/runs")
+    assert compare.parse([*SHORT, "--out", "file:///shared/my runs"]).place.out == Path("/shared/my runs")
+    assert compare.parse([*SHORT, "--out", "shared/runs"]).place.out == Path("shared/runs")
 
 
 # What is shown --------------------------------------------------------------------------------
@@ -379,13 +380,13 @@ def test_a_run_stops_where_its_task_was_given_to_another_process(straight, tmp_p
     (job, _) = planned(tmp_path / "runs", *LONG[:-4], *LONG[-2:])
     sign = tmp_path / "sign"
     sign.mkdir()
-    said = local.asked(job, 3) | {"task": "task", "sign": str(sign)}
+    said = local.asked(job, 3) | {"task": "task", "sign": str(sign), "versions": versions()}
     with locked(sign):
-        first, errors = local.launch(said)
+        first, errors = launch.launch(said)
         wait_for(lambda: lines(tmp_path) > 5)
-        second, more = local.launch(said)
+        second, more = launch.launch(said)
         assert first.wait(60) == 143 and second.wait(60) == 0
-    assert local.complaint(first, errors) is None and local.complaint(second, more) is None
+    assert launch.complaint(first, errors) is None and launch.complaint(second, more) is None
     assert_same_end(folders(straight / "runs")[0], job.folder)
 
 

@@ -37,7 +37,7 @@ def test_kuberay_begins_a_cluster_whose_pods_share_the_runs() -> None:
         assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
         assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/shared"}]
     options = compare.parse(asked(job["spec"]["entrypoint"]))
-    assert options.on == "ray:127.0.0.1:6379" and options.out == Path("/shared/runs")
+    assert options.place.on == "ray:127.0.0.1:6379" and options.place.out == Path("/shared/runs")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")

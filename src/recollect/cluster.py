@@ -10,11 +10,9 @@ Run folders lie where every machine sees them under the same path.
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,14 +22,13 @@ from typing import Any
 from .errors import UsageError
 from .folder import Claim, locked
 from .jobs import Job
-from .local import asked, complaint, launch
-from .nodes import check, unfit
+from .launch import work
+from .local import asked
+from .nodes import check
 from .weights import versions
 
-TICK = 0.2  # seconds between two looks at a run
 PATIENCE = 5.0  # seconds until an address that does not answer is given up
 TRIAL = 12.0  # seconds until one that answers, and not as a cluster does, is given up
-LIVES = 5  # times that a run is begun whose process is killed, as it is where memory is short
 QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -110,11 +107,11 @@ class Cluster:
     def start(self, job: Job, episodes: int) -> None:
         """Begin a run, or go on with it."""
         said = asked(job, episodes) | {"folder": str(job.folder.resolve())}
-        said |= {"task": uuid.uuid4().hex, "sign": str(self._sign)}
+        said |= {"task": uuid.uuid4().hex, "sign": str(self._sign), "versions": versions()}
         self._give(job, said)
 
     def _give(self, job: Job, said: dict[str, Any]) -> None:
-        self._tasks[self._work.remote(said, versions())] = job, said
+        self._tasks[self._work.remote(said)] = job, said
 
     def ended(self) -> list[tuple[Job, str | None]]:
         """Runs that have ended since the last look, each with what went wrong, or None."""
@@ -234,23 +231,3 @@ def _reason(said: str, late: bool) -> str:
     if late:
         return f"no cluster answers there: something else does, or it is not well ({TRIAL:g} s)"
     return "this machine is not one of the cluster: run `ray start --address` here, or this command there"
-
-
-def work(said: dict[str, Any], wanted: dict[str, str]) -> str | None:
-    """On whichever machine: one run to its end; what went wrong, or None."""
-    reason = unfit(said["sign"], wanted)
-    if reason is not None:
-        return reason
-    for _ in range(LIVES):
-        process, errors = launch(said)
-        try:
-            # A cancelled task is interrupted between two lines, and never inside a wait.
-            while process.poll() is None:
-                time.sleep(TICK)
-        except KeyboardInterrupt:
-            process.terminate()  # Ray blocks SIGINT in what its workers start
-            process.wait()
-        reason = complaint(process, errors)
-        if process.returncode != -signal.SIGKILL:
-            break
-    return reason

@@ -10,15 +10,17 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from .config import RunConfig
 from .errors import UsageError
+
+if TYPE_CHECKING:  # it brings torch, which who only looks into folders has no use for
+    from .config import RunConfig
 
 CLAIM = ".claim"
 
 
-def new_folder(config: RunConfig, out: Path, run_id: str | None) -> Path:
+def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
     """<out>/<model>/<env>/<run id>; an id that nobody chose is one that is free."""
     plain = (name.replace("/", "-").replace(":", "-") for name in (config.model, config.env.id))
     home = out.joinpath(*plain)

@@ -1,19 +1,12 @@
 """Runs as processes of this machine, so many at a time, each on one core."""
 
-import json
-import os
 import signal
 import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping
 from typing import IO, Any
 
 from .config import to_dict
 from .jobs import Job
-
-# Done; stopped in good order; and stopped where nothing was there to save: importing, or evaluating.
-NO_FAULT = (0, 130, 143, -signal.SIGINT, -signal.SIGTERM)
+from .launch import complaint, launch
 
 
 class Local:
@@ -65,32 +58,3 @@ def asked(job: Job, episodes: int) -> dict[str, Any]:
         "episodes": episodes,
         "probes": job.probes,
     }
-
-
-def launch(said: Mapping[str, Any]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-    """A process for one run, and what it complains of."""
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 (open for the life of the run)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "recollect.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=errors,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        start_new_session=True,  # Ctrl-C is ours to pass on
-    )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(said).encode() + b"\n")
-    process.stdin.flush()
-    return process, errors
-
-
-def complaint(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
-    """The last line of what a run said before it failed."""
-    assert process.stdin is not None
-    process.stdin.close()
-    with errors:
-        if process.returncode in NO_FAULT:
-            return None
-        errors.seek(0)
-        lines = errors.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"the process ended with {process.returncode}"

@@ -1,6 +1,6 @@
 """Agents as files: weights, and all that is needed to build what they belong to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +66,11 @@ def versions() -> dict[str, str]:
     found["gymnasium"] = gymnasium.__version__
     found["cpu"] = torch.backends.cpu.get_cpu_capability()
     return found
+
+
+def unlike(host: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
+    """What a machine lacks of the versions that are wanted; its processor is another matter."""
+    others = [
+        f"{x} {found[x]} (not {wanted.get(x)})" for x in found if x != "cpu" and found[x] != wanted.get(x)
+    ]
+    return f"{host} has {', '.join(others)}: the same versions are needed everywhere" if others else None

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from .presets import from_dict
 from .probe import probe, write
 from .report.runs import PROBE
 from .run import Destination, resume, start
+from .weights import unlike, versions
 
 PATIENCE = 60.0  # seconds that a run may still be stopping which an earlier comparison began
 # The same where a machine is cut off: storage frees its locks after a while, NFS after 90 s.
@@ -92,6 +94,8 @@ def main() -> int:
     folder, patience = Path(job["folder"]), PATIENCE
     try:
         if "task" in job:
+            if complaint := unlike(socket.gethostname(), versions(), job["versions"]):
+                raise UsageError(complaint)
             _claim(folder, job["task"], Path(job["sign"]))
             patience = HANDOVER
         status = work(from_dict(data, names), folder, job["episodes"], job["probes"], patience)
