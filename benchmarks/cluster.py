@@ -3,11 +3,11 @@
     python -m benchmarks.cluster [--seeds 10] [--steps 20000] [--repeats 3] [--on ray]
 
 Printed for each turn: the time of the whole command, and the cold start, which is the time until the
-first run has a folder. Then the medians, and the ratio of the times within each turn. A study without an
-evaluation that lasts: what is measured is what comes with a run.
+first run has a folder. Then the medians, and the ratio of the times within each turn.
 """
 
 import argparse
+import signal
 import statistics
 import subprocess
 import sys
@@ -33,11 +33,15 @@ def once(args: argparse.Namespace, where: list[str]) -> Took:
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         process = subprocess.Popen([*command, *where], cwd=folder, stdout=subprocess.DEVNULL)
-        while not any(Path(folder).rglob("config.yaml")) and process.poll() is None:
-            time.sleep(0.02)
-        start = time.perf_counter() - began
-        if process.wait():
-            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+        try:
+            while not any(Path(folder).rglob("config.yaml")) and process.poll() is None:
+                time.sleep(0.02)
+            start = time.perf_counter() - began
+            if process.wait():
+                raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+        finally:
+            process.terminate()
+            process.wait()
         return Took(time.perf_counter() - began, start)
 
 
@@ -49,6 +53,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--on", default="ray", help="ray, or ray:HOST:PORT")
     args = parser.parse_args()
+    # So that a study is ended before this process.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     turns = []
     print("| local | cold start | Ray | cold start | ratio |\n|---|---|---|---|---|")
     for _ in range(args.repeats):

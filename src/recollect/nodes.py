@@ -8,7 +8,7 @@ from .errors import UsageError
 from .launch import unfit
 from .weights import unlike, versions
 
-PATIENCE = 12.0  # seconds that machines have to answer; one that is slower is asked again by its first run
+PATIENCE = 8.0  # seconds that machines have to answer; one that is slower is asked again by its first run
 
 
 def check(ray: Any, nodes: Sequence[Mapping[str, Any]], sign: Path) -> None:
