@@ -43,6 +43,7 @@ def torchrun(folder: Path, host: Host, head: Host, restarts: int = 0) -> subproc
     launch = ["--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", str(restarts)]
     launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{head.address}:29500", "--rdzv-id", "a"]
     launch += ["--local-addr", host.address, "--monitor-interval", "0.2"]
+    launch += ["--rdzv-conf", f"is_host={int(host is head)}"]  # names of these hosts stand nowhere
     command = host.command(sys.executable, "-m", "torch.distributed.run", *launch, "-m", "recollect", *TRAIN)
     env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
