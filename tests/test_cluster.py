@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,8 +32,12 @@ STUDY = ["-e", "CartPole-v1", "-m", "ppo", "ppo_stack", "--env.num-envs", "4", "
 STUDY += ["--rollouts", "100", "--seeds", "1", "--episodes", "3", "--jobs", "2", "--save-interval", "1"]
 
 
-def begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "recollect", "compare", *STUDY, *arguments]
+# A shell that starts a command with & has it ignore Ctrl-C.
+IN_BACKGROUND = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+
+
+def begun(folder: Path, *arguments: str, how: Sequence[str] = ()) -> subprocess.Popen[str]:
+    command = [*how, sys.executable, "-m", "recollect", "compare", *STUDY, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **pipes)
 
@@ -105,9 +110,9 @@ def test_a_study_ends_alike_though_its_workers_and_its_driver_are_killed(straigh
     same(straight, tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_its_runs_in_good_order(number, tmp_path) -> None:
-    driver = begun(tmp_path, "--on", "ray", "--rollouts", "100_000")
+@pytest.mark.parametrize(("number", "how"), [(signal.SIGINT, []), (signal.SIGTERM, IN_BACKGROUND)])
+def test_a_signal_stops_its_runs_in_good_order(number, how, tmp_path) -> None:
+    driver = begun(tmp_path, "--on", "ray", "--rollouts", "100_000", how=how)
     wait_for(lambda: lines(tmp_path) > 20)
     driver.send_signal(number)
     out, _ = driver.communicate(timeout=60)

@@ -73,6 +73,8 @@ def work(said: Mapping[str, Any]) -> str | None:
     reason = unfit(said["sign"])
     if reason is not None:
         return reason
+    # Ray cancels by SIGINT, which is ignored below whatever was begun in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for _ in range(LIVES):
         process, errors = launch(said)
         try:
