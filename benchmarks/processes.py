@@ -1,6 +1,7 @@
 """What a run gains from a second process, what the messages cost, and what that says of more machines.
 
-    python -m benchmarks.processes [--env LunarLander-v3] [--model ppo_lstm] [--plot docs/images/scale.svg]
+    python -m benchmarks.processes [--env LunarLander-v3] [--model ppo_lstm] [--num-envs 128]
+                                   [--plot docs/images/scale.svg]
 
 The same run by one process with one thread, by one with two, and by two with one, in turn, several
 times; the median time of a rollout counts. Then the parts: a rollout of half the environments, and
@@ -38,6 +39,7 @@ BANDWIDTH = 1.1e9  # bytes a second: 10 gigabit Ethernet
 NODES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 ROLLOUTS, FIRST = 60, 10  # of a run; the first are not counted
 MESSAGES = 400
+SINGLE = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Costs:
     two_threads: float
     two_processes: float
     half: float
-    """Of half the environments, in one process alone."""
+    """Of half the environments, in each of two processes that know nothing of each other."""
     message: float
     """From each of two processes to the other, as long as the gradient."""
     messages: int
@@ -66,21 +68,32 @@ class Costs:
         return self.messages * self.message / self.two_processes
 
 
-def config_of(env: str, model: str) -> RunConfig:
+def config_of(env: str, model: str, num_envs: int | None) -> RunConfig:
+    """A short run of the preset, with so many environments; None: as many as it has."""
     config = preset(model, env)
-    return replace(config, steps=None, rollouts=ROLLOUTS, val_check_interval=0, save_interval=0)
+    count = replace(config.env, num_envs=num_envs or config.env.num_envs)
+    return replace(config, env=count, steps=None, rollouts=ROLLOUTS, val_check_interval=0, save_interval=0)
 
 
 def seconds_a_rollout(config: RunConfig, processes: int, threads: int) -> float:
     """The median over a run's later rollouts."""
     command = ["-m", "recollect", "train", config.env.id, "-m", config.model, "--rollouts", str(ROLLOUTS)]
     command += ["--val-check-interval", "0", "--save-interval", "0", "--threads", str(threads), "--quiet"]
+    command += ["--env.num-envs", str(config.env.num_envs)]
     with tempfile.TemporaryDirectory() as out:
         _run(processes, [*command, "--out", out, "--run-id", "a"])
         path = next(Path(out).rglob("metrics.jsonl"))
         times = [json.loads(line)["time"] for line in path.read_text().splitlines()]
     steps = [after - before for before, after in itertools.pairwise(times)]
     return statistics.median(steps[FIRST:])
+
+
+def seconds_of_halves(config: RunConfig) -> float:
+    """A rollout of half the environments, the mean of two programs that run at the same time."""
+    half = ["--half", config.env.id, config.model, str(config.env.num_envs // 2)]
+    command = [sys.executable, "-m", "benchmarks.processes", *half]
+    both = [subprocess.Popen(command, env=SINGLE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    return statistics.mean(float(process.communicate()[0]) for process in both)
 
 
 def seconds_a_message(floats: int) -> float:
@@ -105,7 +118,7 @@ def talk(floats: int, path: str) -> None:
 
 def _run(processes: int, command: list[str]) -> None:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    environment = os.environ | ({"OMP_NUM_THREADS": "1"} if processes > 1 else {})
+    environment = SINGLE if processes > 1 else os.environ
     whole = [sys.executable, *(launch if processes > 1 else []), *command]
     subprocess.run(whole, check=True, env=environment, stderr=subprocess.DEVNULL)
 
@@ -121,10 +134,7 @@ def measure(config: RunConfig, repeats: int) -> Costs:
     )
     envs.adapter.close()
     gradient = FlatAdam([agent.actor, agent.critic], config.ppo).gradient
-    env = replace(config.env, num_envs=config.env.num_envs // 2, threads=1)
-    half = replace(config, env=env, rollouts=1)
-    torch.set_num_threads(1)
-    halves = [pace(half, seconds=5.0) for _ in range(repeats)]
+    halves = [seconds_of_halves(config) for _ in range(repeats)]
     messages = [seconds_a_message(len(gradient)) for _ in range(repeats)]
     count = config.ppo.update_epochs * (config.ppo.num_minibatches or 1)
     return Costs(
@@ -166,7 +176,7 @@ def show(costs: Costs) -> None:
         "one process, two threads": costs.two_threads,
         "two processes": costs.two_processes,
         "two processes, predicted": costs.predicted,
-        "half the environments alone": costs.half,
+        "half of it, by each of two": costs.half,
     }
     for name, seconds in milliseconds.items():
         print(f"{name:<30} {1e3 * seconds:8.1f} ms a rollout")
@@ -186,12 +196,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="ppo_lstm")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--num-envs", type=int, help="other than the preset's")
     parser.add_argument("--talk", nargs=2, metavar=("FLOATS", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--half", nargs=3, metavar=("ENV", "MODEL", "NUM_ENVS"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.talk:
         talk(int(options.talk[0]), options.talk[1])
         return
-    costs = measure(config_of(options.env, options.model), options.repeats)
+    if options.half:
+        env, model, count = options.half
+        torch.set_num_threads(1)
+        config = config_of(env, model, int(count))
+        print(pace(replace(config, env=replace(config.env, threads=1), rollouts=1), seconds=5.0))
+        return
+    costs = measure(config_of(options.env, options.model, options.num_envs), options.repeats)
     show(costs)
     if options.plot:
         draw(costs, options.plot)
