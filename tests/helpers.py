@@ -8,6 +8,8 @@ import re
 import shutil
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +79,14 @@ def metrics_of(folder: Path) -> list[dict[str, float | None]]:
     """All lines of metrics.jsonl but for the clock."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k not in ("time", "sps")} for row in rows]
+
+
+def wait_for(condition: Callable[[], bool], limit: float = 120.0) -> None:
+    """Look again and again until it is so, or fail."""
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
 
 
 def assert_same_end(one: Path, other: Path) -> None:

@@ -24,7 +24,7 @@ from recollect.folder import Claim, locked
 from recollect.jobs import Job
 from recollect.weights import unlike, versions
 
-from .helpers import assert_same_end, small_config
+from .helpers import assert_same_end, small_config, wait_for
 
 pytest.importorskip("ray")
 
@@ -46,13 +46,6 @@ def ended(process: subprocess.Popen[str]) -> str:
     out, _ = process.communicate(timeout=200)
     assert process.returncode == 0, out
     return out
-
-
-def wait_for(condition, limit: float = 120.0) -> None:
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
 
 
 def lines(out: Path) -> int:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +24,7 @@ from recollect.standings import Seeds, Standings, grouped
 from recollect.study import read
 from recollect.weights import versions
 
-from .helpers import assert_same_end
+from .helpers import assert_same_end, wait_for
 
 SMALL = ["-e", "CartPole-v1", "-m", "ppo", "ppo_stack", "--env.num-envs", "4", "--ppo.num-steps", "16"]
 SHORT = [*SMALL, "--rollouts", "4", "--seeds", "2", "--episodes", "3", "--jobs", "2"]
@@ -54,13 +53,6 @@ def finished(folder: Path, *arguments: str) -> str:
 
 def folders(out: Path) -> list[Path]:
     return sorted(path.parent for path in out.rglob("config.yaml"))
-
-
-def wait_for(condition, limit: float = 60.0) -> None:
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
 
 
 def lines(out: Path) -> int:

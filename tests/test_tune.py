@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -26,7 +25,7 @@ from recollect.stats import iqm
 from recollect.tune import outcome, trials
 from recollect.tune.space import differing, flags, meant, propose, settings, space, spelled
 
-from .helpers import assert_same_end, run_quietly, seen_by_a_browser
+from .helpers import assert_same_end, run_quietly, seen_by_a_browser, wait_for
 
 pytest.importorskip("optuna")
 
@@ -149,6 +148,13 @@ def test_the_best_third_go_on(tmp_path):
     assert states["finished"] <= 8 and states["stopped early"] >= 12
     assert found.outcome.best.score == pytest.approx(max(returns.values()))
     assert sum(found.outcome.importance.values()) == pytest.approx(1)
+
+
+def test_what_only_the_preset_lacks_matters_as_much_as_it_does(tmp_path):
+    (tmp_path / "space.yaml").write_text("ppo.critic_learning_rate: {low: 1.0e-4, high: 1.0e-2, log: true}")
+    asked = ["--space", str(tmp_path / "space.yaml")]
+    found = tuned(tmp_path, lambda trial, seed: trial, 12, asked)
+    assert "ppo.critic_learning_rate" in found.outcome.importance
 
 
 def test_a_run_that_fails_ends_its_trial_and_that_of_the_preset_all(tmp_path):
@@ -412,13 +418,6 @@ def recollect(folder, *arguments):
     command = [sys.executable, "-m", "recollect", "tune", *REAL, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **pipes)
-
-
-def wait_for(condition, limit=100.0):
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
 
 
 def lines(folder):

@@ -1,4 +1,4 @@
-"""One run on two hosts ends as it does on one machine."""
+"""One run on two hosts ends as it does on one machine, or not at all."""
 
 import os
 import subprocess
@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ..helpers import assert_same_end
+from recollect import checkpoint
+from recollect.ranks import PATIENCE
+
+from ..helpers import assert_same_end, wait_for
 from ..test_ranks import together
 from .hosts import Host, hosts, why_not
 
@@ -34,26 +37,62 @@ def straight(tmp_path_factory) -> Path:
     return folder / RUN
 
 
-def torchrun(folder: Path, host: Host, head: Host) -> subprocess.Popen[str]:
+def torchrun(folder: Path, host: Host, head: Host, restarts: int = 0) -> subprocess.Popen[bytes]:
     """A host's part in the run."""
-    launch = ["--nnodes", "2", "--nproc-per-node", "1"]
+    launch = ["--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", str(restarts)]
     launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{head.address}:29500", "--rdzv-id", "a"]
     launch += ["--local-addr", host.address, "--monitor-interval", "0.2"]
     launch += ["--rdzv-conf", f"is_host={int(host is head)}"]  # names of these hosts stand nowhere
     command = host.command(sys.executable, "-m", "torch.distributed.run", *launch, "-m", "recollect", *TRAIN)
+    # The third: a torchrun that goes on tells a host that comes back where to meet.
     env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(command, cwd=folder, env=env, text=True, start_new_session=True, **pipes)
+    env |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    with (folder / host.name).open("a") as log:
+        pipes = {"stdout": log, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, cwd=folder, env=env, start_new_session=True, **pipes)
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 120) -> tuple[int, str]:
-    said = process.communicate(timeout=seconds)[0]
-    return process.returncode, said
+def said(folder: Path, host: Host) -> str:
+    """What a host's processes have said so far."""
+    return (folder / host.name).read_text()
+
+
+def when_saved(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Wait for a checkpoint that is not the first."""
+
+    def saved() -> bool:
+        assert process.poll() is None
+        return len(checkpoint.existing(folder / RUN / "checkpoints")) > 1
+
+    wait_for(saved)
 
 
 def test_two_hosts_learn_what_two_processes_learn(straight, pair, tmp_path):
     begun = [torchrun(tmp_path, host, pair[0]) for host in pair]
-    for process in begun:
-        code, said = ended(process)
-        assert code == 0, said
+    for host, process in zip(pair, begun, strict=True):
+        assert process.wait(120) == 0, said(tmp_path, host)
     assert_same_end(straight, tmp_path / RUN)
+
+
+def test_a_host_that_dies_and_comes_back_goes_on(straight, pair, tmp_path):
+    first, second = pair
+    stays, dies = (torchrun(tmp_path, host, first, restarts=3) for host in pair)
+    when_saved(tmp_path, stays)
+    second.kill()
+    dies.wait()
+    back = torchrun(tmp_path, second, first, restarts=3)
+    for host, process in ((first, stays), (second, back)):
+        assert process.wait(240) == 0, said(tmp_path, host)
+    assert_same_end(straight, tmp_path / RUN)
+
+
+def test_a_host_that_is_cut_off_ends_the_run(pair, tmp_path):
+    begun = [torchrun(tmp_path, host, pair[0]) for host in pair]
+    when_saved(tmp_path, begun[0])
+    pair[1].cut()
+    # The second torchrun waits for its network as long as the system does, which is a quarter of an hour.
+    for host in pair:
+        wait_for(lambda host=host: "lost the others" in said(tmp_path, host), PATIENCE.seconds + 90)
+    assert begun[0].wait(30) != 0
+    begun[1].kill()
+    begun[1].wait()

@@ -1,6 +1,7 @@
 """What came out of a study, and the files that say it: best.yaml, fresh.yaml and tune.json."""
 
 import shlex
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -104,7 +105,9 @@ def importances(study: "optuna.Study") -> dict[str, float]:
     for trial in judged:
         kept = {"params": trial.params, "distributions": trial.distributions, "state": states.COMPLETE}
         early.add_trial(optuna.trial.create_trial(value=trial.intermediate_values[step], **kept))
-    with as_it_is():
+    with as_it_is(), warnings.catch_warnings():
+        # Where the preset alone has no value for an option, that is said, and nobody can act on it.
+        warnings.filterwarnings("ignore", "Some regimes for parameter", UserWarning)
         judge = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.25)
         found: dict[str, float] = optuna.importance.get_param_importances(early, evaluator=judge)
     return found
