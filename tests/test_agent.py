@@ -97,6 +97,20 @@ def test_a_memory_that_is_added_changes_nothing_at_first_and_agrees_later(name):
     assert largest(relearn(s)) < 1e-12
 
 
+@pytest.mark.parametrize("name", [name for name in MEMORIES if not MEMORIES[name].before_encoder])
+def test_a_step_of_the_weights_moves_what_is_added_no_further_than_one_of_them(name):
+    """Else a wide memory throws values about before it says anything."""
+    s = prepare(branch(name, residual=True), branch("mlp"))
+    actor, said = s.agent.actor, []
+    rows = slice_rows(s.rollout.seen(s.agent), slice(0, L))
+    actor.memory.register_forward_hook(lambda module, inputs, out: said.append(out[0]))
+    seen = []
+    for weight in (0.0, 0.3):
+        torch.nn.init.constant_(actor.add.weight, weight)
+        seen.append(actor.features(rows, s.agent.initial_state(N).actor)[0])
+    assert 0 < (seen[1] - seen[0]).abs().max() <= 0.3 * said[0].abs().max()
+
+
 @pytest.mark.parametrize(("actor", "critic"), list(product(MEMORIES, CRITICS)))
 def test_an_update_measures_the_agreement(actor, critic):
     plan = Plan(ppo=PPOConfig(num_steps=T, num_minibatches=2), seed=5, rollouts=9)

@@ -36,8 +36,8 @@ class BranchConfig:
     picture_features: int | None = 256
     """Width of the layer after the convolutions; None: no such layer, all that they find is read."""
     residual: bool = False
-    """Whether what the memory says is added, by a layer that starts at 0, to what the memory reads: then
-    the branch begins as one without memory."""
+    """Whether what the memory says is added, as means that start at 0, to what the memory reads: then the
+    branch begins as one without memory."""
     shared: bool = False
     """Critic only: a head on the actor's features, not a network of its own (--critic shared)."""
     reset: bool = True
@@ -101,7 +101,8 @@ class Branch(nn.Module):
         x = self.encoder(x)
         read = torch.cat([x, self.inputs.action(rows)], -1) if self.action_apart else x
         y, state = self.memory(read, state, first)
-        return (x + self.add(y) if self.residual else y), state
+        # A mean of what was said: Adam moves a sum by its rate times its terms, and values with it.
+        return (x + self.add(y) / y.shape[-1] if self.residual else y), state
 
     def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         """Rows (T, B, ...) -> what the head says (T, B, ...), state."""
