@@ -32,7 +32,7 @@ from recollect.config import RunConfig
 from recollect.envs import make
 from recollect.optim import FlatAdam
 from recollect.presets import preset
-from recollect.ranks import joined
+from recollect.ranks import bound, joined
 
 LATENCY = 50e-6  # seconds from one machine to the next
 BANDWIDTH = 1.1e9  # bytes a second: 10 gigabit Ethernet
@@ -52,7 +52,7 @@ class Costs:
     half: float
     """Of half the environments, in each of two processes that know nothing of each other."""
     message: float
-    """From each of two processes to the other, as long as the gradient."""
+    """From each of two processes to the other, as long as the gradient, waiting included."""
     messages: int
     size: int
     """Bytes of one."""
@@ -92,28 +92,40 @@ def seconds_of_halves(config: RunConfig) -> float:
     """A rollout of half the environments, the mean of two programs that run at the same time."""
     half = ["--half", config.env.id, config.model, str(config.env.num_envs // 2)]
     command = [sys.executable, "-m", "benchmarks.processes", *half]
-    both = [subprocess.Popen(command, env=SINGLE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen([*command, str(i)], env=SINGLE, stdout=pipe, text=True) for i in range(2)]
     return statistics.mean(float(process.communicate()[0]) for process in both)
 
 
-def seconds_a_message(floats: int) -> float:
-    """The median over many, between two processes that do nothing else."""
+def half_of_it(env: str, model: str, num_envs: int, place: int) -> float:
+    """One of the two programs of `seconds_of_halves`."""
+    torch.set_num_threads(1)
+    config = config_of(env, model, num_envs)
+    with bound(place, 2):
+        return pace(replace(config, env=replace(config.env, threads=1), rollouts=1), seconds=5.0)
+
+
+def seconds_a_message(floats: int, between: float) -> float:
+    """The mean over many, between two processes that compute for so many seconds in between."""
     with tempfile.NamedTemporaryFile() as file:
-        _run(2, ["-m", "benchmarks.processes", "--talk", str(floats), file.name])
+        _run(2, ["-m", "benchmarks.processes", "--talk", str(floats), str(between), file.name])
         return float(file.read())
 
 
-def talk(floats: int, path: str) -> None:
+def talk(floats: int, between: float, path: str) -> None:
     """One of the two processes of `seconds_a_message`."""
     torch.set_num_threads(1)
     with joined() as ranks:
-        x, times = torch.zeros(floats), []
+        x, y, times = torch.zeros(floats), torch.randn(128, 128), []
         for _ in range(MESSAGES):
+            start = time.perf_counter()
+            while time.perf_counter() < start + between:
+                y @ y
             start = time.perf_counter()
             ranks.add(x)
             times.append(time.perf_counter() - start)
         if ranks.leads:
-            Path(path).write_text(str(statistics.median(times[MESSAGES // 4 :])))
+            Path(path).write_text(str(statistics.mean(times[MESSAGES // 4 :])))
 
 
 def _run(processes: int, command: list[str]) -> None:
@@ -134,14 +146,14 @@ def measure(config: RunConfig, repeats: int) -> Costs:
     )
     envs.adapter.close()
     gradient = FlatAdam([agent.actor, agent.critic], config.ppo).gradient
-    halves = [seconds_of_halves(config) for _ in range(repeats)]
-    messages = [seconds_a_message(len(gradient)) for _ in range(repeats)]
+    half = statistics.median(seconds_of_halves(config) for _ in range(repeats))
     count = config.ppo.update_epochs * (config.ppo.num_minibatches or 1)
+    messages = [seconds_a_message(len(gradient), half / count) for _ in range(repeats)]
     return Costs(
         one,
         two_threads,
         two_processes,
-        statistics.median(halves),
+        half,
         statistics.median(messages),
         count,
         4 * len(gradient),
@@ -197,17 +209,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--num-envs", type=int, help="other than the preset's")
-    parser.add_argument("--talk", nargs=2, metavar=("FLOATS", "FILE"), help=argparse.SUPPRESS)
-    parser.add_argument("--half", nargs=3, metavar=("ENV", "MODEL", "NUM_ENVS"), help=argparse.SUPPRESS)
+    parser.add_argument("--talk", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--half", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.talk:
-        talk(int(options.talk[0]), options.talk[1])
+        floats, between, path = options.talk
+        talk(int(floats), float(between), path)
         return
     if options.half:
-        env, model, count = options.half
-        torch.set_num_threads(1)
-        config = config_of(env, model, int(count))
-        print(pace(replace(config, env=replace(config.env, threads=1), rollouts=1), seconds=5.0))
+        env, model, num_envs, place = options.half
+        print(half_of_it(env, model, int(num_envs), int(place)))
         return
     costs = measure(config_of(options.env, options.model, options.num_envs), options.repeats)
     show(costs)

@@ -18,7 +18,7 @@ import torch
 import recollect
 from recollect import checkpoint, run
 from recollect.errors import UsageError
-from recollect.ranks import ALONE, Ranks, joined
+from recollect.ranks import ALONE, CORES, Ranks, bound, joined
 
 from . import ranked
 from .helpers import assert_same_end, metrics_of, run_quietly, small_config
@@ -38,7 +38,7 @@ def processes(size: int, folder: Path, *command: str) -> list[subprocess.Popen[s
     return [
         subprocess.Popen(
             [sys.executable, "-m", *command],
-            env=known | {"RANK": str(rank)},
+            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -106,6 +106,28 @@ def test_what_is_said_is_heard(tmp_path):
     assert first["most"] == second["most"] == (1, 0)
     assert first["told"] == [{"rank": 0}, {"rank": 1}] and second["told"] == [{"rank": 1}]
     assert (first["block"], second["block"]) == ([0, 3], [3, 6])
+
+
+def test_processes_of_a_machine_keep_to_cores_of_their_own(monkeypatch):
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    before, shares = os.sched_getaffinity(0), []
+    for place in range(len(before)):
+        with bound(place, len(before)):
+            shares.append(os.sched_getaffinity(0))
+    assert shares == [{core} for core in sorted(before)]
+    with bound(0, len(before) + 1):
+        assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.skipif(CORES < 2, reason="there is one core")
+def test_who_is_bound_already_stays_so(monkeypatch):
+    before = os.sched_getaffinity(0)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        os.sched_setaffinity(other.pid, [min(before)])
+        monkeypatch.setattr(os, "getppid", lambda: other.pid)
+        with bound(0, 2):
+            assert os.sched_getaffinity(0) == before
+        other.kill()
 
 
 def test_alone_nothing_is_sent_or_copied():

@@ -12,7 +12,7 @@ from .envs import EnvConfig, Envs, make
 from .errors import UsageError
 from .learner import Learner, begin
 from .memory import Memory
-from .ranks import ALONE, Ranks, cores
+from .ranks import ALONE, CORES, Ranks
 from .rollout import blocks_of
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
@@ -64,7 +64,7 @@ def _own(config: RunConfig, ranks: Ranks) -> EnvConfig:
     if config.algorithm != "ppo":
         raise UsageError(f"algorithm {config.algorithm} learns in one process; on several, ppo does")
     _check_shares(config.env.num_envs, config.env.num_envs, ranks)
-    threads = max(1, (config.env.threads or cores()) // ranks.neighbours)
+    threads = max(1, (config.env.threads or CORES) // ranks.neighbours)
     return replace(config.env, num_envs=config.env.num_envs // ranks.size, threads=threads)
 
 

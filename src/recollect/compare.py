@@ -21,7 +21,7 @@ from .folder import folder_of, write_json
 from .jobs import EVALUATION, Job, evaluation, plan
 from .local import Local
 from .probe.measure import FEWEST
-from .ranks import cores
+from .ranks import CORES
 from .report import write_report
 from .signals import Signals
 from .standings import Standings
@@ -161,7 +161,7 @@ def place(own: Mapping[str, list[str]], folder: str) -> Place:
     if len(out) != 1:
         raise UsageError(f"--out takes one folder, not {len(out)}")
     share = Share(int(count(own, "--cpus-per-run", "1")), count(own, "--gpus-per-run", "0"))
-    return Place(folder_of(out[0]), int(count(own, "--jobs", str(cores()))), on[0], share)
+    return Place(folder_of(out[0]), int(count(own, "--jobs", str(CORES))), on[0], share)
 
 
 def count(own: Mapping[str, list[str]], flag: str, default: str) -> float:

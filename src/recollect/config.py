@@ -20,7 +20,7 @@ from . import memory
 from .agent import BranchConfig
 from .envs import Backend, EnvConfig
 from .errors import UsageError, nearest
-from .ranks import cores
+from .ranks import CORES
 from .settings import Algorithm, Plan, PPOConfig
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ def resolve(
     if validate is None:
         # A row of validation costs about as much as a row of training.
         validate = -(-20 * config.val_episodes * limit // rows)
-    env = dataclasses.replace(config.env, backend=backend, threads=config.env.threads or cores())
+    env = dataclasses.replace(config.env, backend=backend, threads=config.env.threads or CORES)
     actor, critic = (
         dataclasses.replace(branch, memory=branch.memory.resolved()) if new else branch
         for branch in (config.actor, config.critic)

@@ -26,6 +26,16 @@ PATIENCE = timedelta(minutes=5)  # until a process that says nothing is given up
 T = TypeVar("T")
 
 
+def _allowed(process: int) -> list[int]:
+    """The cores that a process may use; 0 is this one."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(process))
+    return list(range(os.cpu_count() or 1))
+
+
+CORES = len(_allowed(0))  # counted before this process is bound to a share of them
+
+
 class Ranks:
     """The processes of a run, seen from one of them."""
 
@@ -116,13 +126,34 @@ def joined() -> Iterator[Ranks]:
         return
     import torch.distributed as dist
 
-    rank, size, neighbours = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    store = _fresh(_store(rank, size), rank, size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    rank, size, place, neighbours = (int(os.environ[name]) for name in names)
+    with bound(place, neighbours):  # before the threads begin that send
+        store = _fresh(_store(rank, size), rank, size)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        try:
+            yield Ranks(rank, size, neighbours)
+        finally:
+            dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def bound(place: int, neighbours: int) -> Iterator[None]:
+    """Keep to a share of the cores, unless somebody has bound this process already.
+
+    Else a thread that sends waits where another process computes, until the system takes turns: for 4 ms,
+    where a minibatch takes 4.
+    """
+    whole = _allowed(0)
+    each = len(whole) // neighbours
+    if not (each and hasattr(os, "sched_setaffinity")) or whole != _allowed(os.getppid()):
+        yield
+        return
+    os.sched_setaffinity(0, whole[place * each :][:each])
     try:
-        yield Ranks(rank, size, neighbours)
+        yield
     finally:
-        dist.destroy_process_group()
+        os.sched_setaffinity(0, whole)
 
 
 def _store(rank: int, size: int) -> Any:
@@ -155,11 +186,6 @@ def _fresh(store: Any, rank: int, size: int) -> Any:
             return PrefixStore(place, store)
         time.sleep(0.02)
     raise LostError(f"process {rank} of {size} did not meet the others within {PATIENCE.seconds} seconds")
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def restarted() -> bool:
