@@ -391,8 +391,7 @@ def test_who_has_a_run_keeps_it_while_somebody_waits_for_it(tmp_path):
     assert worker._replaced(other, mine, tmp_path / "gone")
 
 
-def test_a_run_in_other_hands_is_waited_for_and_then_named(done, monkeypatch):
-    monkeypatch.setattr(worker, "PATIENCE", 0.3)
+def test_a_run_in_other_hands_is_waited_for_and_then_named(done):
     (job, *_) = planned(done / "runs", *SHORT[:-2])
     with locked(job.folder), pytest.raises(UsageError, match="is in use by another process"):
-        worker.work(job.config, job.folder, 3)
+        worker.work(job.config, job.folder, 3, patience=0.3)
