@@ -1,11 +1,9 @@
 """Files that start studies elsewhere are whole, and ask for what there is."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 
 from recollect import compare
@@ -40,7 +38,6 @@ def test_kuberay_begins_a_cluster_whose_pods_share_the_runs() -> None:
     assert options.place.on == "ray:127.0.0.1:6379" and options.place.out == Path("/shared/runs")
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_slurm_starts_a_cluster_and_the_study_on_it() -> None:
     script = EXAMPLES / "slurm.sh"
     subprocess.run(["bash", "-n", str(script)], check=True)

@@ -18,7 +18,7 @@ import torch
 import recollect
 from recollect import checkpoint, run
 from recollect.errors import UsageError
-from recollect.ranks import ALONE, CORES, Ranks, bound, joined
+from recollect.ranks import ALONE, Ranks, bound, joined
 
 from . import ranked
 from .helpers import assert_same_end, metrics_of, run_quietly, small_config
@@ -119,7 +119,6 @@ def test_processes_of_a_machine_keep_to_cores_of_their_own(monkeypatch):
         assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.skipif(CORES < 2, reason="there is one core")
 def test_who_is_bound_already_stays_so(monkeypatch):
     before = os.sched_getaffinity(0)
     with subprocess.Popen(["sleep", "60"]) as other:

@@ -23,7 +23,8 @@ from recollect.errors import UsageError
 from recollect.presets import MODELS, assemble
 from recollect.stats import iqm
 from recollect.tune import outcome, trials
-from recollect.tune.space import differing, flags, meant, propose, settings, space, spelled
+from recollect.tune.file import space
+from recollect.tune.space import differing, flags, meant, propose, settings, spelled
 
 from .helpers import assert_same_end, run_quietly, seen_by_a_browser, wait_for
 

@@ -19,6 +19,7 @@ from ..test_cluster import lines, runs
 from .hosts import TOKEN, Host, hosts, why_not
 
 pytest.importorskip("ray")
+# Hosts are network namespaces: without root or iproute2 there are none, and this says which is missing.
 REASON = why_not()
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 

@@ -15,6 +15,7 @@ from ..helpers import assert_same_end, wait_for
 from ..test_ranks import together
 from .hosts import Host, hosts, why_not
 
+# Hosts are network namespaces: without root or iproute2 there are none, and this says which is missing.
 REASON = why_not()
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 

@@ -1,7 +1,7 @@
 """`recollect tune`: settings for a model on an environment, searched for over several seeds.
 
-space.py says what may be tuned; trials.py asks Optuna what to try, runs it and stops what is behind;
-outcome.py says what came out; screen.py and contents.py show it.
+space.py and file.py say what may be tuned; trials.py asks Optuna what to try, runs it and stops what is
+behind; outcome.py says what came out; screen.py and contents.py show it.
 """
 
 import time
@@ -18,9 +18,9 @@ from ..report.page import page
 from ..signals import Signals
 from ..study import read
 from .contents import colours, facts, sections, title
+from .file import space
 from .outcome import Outcome, importances, tried
 from .screen import Screen
-from .space import space
 from .trials import JOURNAL, Question, Tuning, library, load
 
 ABOUT = """Search for settings of a model on an environment. Every trial is run over several seeds, and is
