@@ -57,7 +57,7 @@ def inputs(first):
 def past(memory, *ages):
     """A state of episodes of these ages; what is older than them is noise that nobody may see."""
     kept, _ = memory.initial_state(len(ages))
-    return torch.randn_like(kept), torch.tensor(ages)
+    return tuple(map(torch.randn_like, kept)), torch.tensor(ages)
 
 
 # A loop over rows, heads and layers -----------------------------------------------------------
@@ -68,7 +68,7 @@ def plain(config, memory, x, state, first):
     (kept, age), columns, ends, after = state, [], [], []
     for b in range(x.shape[1]):
         # By layer: key and value of each row, with its errors and without them.
-        read = [[(pair, pair.detach()) for pair in pairs.unbind(1)] for pairs in kept[b]]
+        read = [[(pair, pair.detach()) for pair in of_layer[b].unbind(1)] for of_layer in kept]
         step, said = int(age[b]), []
         for t in range(len(x)):
             step = 0 if first[t, b] else step
@@ -87,7 +87,7 @@ def plain(config, memory, x, state, first):
             torch.stack([torch.stack([p[which] for p in pairs[-config.context :]], 1) for pairs in read])
         )
         after.append(step)
-    return torch.stack(columns, 1), (torch.stack(ends), torch.tensor(after))
+    return torch.stack(columns, 1), (torch.stack(ends).unbind(1), torch.tensor(after))
 
 
 def norm(config, where, layer, x):
@@ -156,8 +156,9 @@ def waves(place, width):
 
 def everything(memory, run, x, state, first):
     """Outputs, end states, and gradients of x, of what is kept and of all weights."""
-    x, kept = x.clone().requires_grad_(), state[0].clone().requires_grad_()
-    y, (end, age) = run(x, (kept, state[1]), first)
+    x, kept = x.clone().requires_grad_(), torch.stack(state[0], 1).requires_grad_()
+    y, (end, age) = run(x, (kept.unbind(1), state[1]), first)
+    end = torch.stack(end, 1)
     generator = torch.Generator().manual_seed(1)
     loss = sum((part * torch.randn(part.shape, generator=generator)).sum() for part in (y, end))
     leaves = {"x": x, "kept": kept, **dict(memory.named_parameters())}
@@ -264,10 +265,11 @@ def rows_with_gradient(memory, rows):
     """Where the last of these rows of one episode has a gradient, by x (T,) and by what is kept (P,)."""
     first = torch.zeros(rows, 1, dtype=torch.bool)
     x, (kept, age) = inputs(first).requires_grad_(), past(memory, 99)
-    y, _ = memory(x, (kept.requires_grad_(), age), first)
+    kept = torch.stack(kept).requires_grad_()
+    y, _ = memory(x, (kept.unbind(), age), first)
     said = (y[-1] * torch.randn_like(y[-1])).sum()
     found = torch.autograd.grad(said, [x, kept], materialize_grads=True)
-    return found[0][:, 0].any(-1).tolist(), found[1][0].any(-1).flatten(0, 1).any(0).tolist()
+    return found[0][:, 0].any(-1).tolist(), found[1].any(-1).flatten(0, 2).any(0).tolist()
 
 
 @every_kind

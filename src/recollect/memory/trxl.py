@@ -93,23 +93,23 @@ class TransformerXl(Memory):
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.layers))
 
     def initial_state(self, batch: int) -> Tree:
-        """Keys and values (B, layers, 2, P, W), and the age (B,) of each row's episode."""
+        """Keys and values of each layer (B, 2, P, W), and the age (B,) of each row's episode."""
         like = self.input.weight
-        kept = like.new_zeros(batch, len(self.blocks), 2, self.past, self.out_dim)
+        kept = tuple(like.new_zeros(batch, 2, self.past, self.out_dim) for _ in self.blocks)
         return kept, torch.zeros(batch, dtype=torch.long, device=like.device)
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        kept, age = cast(tuple[Tensor, Tensor], state)
+        kept, age = cast(tuple[tuple[Tensor, ...], Tensor], state)
         step, age = steps(first, age)
         band = Band(step.clamp(max=self.past), self.past, self.heads, 1, x.dtype)
         h = self.input(x)
         if self.absolute:
             h = h + sinusoids(step.to(h.dtype), self.out_dim)
         h, after = h.transpose(0, 1), []
-        for block, past in zip(self.blocks, kept.unbind(1), strict=True):
-            h, kept = block(h, past, band)
-            after.append(kept)
-        return h.transpose(0, 1), (torch.stack(after, 1), age)
+        for block, past in zip(self.blocks, kept, strict=True):
+            h, left = block(h, past, band)
+            after.append(left)
+        return h.transpose(0, 1), (tuple(after), age)
 
 
 class Block(nn.Module):
