@@ -28,7 +28,8 @@ from recollect.envs import EnvConfig, Envs, Step, VecEnv
 from recollect.learner import begin
 from recollect.log import Display
 from recollect.rollout import Rollout, chunk
-from recollect.run import Destination, Trained, start
+from recollect.run import Trained, start
+from recollect.session import Destination
 from recollect.settings import Decay, Plan, PPOConfig
 
 SMALL = BranchConfig(hidden=(16,))

@@ -37,6 +37,7 @@ LAYERS = (
     ("tasks",),
     ("presets",),
     ("build",),
+    ("session",),
     ("run",),
 )
 TOP = ("cli", "__init__", "__main__")

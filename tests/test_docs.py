@@ -16,7 +16,7 @@ from recollect.demo import DemoOptions
 from recollect.log import METRICS
 from recollect.memory import available
 from recollect.options import EvalOptions, ProbeOptions, ResumeOptions, WatchOptions
-from recollect.run import Destination
+from recollect.session import Destination
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")]

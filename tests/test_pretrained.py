@@ -338,10 +338,10 @@ def test_the_run_says_the_true_sizes_and_needs_the_folder_no_more(folder, tmp_pa
     said = yaml.safe_load((straight.folder / "config.yaml").read_text())["critic"]["memory"]
     assert (said["width"], said["layers"], said["heads"]) == (WIDTH, BLOCKS, HEADS)
     assert said["pretrained"] == str(folder)
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(5))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(5))
     stopped = run_quietly(config, tmp_path, "stopped")
     assert stopped.summary["status"] == "SIGTERM"
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Silent())
     shutil.rmtree(folder)
     resumed = api.resume(stopped.folder)
     assert resumed.summary["status"] == "finished"
@@ -356,11 +356,11 @@ def test_the_run_says_the_true_sizes_and_needs_the_folder_no_more(folder, tmp_pa
 def test_a_run_without_any_checkpoint_begins_from_the_folder_again(folder, tmp_path, monkeypatch):
     config = replace(config_with(folder, trained_blocks=1), save_interval=5)
     straight = run_quietly(config, tmp_path, "straight")
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(3))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(3))
     stopped = run_quietly(config, tmp_path, "stopped")
     for path in checkpoint.existing(stopped.folder / "checkpoints"):
         path.unlink()
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Silent())
     api.resume(stopped.folder)
     assert_same_end(straight.folder, stopped.folder)
 

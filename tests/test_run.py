@@ -49,11 +49,11 @@ POOLED = small_config("LunarLander-v3", "envpool", barrier=2)
 def stop_and_resume(config, tmp_path, monkeypatch, iteration: int, env=None) -> None:
     straight = run_quietly(config, tmp_path, "straight", factory=env)
     display = StopAt(iteration)
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: display)
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: display)
     stopped = run_quietly(config, tmp_path, "stopped", factory=env)
     assert stopped.summary["status"] == "SIGTERM"
     assert 0 < stopped.summary["iteration"] < 10
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Silent())
     resumed = api.resume(stopped.folder, env=env)
     assert resumed.summary["status"] == "finished"
     assert_same_end(straight.folder, resumed.folder)
@@ -85,7 +85,7 @@ def test_resuming_equals_never_stopping_wherever_it_stops(tmp_path_factory, iter
 def test_resuming_in_a_new_process_equals_never_stopping(tmp_path, monkeypatch) -> None:
     config = small_config()
     straight = run_quietly(config, tmp_path, "straight")
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(4))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(4))
     stopped = run_quietly(config, tmp_path, "stopped")
     command = [sys.executable, "-m", "recollect.cli", "resume", str(stopped.folder)]
     for hash_seed, code in (("1", 0), ("2", 0)):  # the second finds a finished run
@@ -99,14 +99,14 @@ def test_resuming_in_a_new_process_equals_never_stopping(tmp_path, monkeypatch) 
 
 def test_the_newest_whole_checkpoint_is_taken_and_a_damaged_one_named(tmp_path, monkeypatch) -> None:
     straight = run_quietly(small_config(), tmp_path, "straight")
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(6))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(6))
     stopped = run_quietly(small_config(), tmp_path, "stopped")
     newest = checkpoint.existing(stopped.folder / "checkpoints")[-1]
     data = bytearray(newest.read_bytes())
     data[-100] ^= 1
     newest.write_bytes(data)
     display = StopAt()
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: display)
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: display)
     api.resume(stopped.folder)
     assert any(newest.name in line and "digest" in line for line in display.said)
     assert_same_end(straight.folder, stopped.folder)
@@ -114,19 +114,19 @@ def test_the_newest_whole_checkpoint_is_taken_and_a_damaged_one_named(tmp_path, 
 
 def test_without_any_checkpoint_a_run_begins_again(tmp_path, monkeypatch) -> None:
     straight = run_quietly(small_config(save_interval=5), tmp_path, "straight")
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(3))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(3))
     stopped = run_quietly(small_config(save_interval=5), tmp_path, "stopped")
     for path in checkpoint.existing(stopped.folder / "checkpoints"):
         path.unlink()
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Silent())
     api.resume(stopped.folder)
     assert_same_end(straight.folder, stopped.folder)
 
 
 def test_a_signal_far_from_a_barrier_leaves_the_last_checkpoint(tmp_path, monkeypatch) -> None:
     config = small_config("LunarLander-v3", barrier=4)
-    monkeypatch.setattr("recollect.run.NEAR_BARRIER", 0.0)
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(6))
+    monkeypatch.setattr("recollect.session.NEAR_BARRIER", 0.0)
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(6))
     stopped = run_quietly(config, tmp_path)
     assert stopped.summary["iteration"] == 6
     names = [path.stem for path in checkpoint.existing(stopped.folder / "checkpoints")]
@@ -182,10 +182,10 @@ def test_tensorboard_holds_the_metrics_of_every_iteration(tmp_path) -> None:
 def test_a_run_that_cannot_be_resumed_begins_again_whole(tmp_path, monkeypatch) -> None:
     config = small_config("LunarLander-v3", barrier=0)
     straight = run_quietly(config, tmp_path, "straight")
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(5))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(5))
     stopped = run_quietly(config, tmp_path, "stopped")
     assert checkpoint.existing(stopped.folder / "checkpoints") == []
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Silent())
     again = api.resume(stopped.folder)
     assert metrics_of(again.folder) == metrics_of(straight.folder)
     for a, b in zip(straight.agent.parameters(), again.agent.parameters(), strict=True):
@@ -199,10 +199,10 @@ def test_environments_that_do_not_repeat_are_not_taken_for_resumed(tmp_path, mon
         )
 
     noise = (1e-3 * i for i in itertools.count())
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(5))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(5))
     stopped = run_quietly(small_config(barrier=1), tmp_path, factory=restless)
     display = StopAt()
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: display)
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: display)
     again = api.resume(stopped.folder, env=restless)
     assert any("do not repeat from their seeds" in line for line in display.said)
     assert [row["iteration"] for row in metrics_of(again.folder)] == list(range(1, 11))
@@ -212,7 +212,7 @@ def test_environments_that_do_not_repeat_are_not_taken_for_resumed(tmp_path, mon
 
 def test_a_lander_that_is_replaced_is_said(tmp_path, monkeypatch) -> None:
     display = StopAt()
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: display)
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: display)
     run_quietly(small_config("LunarLander-v2", rollouts=1), tmp_path)
     assert "LunarLander-v3 takes its place" in display.said[0]
 
@@ -241,11 +241,11 @@ def test_a_folder_has_one_writer(tmp_path) -> None:
 
 
 def test_other_versions_are_refused_unless_told(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: StopAt(4))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(4))
     stopped = run_quietly(small_config(), tmp_path)
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Silent())
     now = {"recollect": "9.9.9"}
-    monkeypatch.setattr("recollect.run.versions", lambda: now)
+    monkeypatch.setattr("recollect.session.versions", lambda: now)
     with pytest.raises(UsageError, match=r"was written with .*--ignore-versions"):
         api.resume(stopped.folder)
     assert api.resume(stopped.folder, ignore_versions=True).summary["status"] == "finished"
@@ -268,7 +268,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, monkeypatch) -
                 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     display = FullDisk()
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: display)
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: display)
     try:
         full = run_quietly(small_config(), tmp_path, "full")
     finally:

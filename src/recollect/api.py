@@ -11,7 +11,8 @@ from . import run as runs
 from .config import RunConfig, as_flags, read_yaml
 from .errors import UsageError
 from .presets import assemble, from_dict
-from .run import Destination, Trained
+from .run import Trained
+from .session import Destination
 from .weights import load_agent
 
 Environment = str | Callable[[], gymnasium.Env[Any, Any]]

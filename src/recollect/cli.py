@@ -102,7 +102,8 @@ def train(arguments: list[str]) -> int:
 
     from .options import TrainOptions
     from .presets import assemble
-    from .run import Destination, start
+    from .run import start
+    from .session import Destination
 
     flags = _positional_first(arguments, "--env.id")
     if not set(flags) & {"-h", "--help", "--env.id", "-e", "--env", "--config"}:

@@ -9,7 +9,8 @@ from .errors import UsageError
 from .evaluate import Evaluation, evaluate
 from .film import render
 from .presets import preset
-from .run import Destination, Trained, start
+from .run import Trained, start
+from .session import Destination
 
 ABOUT = """Train an agent in under a minute, play beside a random one, and draw the curve."""
 

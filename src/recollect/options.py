@@ -8,7 +8,7 @@ import tyro
 
 from .config import RunConfig
 from .errors import UsageError
-from .run import Destination
+from .session import Destination
 
 
 @dataclass(frozen=True, kw_only=True)

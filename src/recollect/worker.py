@@ -23,7 +23,8 @@ from .jobs import EVALUATION
 from .presets import from_dict
 from .probe import probe, write
 from .report.runs import PROBE
-from .run import Destination, resume, start
+from .run import resume, start
+from .session import Destination
 from .weights import unlike, versions
 
 PATIENCE = 60.0  # seconds that a run may still be stopping which an earlier comparison began

@@ -73,7 +73,7 @@ def prepare(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "fsync", slow_sync)
     monkeypatch.setattr(checkpoint, "save", noted_save)
-    monkeypatch.setattr("recollect.run.make_display", lambda *_: Told(journal))
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Told(journal))
     note(journal, f"begun {time.perf_counter()}")
 
 
