@@ -86,7 +86,7 @@ TASKS = (
         normalize=True,
         peer_envs=32,
         steps=100_000,
-        options={"threads": 2, "ppo.update_epochs": 10},  # as many as theirs
+        options={"threads": 2},
     ),
     Task(
         "CartPole-v1",

@@ -64,23 +64,16 @@ def lunar_lander() -> RunConfig:
 
 
 def bipedal_walker() -> RunConfig:
-    """Large rollouts, wide steps, and a first policy that does not shake itself down.
-
-    Found by `recollect tune` at a sixteenth of these steps (docs/tuning.md).
-    """
+    """Many passes over large rollouts, and a first policy that does not shake itself down."""
     return RunConfig(
         env=EnvConfig(id="BipedalWalker-v3", num_envs=64, normalize_obs=True, normalize_reward=True),
         actor=BranchConfig(log_std=-0.5),
         ppo=PPOConfig(
             num_steps=128,
-            update_epochs=5,
+            update_epochs=10,
             num_minibatches=4,
-            learning_rate=7e-4,
+            learning_rate=1e-3,
             lr_decay=TO_ZERO,
-            gamma=0.98,
-            gae_lambda=0.98,
-            clip=0.3,
-            ent_coef=0.003,
         ),
         steps=5_000_000,
     )
