@@ -161,6 +161,13 @@ def test_a_report_is_of_its_own_runs_alone(done, tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "told" / "report.json").read_text())
 
 
+def test_without_a_line_of_metrics_there_is_no_report(tmp_path, capsys):
+    jobs = planned(tmp_path, "-e", "poc", "-m", "ppo", "--seeds", "1")
+    compare.reported(jobs, SimpleNamespace(report=tmp_path / "told"), [])
+    assert "no report: no run has written a line yet" in capsys.readouterr().err
+    assert not (tmp_path / "told").exists()
+
+
 def test_acting_at_random_is_played_for_each_task(tmp_path):
     plain = EnvConfig(id="LunarLander-v3")
     others = [
@@ -320,6 +327,8 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
         (["--out", "file://host/runs"], "give that path or file:///PATH"),
         (["--probe", "--episodes", "9"], "--probe needs at least 10 episodes, not 9"),
         (["nowhere.yaml"], "config file nowhere.yaml"),
+        (["-e", "poc", "-m", "ppo", "ppo", "--seeds", "3"], "ppo on poc, seed 1, is there twice"),
+        ([*SHORT, "--seed", "7"], "--seeds N or --seeds A B, not --seed"),
     ],
 )
 def test_bad_options_are_refused_by_name(arguments, complaint, tmp_path, monkeypatch):

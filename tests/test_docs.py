@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import recollect
-from recollect import cli, compare, study, tune
+from recollect import cli, compare, tune
 from recollect.config import ALIASES, RunConfig, options
 from recollect.demo import DemoOptions
 from recollect.log import METRICS
@@ -72,8 +72,8 @@ def training_flags():
 KNOWN = {
     "train": training_flags(),
     "bench": training_flags(),
-    "compare": training_flags() | set(compare.VALUES + compare.SWITCHES) | set(study.OWN),
-    "tune": training_flags() | set(tune.VALUES + tune.SWITCHES) | set(study.OWN),
+    "compare": training_flags() | set(compare.VALUES + compare.SWITCHES) | {"--seeds", "--episodes"},
+    "tune": training_flags() | set(tune.VALUES + tune.SWITCHES) | {"--seeds", "--episodes"},
     "report": {"-o", "--out", "--import"},
     "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
     "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),

@@ -123,6 +123,38 @@ def test_without_any_checkpoint_a_run_begins_again(tmp_path, monkeypatch) -> Non
     assert_same_end(straight.folder, stopped.folder)
 
 
+def test_what_was_passed_over_does_not_outlive_what_is_written_anew(tmp_path, monkeypatch) -> None:
+    """Of the files in the folder the highest iterations are kept, and those were of no use."""
+    straight = run_quietly(small_config(), tmp_path, "straight")
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(7))
+    stopped = run_quietly(small_config(), tmp_path, "stopped")
+    for path in checkpoint.existing(stopped.folder / "checkpoints"):
+        path.write_bytes(path.read_bytes()[:-100])
+    display = StopAt(3)
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: display)
+    api.resume(stopped.folder)
+    assert any("beginning again" in line for line in display.said)
+    display = StopAt()
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: display)
+    api.resume(stopped.folder)
+    assert any(line.startswith("resumed iteration-00000003") for line in display.said)
+    assert_same_end(straight.folder, stopped.folder)
+
+
+def test_a_checkpoint_of_another_layout_is_not_begun_again_over(tmp_path, monkeypatch) -> None:
+    """It is whole, and what wrote it may still read it."""
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(4))
+    stopped = run_quietly(small_config(), tmp_path)
+    path = checkpoint.existing(stopped.folder / "checkpoints")[-1]
+    tensors, meta = checkpoint.read(path)
+    tensors["state.0.kept"] = tensors.pop("row.first")
+    checkpoint.write(path, tensors, meta)
+    before = (stopped.folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(UsageError, match=r"another version of recollect: .* --run-id"):
+        api.resume(stopped.folder)
+    assert (stopped.folder / "metrics.jsonl").read_bytes() == before
+
+
 def test_a_signal_far_from_a_barrier_leaves_the_last_checkpoint(tmp_path, monkeypatch) -> None:
     config = small_config("LunarLander-v3", barrier=4)
     monkeypatch.setattr("recollect.session.NEAR_BARRIER", 0.0)

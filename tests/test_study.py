@@ -80,6 +80,31 @@ def test_flags_win_over_the_file(tmp_path):
     assert study.configs()[0].ppo.clip == 0.1
 
 
+def test_flags_win_over_what_a_file_says_of_an_environment_or_a_model(tmp_path):
+    data = {
+        "environments": {"poc": {"steps": 300, "env.time_limit": 20}},
+        "models": [{"model": "ppo_gru", "actor.width": 8, "ppo.gamma": 0.8}],
+        "options": {"ppo.gamma": 0.9},
+    }
+    flags = ("--steps", "200", "--env.time-limit", "30", "--ppo.gamma", "0.7")
+    config = of_file(tmp_path, data, *flags).configs()[0]
+    assert (config.steps, config.env.time_limit, config.ppo.gamma) == (200, 30, 0.7)
+    assert config.actor.memory.width == 8
+
+
+def test_a_list_of_one_seed_is_that_seed(tmp_path):
+    assert of_file(tmp_path, {**WHOLE, "seeds": [7]}).seeds == (7,)
+    assert of_file(tmp_path, {**WHOLE, "seeds": 3}).seeds == (1, 2, 3)
+
+
+def test_the_seed_of_a_run_is_not_set(tmp_path):
+    for study in (("--seed", "7"), ("--seeds", "2", "--seed", "7")):
+        with pytest.raises(UsageError, match="--seeds N or --seeds A B"):
+            of_flags("-e", "poc", "-m", "ppo", *study).configs()
+    with pytest.raises(UsageError, match="--seeds N or --seeds A B"):
+        of_file(tmp_path, {**WHOLE, "options": {"seed": 7}}).configs()
+
+
 WHOLE = {"environments": ["poc"], "models": ["ppo"]}
 
 

@@ -24,7 +24,7 @@ from recollect.presets import MODELS, assemble
 from recollect.stats import iqm
 from recollect.tune import outcome, trials
 from recollect.tune.file import space
-from recollect.tune.space import differing, flags, meant, propose, settings, spelled
+from recollect.tune.space import differing, flags, meant, named_first, propose, settings, spelled
 
 from .helpers import assert_same_end, run_quietly, seen_by_a_browser, wait_for
 
@@ -317,7 +317,10 @@ BAD = {
     "environment": (["-e", "Nowhere-v1", "-m", "ppo"], "Nowhere"),
     "trials": ([*ASKED, "--trials", "0"], "--trials takes a number above 0, not '0'"),
     "option": ([*ASKED, "--ppo.gama", "1"], "unknown option --ppo.gama"),
-    "seed": ([*ASKED, "--seed", "3"], "every trial is run over several seeds: --seeds N, not --seed"),
+    "seed": (
+        [*ASKED, "--seed", "3"],
+        "several seeds: --seeds N or --seeds A B, not --seed",
+    ),
     "rollouts": ([*ASKED, "--rollouts", "3"], "trials are compared after as many steps"),
     "no file": ([*ASKED, "--space", "nowhere.yaml"], "config file nowhere.yaml"),
     "no place": ([*ASKED, "--out", "taken"], "--out taken: "),
@@ -368,6 +371,25 @@ def test_its_files_make_the_same_runs(found):
     assert [replace(config, seed=1) for config in fresh.configs()[:2]] == [found.question.preset, best]
     data = json.loads((found.folder / "tune.json").read_text())
     assert data["best"] == 7 and len(data["trials"]) == 12
+
+
+def test_where_the_preset_is_best_there_is_nothing_to_compare_it_with(tmp_path):
+    found = tuned(tmp_path, lambda trial, seed: 50 - trial, 2).outcome
+    (found.folder / "fresh.yaml").write_text("of an earlier call")
+    found.write()
+    assert found.best is found.preset
+    assert (found.folder / "best.yaml").exists() and not (found.folder / "fresh.yaml").exists()
+
+
+def test_a_file_with_another_memory_makes_the_run_that_was_tried(tmp_path):
+    chosen = {"critic.shared": True, "actor.memory.name": "gtrxl", "critic.memory.name": "gtrxl"}
+    model = {"model": "ppo_trxl", **named_first(chosen)}
+    (tmp_path / "fresh.yaml").write_text(
+        yaml.safe_dump({"environments": ["poc"], "models": [model]}, sort_keys=False)
+    )
+    (fresh, *_) = study.read([], tmp_path / "fresh.yaml").configs()
+    tried = assemble(["--env.id", "poc", "--model", "ppo_trxl", "--seed", "1", *flags(chosen)], "", "")
+    assert fresh.critic == tried.critic and fresh.actor == tried.actor and fresh.critic.shared
 
 
 VISIT = """

@@ -214,16 +214,16 @@ def load_agent(agent: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _check_shapes(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """A file that does not fit is whole: the run that it is of is not begun again over it."""
+    other = f"{path} is of other spaces or settings, or of another version of recollect"
+    mend = "start a new run with --run-id, or in another --out"
     missing, extra = sorted(set(wanted) - set(saved)), sorted(set(saved) - set(wanted))
     if missing or extra:
-        raise CheckpointError(
-            f"{path} is of another agent: it lacks {missing[:3]} and has {extra[:3]} instead"
-        )
+        raise UsageError(f"{other}: it lacks {missing[:3]} and has {extra[:3]} instead; {mend}")
     for name, x in wanted.items():
         if name != "episodes.recent" and saved[name].shape != x.shape:
-            raise CheckpointError(
-                f"{path} is of other spaces or settings: {name} has shape {tuple(saved[name].shape)}, "
-                f"here it is {tuple(x.shape)}"
+            raise UsageError(
+                f"{other}: {name} has shape {tuple(saved[name].shape)}, here it is {tuple(x.shape)}; {mend}"
             )
 
 
@@ -238,6 +238,12 @@ def place(folder: Path, iteration: int) -> Path:
 def existing(folder: Path) -> list[Path]:
     """Checkpoints of a folder, oldest first."""
     return sorted(folder.glob("iteration-*.safetensors"))
+
+
+def clear(folder: Path) -> None:
+    """Remove all checkpoints."""
+    for path in existing(folder):
+        path.unlink(missing_ok=True)
 
 
 def tidy(folder: Path, keep: int) -> None:

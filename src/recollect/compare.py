@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -201,6 +202,9 @@ def reported(jobs: Sequence[Job], options: Options, arguments: Sequence[str]) ->
     if options.report is None:
         return
     folders = [job.folder for job in jobs if job.metrics]
+    if not folders:
+        print("recollect: no report: no run has written a line yet", file=sys.stderr)
+        return
     random = {random_folder(options.place.out, job.config.env) for job in jobs}
     write_report([*folders, *sorted(random)], options.report, command=["recollect", "compare", *arguments])
 

@@ -68,10 +68,15 @@ class Job:
 
 def plan(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bool = False) -> list[Job]:
     """A job for each config, in the folder it was begun in or in a new one."""
-    known = begun(out)
+    known, names = begun(out), [config_hash(config) for config in configs]
+    for config, name in zip(configs, names, strict=True):
+        if names.count(name) > 1:
+            raise UsageError(
+                f"{config.model} on {config.env.id}, seed {config.seed}, is there twice: two of the models, "
+                "or of the environments, have the same settings; leave one out"
+            )
     jobs = []
-    for config in configs:
-        name = config_hash(config)
+    for config, name in zip(configs, names, strict=True):
         folder = known.get(name)
         job = Job(config, folder or new_folder(config, out, f"s{config.seed}-{name[:8]}"), probes=probes)
         if folder is not None:

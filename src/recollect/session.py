@@ -100,6 +100,8 @@ class Session:
                 self.display.say(f"processes: {before} before, {now} now; all is equal but for rounding")
             return
         self.display.say("no whole checkpoint: beginning again from the seed")
+        if self.leads:  # the highest iterations are kept, so what was passed over would outlive the new ones
+            checkpoint.clear(self.checkpoints)
         begin_memories(self.learner.agent)
         self.learner.restart(self.envs, self.config.seed)
 

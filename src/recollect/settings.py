@@ -99,9 +99,10 @@ class PPOConfig:
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"ppo.{name} is {getattr(self, name)}, it must lie in [0, 1]")
-        for name in ("learning_rate", "clip", "adam_eps"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"ppo.{name} is {getattr(self, name)}, it must be above 0")
+        for name in ("learning_rate", "critic_learning_rate", "clip", "adam_eps"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"ppo.{name} is {value}, it must be above 0")
         self._check_chunks()
         if (self.num_minibatches is None) == (self.batch_size is None):
             raise UsageError(

@@ -5,7 +5,8 @@
     seeds: 10
     options: {steps: 307200}
 
-What is said of a model wins over what is said of an environment, and both win over `options`.
+What is said of a model wins over what is said of an environment, both win over `options`, and flags win
+over the file.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,6 @@ from .config import RunConfig, as_flags, read_yaml
 from .errors import UsageError, nearest
 from .presets import Flags, assemble
 
-OWN = ("--env.id", "--model", "--seeds", "--episodes")
 # Every run has one core: neighbours must not change each other's pace.
 PINNED = ["--threads", "1", "--env.threads", "1"]
 
@@ -39,7 +39,9 @@ class Study:
     episodes: int = 100
     """Of the evaluation of the last weights."""
     options: tuple[str, ...] = ()
-    """Set for all runs, as flags of train."""
+    """Set for all runs, as flags of train, where an environment or a model says nothing else."""
+    flags: tuple[str, ...] = ()
+    """Set for all runs, whatever else is said."""
 
     def configs(self) -> list[RunConfig]:
         """Seed by seed, so that a comparison that is cut short has as many seeds of each model."""
@@ -60,7 +62,9 @@ class Study:
 
     def _config(self, environment: Variant, model: Variant, seed: int) -> RunConfig:
         named = ["--env.id", environment.name, "--model", model.name, "--seed", str(seed)]
-        settings = [*PINNED, *self.options, *environment.options, *model.options]
+        settings = [*PINNED, *self.options, *environment.options, *model.options, *self.flags]
+        if "--seed" in settings:
+            raise UsageError("every model is run over several seeds: --seeds N or --seeds A B, not --seed")
         config: RunConfig = assemble([*named, *settings], "recollect compare", "")
         return config
 
@@ -78,7 +82,7 @@ def read(found: Flags, file: Path | None) -> Study:
             study = replace(study, **_numbers(name.removeprefix("--"), values))
         else:
             rest += [name, *values]
-    return replace(study, options=(*study.options, *rest))
+    return replace(study, flags=tuple(rest))
 
 
 def _from_file(path: Path) -> Study:
@@ -92,8 +96,9 @@ def _from_file(path: Path) -> Study:
         fields[key] = tuple(_variant(path, name, entry) for entry in _entries(path, key, data.get(key), name))
     for key in ("seeds", "episodes"):
         if key in data:
-            values = data[key] if isinstance(data[key], list) else [data[key]]
-            fields |= _numbers(key, list(map(str, values)))
+            listed = isinstance(data[key], list)
+            values = data[key] if listed else [data[key]]
+            fields |= _numbers(key, list(map(str, values)), listed)
     return Study(**fields)
 
 
@@ -124,8 +129,8 @@ def _flags(path: Path, where: str, data: Any) -> tuple[str, ...]:
     return tuple(as_flags(data or {}))
 
 
-def _numbers(name: str, values: list[str]) -> dict[str, Any]:
-    """--seeds 10: the seeds 1 to 10; --seeds 3 5 8: these."""
+def _numbers(name: str, values: list[str], listed: bool = False) -> dict[str, Any]:
+    """--seeds 10: the seeds 1 to 10; --seeds 3 5 8, and what a file lists: these."""
     try:
         numbers = tuple(map(int, values))
     except ValueError as error:
@@ -136,11 +141,4 @@ def _numbers(name: str, values: list[str]) -> dict[str, Any]:
         raise UsageError(f"--episodes takes one number, not {len(numbers)}")
     if name == "episodes":
         return {"episodes": numbers[0]}
-    return {"seeds": tuple(range(1, numbers[0] + 1)) if len(numbers) == 1 else numbers}
-
-
-def split(arguments: list[str]) -> tuple[list[str], Path | None]:
-    """The study file that comes first, if one does, apart from the flags."""
-    if arguments and not arguments[0].startswith("-"):
-        return arguments[1:], Path(arguments[0])
-    return arguments, None
+    return {"seeds": numbers if listed or len(numbers) > 1 else tuple(range(1, numbers[0] + 1))}

@@ -115,20 +115,18 @@ def parse(arguments: list[str]) -> Options:
     files = own.get("--space", [])
     if "--space" in own and len(files) != 1:
         raise UsageError(f"--space takes one file, not {len(files)}")
-    if any(name == "--seed" for name, _ in rest):
-        raise UsageError("every trial is run over several seeds: --seeds N, not --seed")
 
     @cache
     def base(words: tuple[str, ...]) -> RunConfig:
-        return replace(study, options=(*study.options, *words), seeds=(1,)).configs()[0]
+        return replace(study, flags=(*study.flags, *words), seeds=(1,)).configs()[0]
 
-    given = [name.removeprefix("--").replace("-", "_") for name, _ in tokens(study.options)]
+    given = [name.removeprefix("--").replace("-", "_") for name, _ in tokens(study.flags)]
     tuned = space(base, Path(files[0]) if files else None, given)
     question = Question(base, tuned, study.seeds, study.episodes)
     if question.preset.rollouts:
         raise UsageError("trials are compared after as many steps, however long a rollout is: --steps N")
     trials = int(count(own, "--trials", "30"))
-    return Options(question, study.options, trials, place(own, "tune"), *(name in own for name in SWITCHES))
+    return Options(question, study.flags, trials, place(own, "tune"), *(name in own for name in SWITCHES))
 
 
 def run(tuning: Tuning, signals: Signals, screen: Screen) -> None:

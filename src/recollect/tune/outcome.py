@@ -12,7 +12,7 @@ import yaml
 from ..config import to_dict, tokens
 from ..folder import write_json
 from ..log import number
-from .space import BRANCHES, Settings, flags, settings, spelled
+from .space import BRANCHES, Settings, flags, named_first, settings, spelled
 from .trials import RUNGS, Question, as_it_is, library
 
 if TYPE_CHECKING:
@@ -181,15 +181,19 @@ class Outcome:
         about = [*self.verdict, *(f"{name}: {command}" for name, command in self.commands.items())]
         head = "".join(f"# {line}\n" for line in about)
         (self.folder / "best.yaml").write_text(head + _yaml(to_dict(config)), encoding="utf-8")
+        fresh = self.folder / "fresh.yaml"
+        fresh.unlink(missing_ok=True)  # of an earlier call, with another best
+        if self.best is self.preset:
+            return
         first = max(self.question.seeds) + 1
         study = {
             "environments": [config.env.id],
-            "models": [config.model, {"model": config.model, **self.best.settings}],
+            "models": [config.model, {"model": config.model, **named_first(self.best.settings)}],
             "seeds": list(range(first, first + FRESH)),
             "episodes": self.question.episodes,
             "options": {k.removeprefix("--"): v[0] if len(v) == 1 else v for k, v in tokens(self.options)},
         }
-        (self.folder / "fresh.yaml").write_text(_yaml(study), encoding="utf-8")
+        fresh.write_text(_yaml(study), encoding="utf-8")
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as plain data."""

@@ -128,9 +128,15 @@ def spelled(value: Any) -> str:
 
 
 def flags(chosen: Settings) -> tuple[str, ...]:
-    """What train understands; memories come first, because to name one begins it anew."""
-    order = sorted(chosen, key=lambda name: not name.endswith(KIND))
-    return tuple(word for name in order for word in (f"--{name}", *spelled(chosen[name]).split()))
+    """What train understands."""
+    return tuple(
+        word for name, value in named_first(chosen).items() for word in (f"--{name}", *spelled(value).split())
+    )
+
+
+def named_first(chosen: Settings) -> Settings:
+    """Memories come first, because to name one begins it anew."""
+    return dict(sorted(chosen.items(), key=lambda item: not item[0].endswith(KIND)))
 
 
 # What is tuned if nothing is said -------------------------------------------------------------
@@ -150,6 +156,9 @@ def default(config: RunConfig, kinds: Mapping[str, Sequence[MemoryConfig]]) -> S
         "ppo.num_steps": around(ppo.num_steps, least=8),
         "env.num_envs": around(config.env.num_envs, least=4),
     }
+    if ppo.critic_learning_rate is not None:
+        own = ppo.critic_learning_rate
+        space["ppo.critic_learning_rate"] = Range(own / 5, own * 5, log=True)
     if ppo.num_minibatches is not None:
         space["ppo.num_minibatches"] = around(ppo.num_minibatches)
     if any(hasattr(kind, "width") for kind in chain(*kinds.values())):  # frames have no gradient
