@@ -37,7 +37,8 @@ ASKED = ["-e", "CartPole-v1", "-m", "ppo", "--steps", str(STEPS), "--episodes", 
 class Puppets:
     """Machines whose runs only write down what they are told to: a ninth of the steps a look.
 
-    says  (trial, seed) -> the return that a run has all the time; None: not known; "": it fails
+    says  (trial, seed) -> the return that a run has all the time, or a function that says it for so much of
+          the steps; None: not known; "": it fails
     """
 
     def __init__(self, says, slots=2, patience=10**6):
@@ -70,6 +71,7 @@ class Puppets:
             trial = self.begun[config_hash(replace(job.config, seed=1))]
             told = self.says(trial, job.config.seed)
             at = (job.metrics.get("step") or 0) + STEPS // 9
+            told = told(at / STEPS) if callable(told) else told
             line = {"iteration": 1, "step": at, "return": told, "time": 1.0}
             if any(job is one for one in self.asked) or told == "" or at >= STEPS:
                 over.append((job, "no gradient" if told == "" else None))
@@ -139,6 +141,13 @@ def test_the_preset_is_never_stopped(tmp_path):
 def test_what_is_not_known_is_not_judged(tmp_path):
     found = tuned(tmp_path, lambda trial, seed: 50 if trial == 0 else (None, 1, 2)[seed - 1], 2)
     assert found.trials[1].rungs == {} and found.trials[1].state == "finished"
+
+
+def test_returns_are_compared_with_those_of_other_trials_after_as_many_steps(tmp_path):
+    late = {0: lambda share: 90 if share > 0.3 else None, 1: 50}
+    found = tuned(tmp_path, lambda trial, seed: late[trial], 2)
+    assert found.trials[0].rungs == {3: 90}
+    assert found.trials[1].rungs == {1: 50, 3: 50} and found.trials[1].state == "stopped early"
 
 
 def test_the_best_third_go_on(tmp_path):

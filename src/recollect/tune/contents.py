@@ -115,7 +115,10 @@ def _history(name: str, about: str, known: Sequence[float | None]) -> Chart:
 
 def _importance(found: Outcome) -> Iterator[Block]:
     if not found.importance:
-        yield Text(f"Too few trials to say: at least {ENOUGH} must have come to a ninth of the steps.")
+        yield Text(
+            f"Too few trials to say: of at least {ENOUGH} the return must be known after a ninth of the steps, "
+            "which takes 100 finished episodes."
+        )
         return
     yield Text(
         "How much each option decided of being among the best quarter of all trials after a ninth of the "

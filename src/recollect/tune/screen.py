@@ -73,7 +73,7 @@ class Screen:
         seeds = " ".join(map(str, question.seeds))
         judged = " and ".join(share(step / WHOLE) for step in RUNGS)
         print(f"{trials} trials, {over} of them over; each of {config.steps:,} steps on seeds {seeds}")
-        print(f"judged after {judged} of the steps, where about one of three goes on")
+        print(f"judged after {judged} of the steps, if 100 episodes are over; about one of three goes on")
         # Of each trial the first ninth, of one in three the next two, of one in nine the other six.
         shares = (1 + 2 / 3 + 6 / 9) / WHOLE
         seconds = pace(config) * len(question.seeds) * max(0, trials - over) * shares / slots

@@ -121,9 +121,8 @@ def load(folder: Path, question: Question) -> "optuna.Study":
     try:
         _mend(path)
         storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
-        pruner = optuna.pruners.SuccessiveHalvingPruner(RUNGS[0], FACTOR)
         about = {"study_name": "recollect", "direction": "maximize", "load_if_exists": True}
-        study: Any = optuna.create_study(storage=storage, pruner=pruner, **about)
+        study: Any = optuna.create_study(storage=storage, **about)
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read or written: {error}") from error
     asked = json.loads(json.dumps(question.as_settings()))
@@ -287,8 +286,11 @@ class Tuning:
         known = [found for found in returns if found is not None]
         if len(known) < len(returns):
             return True
-        trial.asked.report(iqm(known), RUNGS[trial.rung])
-        return not trial.asked.should_prune() or trial.number == 0
+        step, found = RUNGS[trial.rung], iqm(known)
+        trial.asked.report(found, step)
+        told = (other.intermediate_values for other in self.study.get_trials(deepcopy=False))
+        best = sorted((values[step] for values in told if step in values), reverse=True)
+        return found >= best[max(len(best) // FACTOR, 1) - 1] or trial.number == 0
 
     def _end(self, trial: Trial, state: Any, error: str = "") -> None:
         """Its runs stop; their folders stay, and whoever asks for the same runs goes on with them."""
