@@ -1,7 +1,5 @@
 """Presets are what they say, on tasks that begin from different settings."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -11,7 +9,7 @@ from recollect.algorithms import UPDATES
 from recollect.config import resolve
 from recollect.envs import make
 from recollect.learner import begin
-from recollect.presets import MODELS, assemble, preset
+from recollect.presets import MODELS, assemble
 
 # Memory of the actor, memory of the critic, or "shared".
 WANTED = {
@@ -64,15 +62,6 @@ def test_a_critic_with_a_memory_of_its_own_shares_none(model):
     config = assemble(["--env.id", "minigrid:MemoryS9", "--model", model], "", "")
     assert not config.critic.shared
     assert assemble(["--env.id", "minigrid:MemoryS9", "--model", "ppo_lstm"], "", "").critic.shared
-
-
-@pytest.mark.parametrize("model", ["ppo_gpt", "ppo_gpt_frozen"])
-def test_an_actor_twice_as_deep_moves_at_half_the_rate_and_its_critic_at_the_whole(model):
-    task, deep = (preset(name, "BipedalWalker-v3") for name in ("ppo", model))
-    assert deep.actor.hidden == task.actor.hidden * 2
-    plans = (replace(config, barrier=0).plan for config in (task, deep))
-    (rate, same), found = (plan.coefficients(rollouts=9, steps=9_000).rates for plan in plans)
-    assert rate == same and found == pytest.approx((rate / 2, rate))
 
 
 @pytest.mark.parametrize("model", WANTED)

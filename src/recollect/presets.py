@@ -64,14 +64,14 @@ def recurrent(config: RunConfig, kind: type[RecurrentConfig], **settings: Any) -
 def ppo_gpt(config: RunConfig) -> RunConfig:
     """A GPT-2 for the critic, added to its layers; an actor without memory, twice as deep."""
     critic = replace(config.critic, memory=INTERLEAVED, residual=True, shared=False)
-    return deeper(replace(in_short_chunks(config), critic=critic))
+    return replace(in_short_chunks(config), actor=deeper(config.actor), critic=critic)
 
 
 def ppo_gpt_frozen(config: RunConfig) -> RunConfig:
     """The critic is a GPT-2 that stays as it began, and a layer that learns to read it; the same actor."""
     frozen = replace(INTERLEAVED, trained_blocks=0, trained_ends=False)
     critic = replace(looking_back(config.critic, frozen), shared=False)
-    return deeper(replace(in_short_chunks(config), critic=critic))
+    return replace(in_short_chunks(config), actor=deeper(config.actor), critic=critic)
 
 
 def in_short_chunks(config: RunConfig) -> RunConfig:
@@ -83,11 +83,9 @@ def in_short_chunks(config: RunConfig) -> RunConfig:
     return replace(config, ppo=replace(config.ppo, bptt=math.gcd(config.ppo.num_steps, 16)))
 
 
-def deeper(config: RunConfig) -> RunConfig:
-    """An actor with twice the layers, which learns at half the rate: each of them moves what it does."""
-    rate = config.ppo.learning_rate
-    ppo = replace(config.ppo, learning_rate=rate / 2, critic_learning_rate=rate)
-    return replace(config, actor=replace(config.actor, hidden=config.actor.hidden * 2), ppo=ppo)
+def deeper(branch: BranchConfig) -> BranchConfig:
+    """Twice the layers."""
+    return replace(branch, hidden=branch.hidden * 2)
 
 
 def ppo_gpt_shared(config: RunConfig) -> RunConfig:

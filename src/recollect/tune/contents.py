@@ -116,8 +116,8 @@ def _history(name: str, about: str, known: Sequence[float | None]) -> Chart:
 def _importance(found: Outcome) -> Iterator[Block]:
     if not found.importance:
         yield Text(
-            f"Too few trials to say: of at least {ENOUGH} the return must be known after a ninth of the steps, "
-            "which takes 100 finished episodes."
+            f"Too few trials to say: of at least {ENOUGH} the return must be known after a ninth of the "
+            "steps, which takes 100 finished episodes."
         )
         return
     yield Text(
