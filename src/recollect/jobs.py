@@ -4,6 +4,7 @@ A run is found again by the hash of its whole config, wherever it lies under the
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,8 +70,9 @@ class Job:
 def plan(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bool = False) -> list[Job]:
     """A job for each config, in the folder it was begun in or in a new one."""
     known, names = begun(out), [config_hash(config) for config in configs]
+    times = Counter(names)
     for config, name in zip(configs, names, strict=True):
-        if names.count(name) > 1:
+        if times[name] > 1:
             raise UsageError(
                 f"{config.model} on {config.env.id}, seed {config.seed}, is there twice: two of the models, "
                 "or of the environments, have the same settings; leave one out"

@@ -283,7 +283,7 @@ class Tuning:
         A return is not known before 100 episodes have ended. Where a seed has none yet nothing is judged.
         """
         returns = [return_at(job, trial.target) for job in trial.jobs]
-        known = [found for found in returns if found is not None]
+        known = [x for x in returns if x is not None]
         if len(known) < len(returns):
             return True
         step, found = RUNGS[trial.rung], iqm(known)
