@@ -52,7 +52,6 @@ TASKS = (
             learning_rate=linear(1e-3), clip_range=linear(0.2),
         ),
         peer_budget=100_000,
-        options={"steps": 500_000},
     ),
     Task(
         "Acrobot-v1",
@@ -97,6 +96,7 @@ TASKS = (
         dict(n_steps=512, batch_size=1024, n_epochs=4),
         steps=1_200_000,
         peer_steps=200_000,
+        options={"env.num_envs": 64, "ppo.num_steps": 64},  # rollouts as large as the peer's
     ),
 )  # fmt: skip
 

@@ -77,7 +77,7 @@ BAD_INPUT = {
     ),
     "sizes": (
         ["train", "CartPole-v1", "--ppo.bptt", "7"],
-        "L must divide T: N = 64 environments, T = 64 rows, L = 7",
+        "L must divide T: N = 32 environments, T = 32 rows, L = 7",
     ),
     "config file": (["train", "--config", "nowhere.yaml"], "config file nowhere.yaml"),
     "kwargs": (["train", "Acrobot-v1", "--env.kwargs.x", "1"], "unexpected keyword argument 'x'"),
