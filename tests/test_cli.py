@@ -94,6 +94,14 @@ BAD_INPUT = {
         ["eval", "random", "-e", "CartPole-v1", "--render", "x.avi"],
         "a file that ends in .mp4, .gif,",
     ),
+    "film and numbers": (
+        ["eval", "random", "-e", "CartPole-v1", "--render", "x.gif", "--json"],
+        "--json has no place beside --render",
+    ),
+    "film and running mean": (
+        ["eval", "random", "-e", "CartPole-v1", "--render", "x.gif", "--running-rew-len", "5"],
+        "--running-rew-len has no place beside --render",
+    ),
     "no environment": (["train", "--steps", "9"], "which environment? recollect train CartPole-v1"),
     "no picture": (
         ["eval", "random", "-e", "probe:match", "--render", "x.gif"],
@@ -121,6 +129,31 @@ def test_bad_input_gets_one_line(arguments, message, capsys, tmp_path, monkeypat
     assert message in error
     assert error.startswith("recollect: ") and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "wanted"),
+    [
+        ("rollouts: 7", "--steps 900", (900, None)),
+        ("steps: 5\nrollouts: null", "--rollouts 3", (None, 3)),
+        ("steps: 5\nrollouts: 7", "", (5, 7)),
+        ("rollouts: 7", "--steps 900 --rollouts 2", (900, 2)),
+        ("rollouts: 7", "--steps none", (None, 7)),
+        ("rollouts: 7", "--num-epochs 8", (None, 8)),
+    ],
+)
+def test_a_budget_of_flags_takes_the_place_of_the_files(tmp_path, text, flags, wanted) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f"env: {{id: Acrobot-v1}}\n{text}\n")
+    config = assemble(["--config", str(file), *flags.split()], "", "")
+    assert (config.steps, config.rollouts) == wanted
+
+
+def test_a_size_of_minibatches_takes_the_place_of_a_files_number_of_them(tmp_path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("env: {id: Acrobot-v1}\nppo: {num_minibatches: 8}\n")
+    config = assemble(["--config", str(file), "--ppo.batch-size", "64"], "", "")
+    assert (config.ppo.num_minibatches, config.ppo.batch_size) == (None, 64)
 
 
 def test_file_below_flags_and_all_spellings(tmp_path) -> None:
@@ -234,6 +267,16 @@ def test_a_film_of_what_the_agent_does(run, tmp_path, suffix) -> None:
     assert cli.main(["eval", str(run), "--render", str(film)]) == 0
     head = film.read_bytes()[:12]
     assert head.startswith(b"GIF89a") if suffix == "gif" else b"ftyp" in head
+
+
+def test_a_film_of_drawn_actions(run, tmp_path, capsys) -> None:
+    pytest.importorskip("PIL")
+
+    def said(*flags):
+        assert cli.main(["eval", str(run), "--render", str(tmp_path / "film.gif"), "-ne", "4", *flags]) == 0
+        return capsys.readouterr().out
+
+    assert said("--sample") == said("--sample") != said()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

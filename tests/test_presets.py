@@ -9,7 +9,8 @@ from recollect.algorithms import UPDATES
 from recollect.config import resolve
 from recollect.envs import make
 from recollect.learner import begin
-from recollect.presets import MODELS, assemble
+from recollect.presets import MODELS, assemble, preset
+from recollect.tasks import TASKS
 
 # Memory of the actor, memory of the critic, or "shared".
 WANTED = {
@@ -27,8 +28,8 @@ WANTED = {
 SMALL = ["--env.num-envs", "2", "--ppo.num-steps", "16", "--ppo.num-minibatches", "1", "--rollouts", "2"]
 
 
-def built(model, env_id):
-    config = assemble(["--env.id", env_id, "--model", model, *SMALL], "", "")
+def built(model, env_id, *flags):
+    config = assemble(["--env.id", env_id, "--model", model, *SMALL, *flags], "", "")
     envs = make(config.env)
     adapter = envs.adapter
     config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
@@ -56,6 +57,18 @@ def test_a_model_has_the_memories_that_it_names(model, env_id):
     envs.adapter.close()
 
 
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("task", TASKS)
+def test_every_model_goes_with_every_task(model, task):
+    assert preset(model, task).model == model
+
+
+@pytest.mark.parametrize("env_id", ["CartPoleNoVel-v1", "CartPoleMasked", "CartPole-v1"])
+def test_a_task_has_the_same_settings_by_its_long_name(env_id):
+    short, long = (preset("ppo_lstm", name) for name in (env_id, f"masked:{env_id}"))
+    assert short.actor == long.actor and short.ppo == long.ppo
+
+
 @pytest.mark.parametrize("model", ["ppo_gpt", "ppo_gpt_frozen", "ppo_gpt_actor"])
 def test_a_critic_with_a_memory_of_its_own_shares_none(model):
     """Also where the task's own settings let both share one."""
@@ -74,4 +87,14 @@ def test_every_model_learns_and_agrees_with_its_acting(model):
     still = {name for name, p in agent.named_parameters() if torch.equal(p, before[name])}
     frozen = {name for name in before if name.startswith("critic.memory.")}
     assert still == (frozen if model == "ppo_gpt_frozen" else set())
+    envs.adapter.close()
+
+
+@pytest.mark.parametrize("algorithm", UPDATES)
+def test_what_a_critic_drops_out_is_no_disagreement(algorithm):
+    dropping = ["--critic", "gpt2", "--critic.dropout", "0.5", "--critic.width", "8", "--critic.heads", "2"]
+    config, envs, agent = built(algorithm, "CartPole-v1", *dropping)
+    learner = begin(envs, agent, config.plan)
+    found = list(ppo.train(envs, learner, config.plan, UPDATES[algorithm]))
+    assert len(found) == 2 and not any(m["ratio_error"] > 1e-4 for m in found)
     envs.adapter.close()

@@ -71,6 +71,23 @@ def test_models_win_over_environments_and_both_over_all(tmp_path):
     assert found["poc", "ppo_gpt"].critic.memory.context == 25
 
 
+def test_a_budget_takes_the_place_of_one_in_another_unit(tmp_path):
+    data = {
+        "environments": {"poc": {"rollouts": 3}, "CartPole-v1": None},
+        "models": ["ppo", {"model": "ppo_gru", "steps": 50}],
+        "seeds": 1,
+        "options": {"steps": 100},
+    }
+    found = {(c.env.id, c.model): (c.steps, c.rollouts) for c in of_file(tmp_path, data).configs()}
+    assert found == {
+        ("poc", "ppo"): (None, 3),
+        ("poc", "ppo_gru"): (50, None),
+        ("CartPole-v1", "ppo"): (100, None),
+        ("CartPole-v1", "ppo_gru"): (50, None),
+    }
+    assert {c.rollouts for c in of_file(tmp_path, data, "--rollouts", "2").configs()} == {2}
+
+
 def test_flags_win_over_the_file(tmp_path):
     data = {"environments": ["poc"], "models": ["ppo"], "seeds": [4, 5], "options": {"ppo.clip": 0.3}}
     study = of_file(tmp_path, data, "-e", "CartPole-v1", "--seeds", "1", "--ppo.clip", "0.1")

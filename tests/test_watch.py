@@ -186,8 +186,10 @@ def test_values_are_in_rewards_of_the_task_where_their_scale_is_known() -> None:
 def test_a_saved_agent_keeps_the_scale_of_its_rewards(tmp_path) -> None:
     run = run_quietly(small_config(), tmp_path)
     run.save(tmp_path / "agent.safetensors")
-    kept = [load_rewards(path, run.config, 4) for path in (run.folder, tmp_path / "agent.safetensors")]
-    assert kept[0].divisor == kept[1].divisor != 1
+    written = [run.folder / "checkpoints" / f"{name}.safetensors" for name in ("last", "best")]
+    files = [run.folder, tmp_path / "agent.safetensors", *written]
+    kept = [load_rewards(path, run.config, 4) for path in files]
+    assert len({scale.divisor for scale in kept}) == 1 and kept[0].divisor != 1
     # An agent that was loaded and saved again still does.
     again = tmp_path / "again.safetensors"
     api.load(tmp_path / "agent.safetensors").save(again)

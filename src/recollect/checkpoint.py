@@ -165,9 +165,9 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     else:
         fresh = first_row(envs, learner.agent, seed, meta["counters"]["iteration"], learner.ranks)
         if any((fresh.obs[name] != x).any() for name, x in obs.items()):
-            raise CheckpointError(
-                f"{path}: the environments do not repeat from their seeds, so this run cannot be "
-                "resumed exactly; start a new one with --run-id"
+            raise UsageError(
+                f"{path}: the environments do not repeat from their seeds, so this run cannot be resumed "
+                f"exactly: begin a new one with --run-id, or remove {path.parents[1]} and run this again"
             )
     row = {name: saved[f"row.{name}"].numpy().copy() for name in Row._fields if name != "obs"}
     learner.row = Row(obs=obs, **row)

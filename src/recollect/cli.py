@@ -156,8 +156,11 @@ def evaluate(arguments: list[str]) -> int:
     else:
         config = preset("ppo", env).env
     if options.render:
+        for flag, given in (("--json", options.json), ("--running-rew-len", options.running_rew_len)):
+            if given:
+                raise UsageError(f"{flag} has no place beside --render, which prints the returns it shows")
         episodes = options.num_episodes if any(k == "--num-episodes" for k, _ in found) else 1
-        returns = render(agent, config, options.render, episodes, options.seed)
+        returns = render(agent, config, options.render, episodes, options.seed, not options.sample)
         print(f"played {config.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
         return 0
     show = _running_mean(options.running_rew_len) if options.running_rew_len else None

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import yaml
 
@@ -24,6 +24,7 @@ from .ranks import CORES
 from .settings import Algorithm, Plan, PPOConfig
 
 T = TypeVar("T")
+Flags: TypeAlias = list[tuple[str, list[str]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,12 +201,18 @@ ALIASES = {
     "-ne": "--rollouts",
     "--num-epochs": "--rollouts",
 }
+UNITS = (  # what says something in a unit of its own, and what says the same in another
+    ("--rollouts", "--steps"),
+    ("--steps", "--rollouts"),
+    ("--ppo.batch-size", "--ppo.num-minibatches"),
+    ("--ppo.num-minibatches", "--ppo.batch-size"),
+)
 _WORDS = {"true": "True", "false": "False", "none": "None", "null": "None"}
 
 
-def tokens(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
+def tokens(arguments: Sequence[str]) -> Flags:
     """Arguments as (flag, values) in one spelling: hyphens, no aliases, no = signs."""
-    found: list[tuple[str, list[str]]] = []
+    found: Flags = []
     for argument in arguments:
         is_flag = argument.startswith("-") and not _is_number(argument)
         if is_flag:
@@ -221,7 +228,7 @@ def tokens(arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def last(found: Sequence[tuple[str, list[str]]], flag: str) -> str | None:
+def last(found: Flags, flag: str) -> str | None:
     """The value a flag ends up with, if it is given."""
     values = [value for name, value in found if name == flag]
     if values and len(values[-1]) != 1:
@@ -229,7 +236,7 @@ def last(found: Sequence[tuple[str, list[str]]], flag: str) -> str | None:
     return values[-1][0] if values else None
 
 
-def apply(config: T, found: Sequence[tuple[str, list[str]]], prog: str, about: str) -> T:
+def apply(config: T, found: Flags, prog: str, about: str) -> T:
     """A config with flags applied; every mistake is a UsageError of one line."""
     import tyro
 
@@ -280,26 +287,26 @@ def options(config: Any, prefix: str = "--") -> dict[str, Any]:
     return names
 
 
-def _shorthands(
-    found: Sequence[tuple[str, list[str]]], known: Mapping[str, Any]
-) -> list[tuple[str, list[str]]]:
+def _shorthands(found: Flags, known: Mapping[str, Any]) -> Flags:
     """--critic.width stands for --critic.memory.width; a budget in one unit replaces the other."""
-    given = {name for name, _ in found}
-    out: list[tuple[str, list[str]]] = []
+    out: Flags = []
     for name, values in found:
         branch, _, setting = name.partition(".")
         long = f"{branch}.memory.{setting}"
         out.append((long if name not in known and long in known else name, values))
-    for unit, other in (("--rollouts", "--steps"), ("--steps", "--rollouts")):
-        if unit in given and other not in given and other in known:
-            out.append((other, ["None"]))
-    for unit, other in (
-        ("--ppo.batch-size", "--ppo.num-minibatches"),
-        ("--ppo.num-minibatches", "--ppo.batch-size"),
-    ):
-        if unit in given and other not in given and other in known:
-            out.append((other, ["None"]))
-    return out
+    return out + [(name, ["None"]) for name in _replaced(found) if name in known]
+
+
+def over(below: Flags, above: Flags) -> Flags:
+    """Flags of a file, say, and others that win over them: also where they say it in another unit."""
+    gone = _replaced([flag for flag in above if flag[1] != ["None"]])
+    return [flag for flag in below if flag[0] not in gone] + list(above)
+
+
+def _replaced(found: Flags) -> list[str]:
+    """What these flags say in another unit, and do not say themselves."""
+    given = {name for name, _ in found}
+    return [other for unit, other in UNITS if unit in given and other not in given]
 
 
 def _one_line(box: str) -> str:

@@ -1,7 +1,7 @@
 """Moving pictures: in a window, or as a file."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,25 @@ WINDOW, FILES = "human", (".mp4", ".gif", ".webp")
 SMALLEST, LARGEST = 240, 480  # pixels that a film is wide, at least; and one of single pictures at most
 
 
-def render(agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int) -> list[float]:
+def render(
+    agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int, deterministic: bool = True
+) -> list[float]:
     """Play, with an agent or at random, in a window ("human") or into a film; the returns."""
     if target != WINDOW and Path(target).suffix.lower() not in FILES:
         raise UsageError(f"--render {target}: {WINDOW}, or a file that ends in {', '.join(FILES)}, is needed")
     if target != WINDOW:
         writable(Path(target))
     envs, returns = alone(env), list[float]()
+
+    def player(seed: int) -> Plays:
+        space = envs.adapter.action_space
+        return agent.player(1, deterministic, seed) if agent else RandomPlayer(space, 1, seed)
+
     try:
         if agent is not None:
             check_spaces(agent, envs, env.id)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
-        shown = _played(agent, envs, env.id, seeds, returns)
+        shown = _played(player, envs, env.id, seeds, returns)
         if target == WINDOW:
             show(shown, envs.adapter.fps, env.id)
         else:
@@ -50,12 +57,11 @@ def alone(env: EnvConfig, factory: Factory | None = None) -> Envs:
 
 
 def _played(
-    agent: Agent | None, envs: Envs, env: str, seeds: Sequence[int], returns: list[float]
+    player_of: Callable[[int], Plays], envs: Envs, env: str, seeds: Sequence[int], returns: list[float]
 ) -> Iterator[Array]:
     """Every picture of these episodes, while they are played."""
     for seed in seeds:
-        adapter = envs.adapter
-        player: Plays = agent.player() if agent else RandomPlayer(adapter.action_space, 1, seed)
+        adapter, player = envs.adapter, player_of(seed)
         obs, reward, total, ended = adapter.reset([seed]), np.zeros(1), 0.0, False
         yield _picture(envs, env)
         while not ended:

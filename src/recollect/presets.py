@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from .agent import BranchConfig
-from .config import RunConfig, apply, as_flags, last, read_yaml, tokens
+from .config import Flags, RunConfig, apply, as_flags, last, over, read_yaml, tokens
 from .envs import suites
 from .errors import UsageError, nearest
 from .memory import MemoryConfig, find
@@ -18,7 +18,6 @@ from .memory.trxl import GtrxlConfig, TrxlConfig
 from .settings import Algorithm
 from .tasks import FLEETING, TASKS, default
 
-Flags: TypeAlias = list[tuple[str, list[str]]]
 Options: TypeAlias = Callable[[RunConfig], Any]
 INTERLEAVED = Gpt2Config(tokens="interleaved")
 
@@ -49,7 +48,7 @@ def ppo_mingru(config: RunConfig) -> RunConfig:
 
 def keep(config: RunConfig) -> float:
     """What gates that keep hear at first; a GRU's, which also chooses what it hears, may keep anywhere."""
-    return 0.0 if config.env.id.partition("-")[0] in FLEETING else 1.0
+    return 0.0 if config.env.id.rpartition(":")[2].partition("-")[0] in FLEETING else 1.0
 
 
 def recurrent(config: RunConfig, kind: type[RecurrentConfig], **settings: Any) -> RunConfig:
@@ -145,8 +144,8 @@ def reinforce(config: RunConfig) -> RunConfig:
 
 
 def trpo(config: RunConfig) -> RunConfig:
-    """Trust region policy optimisation: one large step a rollout, within a distance."""
-    return other(config, "trpo")
+    """Trust region policy optimisation: one large step a rollout, within a distance, of the actor alone."""
+    return other(replace(config, critic=replace(config.critic, shared=False)), "trpo")
 
 
 def other(config: RunConfig, algorithm: Algorithm, **settings: Any) -> RunConfig:
@@ -191,7 +190,7 @@ def assemble(arguments: Sequence[str], prog: str, about: str, options: Options |
     found = tokens(arguments)
     file = last(found, "--config")
     if file is not None:
-        found = flags_of(read_yaml(Path(file))) + [f for f in found if f[0] != "--config"]
+        found = over(flags_of(read_yaml(Path(file))), [f for f in found if f[0] != "--config"])
     model, env_id = last(found, "--model") or "ppo", last(found, "--env.id") or "CartPole-v1"
     config = preset(model, env_id)
     config, found = with_memories(config, found)

@@ -15,6 +15,7 @@ from .maths import Losses, agreement, mean, standardize
 from .ppo import prepared
 from .rollout import Rollout, chunk
 from .settings import Plan
+from .states import restate
 
 
 def returns_to_go(rollout: Rollout, reward: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
@@ -40,11 +41,14 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     earned = chunk(rollout, length, returns).advantage
     if cfg.normalize_advantage != "off" and known.sum() > 1:
         earned = standardize(earned, weight)
+    batch, errors = restate(agent, rollout, batch, cfg, batch.valid.shape[1])
+    learner.seed_dropout(plan.seed)
     params, values = agent.both(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     log_prob = log_prob.masked_fill(~batch.valid, 0.0)
-    ratio = (log_prob - batch.log_prob).detach().exp()
-    errors = agreement(ratio, values.detach(), batch.value, batch.valid) | {"state_error": 0.0}
+    if not agent.dropout:
+        ratio = (log_prob - batch.log_prob).detach().exp()
+        errors = agreement(ratio, values.detach(), batch.value, batch.valid) | errors
     policy, bonus = -mean(weight, log_prob * earned), mean(weight, entropy)
     learner.optimizer.zero_grad()
     (policy - now.entropy * bonus).backward()

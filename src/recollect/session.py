@@ -176,9 +176,7 @@ class Session:
         mean = float(np.mean(play(self.validator, player, episodes, seeds)[0]))
         if mean >= self.best:
             self.best = mean
-            self._guarded(
-                lambda: save_weights(self.checkpoints / "best.safetensors", self.learner.agent, config)
-            )
+            self._guarded(lambda: self._keep("best"))
         return mean
 
     def _save(self) -> None:
@@ -193,10 +191,15 @@ class Session:
         def write() -> None:
             checkpoint.save(path, self.learner, self.envs, meta)
             if self.leads:
-                save_weights(self.checkpoints / "last.safetensors", self.learner.agent, self.config)
+                self._keep("last")
                 checkpoint.tidy(self.checkpoints, self.config.keep)
 
         self._guarded(write)
+
+    def _keep(self, name: str) -> None:
+        """The agent as it is, as a file of weights."""
+        learner = self.learner
+        save_weights(self.checkpoints / f"{name}.safetensors", learner.agent, self.config, learner.rewards)
 
     def _guarded(self, write: Callable[[], None]) -> None:
         """A full disk costs a checkpoint, not the run: the older ones stand."""
@@ -216,11 +219,10 @@ class Session:
 
     def _finish(self, status: str) -> dict[str, Any]:
         """Keep the weights of a finished run, and say how it ended."""
-        best, last = (self.checkpoints / f"{name}.safetensors" for name in ("best", "last"))
         if status == "finished" and self.leads:
-            save_weights(last, self.learner.agent, self.config)
-            if not best.exists():
-                save_weights(best, self.learner.agent, self.config)
+            self._keep("last")
+            if not (self.checkpoints / "best.safetensors").exists():
+                self._keep("best")
         summary = self._summarize(status)
         if status == "finished":
             self.display.say(f"{summary['step']:,} steps in {duration(self.elapsed)}, kept in {self.folder}")

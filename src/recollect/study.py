@@ -11,12 +11,13 @@ over the file.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .config import RunConfig, as_flags, read_yaml
+from .config import Flags, RunConfig, as_flags, over, read_yaml, tokens
 from .errors import UsageError, nearest
-from .presets import Flags, assemble
+from .presets import assemble
 
 # Every run has one core: neighbours must not change each other's pace.
 PINNED = ["--threads", "1", "--env.threads", "1"]
@@ -62,9 +63,11 @@ class Study:
 
     def _config(self, environment: Variant, model: Variant, seed: int) -> RunConfig:
         named = ["--env.id", environment.name, "--model", model.name, "--seed", str(seed)]
-        settings = [*PINNED, *self.options, *environment.options, *model.options, *self.flags]
-        if "--seed" in settings:
+        layers = PINNED, self.options, environment.options, model.options, self.flags
+        found: Flags = reduce(over, map(tokens, layers))
+        if any(name == "--seed" for name, _ in found):
             raise UsageError("every model is run over several seeds: --seeds N or --seeds A B, not --seed")
+        settings = [word for name, values in found for word in (name, *values)]
         config: RunConfig = assemble([*named, *settings], "recollect compare", "")
         return config
 

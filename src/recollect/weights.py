@@ -46,7 +46,9 @@ def load_rewards(path: Path, config: RunConfig, num_envs: int) -> RewardScale | 
     scale = RewardScale(num_envs, config.ppo.gamma, env.normalize_reward, env.reward_scale)
     if not env.normalize_reward:
         return scale
-    kept = checkpoint.existing(path / "checkpoints") if path.is_dir() else [path] if path.exists() else []
+    folder = path / "checkpoints"
+    files = [folder / "last.safetensors", *checkpoint.existing(folder)] if path.is_dir() else [path]
+    kept = [file for file in files if file.exists()]
     tensors = checkpoint.read(kept[-1])[0] if kept else {}
     if "rewards.var" not in tensors:
         return None

@@ -4,10 +4,10 @@ A return to go is the discounted sum of the rewards that follow in the episode. 
 cut it goes on with the critic's own value, its memory as it is, as in training. Rewards are scaled as
 the critic was trained:
 
-- A run folder and a checkpoint keep the scale, and a config that does not normalise rewards says it.
-  Then V is held against the returns as it stands, by explained variance.
-- A saved agent that was trained with normalised rewards does not know by what they were divided. No
-  scale is fitted. Instead of explained variance there is the squared correlation of V with the
+- Files keep the scale, and a config that does not normalise rewards says it. Then V is held against
+  the returns as it stands, by explained variance.
+- An agent that an earlier version saved does not know by what its rewards were divided. No scale is
+  fitted. Instead of explained variance there is the squared correlation of V with the
   returns, which no scale or shift changes, and which is 0 where they go against each other. Rows so
   near to a cut that more than a twentieth of the return is beyond it are left out.
 
