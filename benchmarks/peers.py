@@ -96,7 +96,7 @@ TASKS = (
         dict(n_steps=512, batch_size=1024, n_epochs=4),
         steps=1_200_000,
         peer_steps=200_000,
-        options={"env.num_envs": 64, "ppo.num_steps": 64},  # rollouts as large as the peer's
+        options={"env.num_envs": 64, "ppo.num_steps": 64, "ppo.num_minibatches": 4},  # as the peer's
     ),
 )  # fmt: skip
 

@@ -34,7 +34,7 @@ def cartpole() -> RunConfig:
             normalize_obs=True,
             normalize_reward=True,
         ),
-        ppo=PPOConfig(num_steps=32, learning_rate=2.5e-3, lr_decay=TO_ZERO),
+        ppo=PPOConfig(num_steps=32, num_minibatches=2, learning_rate=4e-3, lr_decay=TO_ZERO),
         steps=200_000,
     )
 
@@ -93,8 +93,8 @@ def poc() -> RunConfig:
 
 def cartpole_no_velocity() -> RunConfig:
     """As with velocities, in longer rollouts: a memory is learned through time."""
-    config = cartpole()
-    return replace(config, ppo=replace(config.ppo, num_steps=64), steps=100_000)
+    ppo = PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO)
+    return replace(cartpole(), ppo=ppo, steps=100_000)
 
 
 def lunar_lander_no_velocity() -> RunConfig:
