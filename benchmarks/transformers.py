@@ -21,8 +21,15 @@ from typing import Any
 from .common import Run, Task, main, ours
 
 MARCOMETER = "MarcoMeter/episodic-transformer-memory-ppo"
+THREADS = {"threads": 2}  # as torch takes in the peers
 LANDER = "LunarLander-v3"
-SHAPE = {"env.num_envs": 16, "ppo.num_steps": 128, "ppo.update_epochs": 5, "ppo.num_minibatches": 4}
+SHAPE = {
+    "env.num_envs": 16,
+    "ppo.num_steps": 128,
+    "ppo.update_epochs": 5,
+    "ppo.num_minibatches": 4,
+    **THREADS,
+}
 WINDOWS = Run("one window a step", "windows", {"env": LANDER, "steps": 256})
 
 
@@ -58,7 +65,7 @@ TASKS = (
     Task(
         "TrXL on poc, the reference configuration, steps/s",
         ">= 10 times the steps/s",
-        (ours("poc", "ppo_gtrxl", options={"config": "configs/trxl_poc.yaml"}),),
+        (ours("poc", "ppo_gtrxl", options={"config": "configs/trxl_poc.yaml", **THREADS}),),
         (Run("MarcoMeter", "marcometer", {"config": "configs/poc_memory_env.yaml", "steps": 20_480}),),
     ),
 )
