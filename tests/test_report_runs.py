@@ -217,6 +217,17 @@ def test_labels_are_different_and_say_only_what_differs(configs, order):
     assert set(differing(shuffled)) == telling
 
 
+def test_a_label_that_cannot_name_all_names_what_tells_apart():
+    """Of two that differ from a third in the same ways, and from one another in the last setting alone."""
+    alike = {"model": "m", **dict.fromkeys("abcdefg", 1)}
+    configs = [alike | {"z": 1}, alike | {"z": 2}, {"model": "m", **dict.fromkeys("abcdefgz", 3)}]
+    assert labels(configs, "model", [configs]) == [
+        "m, a 1, b 1, z 1, 5 more",
+        "m, a 1, b 1, z 2, 5 more",
+        "m, a 3, b 3, z 3, 5 more",
+    ]
+
+
 def test_settings_are_named_by_dots():
     assert flat({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}
 

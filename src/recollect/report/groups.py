@@ -69,13 +69,26 @@ def labels(configs: Sequence[Settings], by: str, families: Sequence[Sequence[Set
 
 
 def _label(config: Settings, by: str, families: Sequence[Sequence[Settings]]) -> str:
-    same = ([other for other in family if other[by] == config[by]] for family in families)
+    same = [[other for other in family if other[by] == config[by]] for family in families]
     telling = {key for family in same for key in differing(family)}
-    parts = [f"{key} {spelled(value)}" for key, value in config.items() if key in telling]
-    more = len(parts) - SHOWN_SETTINGS
-    if more > 1:
-        parts[SHOWN_SETTINGS:] = [f"{more} more"]
-    return ", ".join([str(config[by]), *parts])
+    keys = [key for key in config if key in telling]
+    shown = keys if len(keys) <= SHOWN_SETTINGS + 1 else _most_telling(keys, same)
+    parts = [f"{key} {spelled(config[key])}" for key in keys if key in shown]
+    more = [f"{len(keys) - len(shown)} more"] if len(shown) < len(keys) else []
+    return ", ".join([str(config[by]), *parts, *more])
+
+
+def _most_telling(keys: Sequence[str], families: Sequence[Sequence[Settings]]) -> list[str]:
+    """The few settings that tell the most configs apart."""
+    chosen: list[str] = []
+
+    def kinds(key: str) -> int:
+        named = [*chosen, key]
+        return sum(len({key_of([c.get(name) for name in named]) for c in family}) for family in families)
+
+    while len(chosen) < SHOWN_SETTINGS:
+        chosen.append(max((key for key in keys if key not in chosen), key=kinds))
+    return chosen
 
 
 def differing(configs: Sequence[Settings]) -> list[str]:
