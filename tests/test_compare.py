@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from benchmarks.report import evaluation, invent_run
 
 from recollect import compare, launch, local, worker
 from recollect.build import settled
@@ -20,6 +22,8 @@ from recollect.envs import EnvConfig
 from recollect.errors import UsageError
 from recollect.folder import Claim, locked
 from recollect.jobs import Job, last_line, plan
+from recollect.report import runs
+from recollect.report.summary import summarise
 from recollect.standings import Seeds, Standings, grouped
 from recollect.study import read
 from recollect.weights import versions
@@ -178,6 +182,43 @@ def test_acting_at_random_is_played_for_each_task(tmp_path):
     folders = [compare.random_folder(tmp_path, env) for env in (plain, *others)]
     assert len(set(folders)) == 4 and folders[0] == tmp_path / "random" / "LunarLander-v3"
     assert compare.random_folder(tmp_path, replace(plain, num_envs=7)) == folders[0]
+
+
+def test_tasks_of_one_environment_are_each_played_at_random(tmp_path, capsys):
+    """And a limit of 3 steps is no baseline for episodes without one."""
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "environments: [{env.id: CartPole-v1, env.time_limit: 3}, {env.id: CartPole-v1}]\nmodels: [ppo]\n"
+    )
+    flags = ["--seeds", "1", "--episodes", "5", "--rollouts", "1", "--env.num-envs", "2", "--quiet"]
+    told = ["--out", str(tmp_path / "runs"), "--report", str(tmp_path / "report")]
+    assert compare.run_compare([str(study), *flags, *told]) == 0
+    chance = [
+        line.split("random")[1].strip()
+        for line in capsys.readouterr().out.splitlines()
+        if "at random" in line
+    ]
+    assert sorted(chance)[1:] == ["3"] and float(sorted(chance)[0]) > 8
+    found = summarise(runs.read([tmp_path / "runs"]))
+    assert found.left_out == [] and len(found.scales) == 2
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["left_out"] == []
+    known = [json.loads(path.read_text()) for path in (tmp_path / "runs" / "random").rglob("*.json")]
+    assert {one["task"]["time_limit"] for one in known} == {3, None}
+
+
+def test_a_baseline_of_another_task_is_not_read(tmp_path):
+    """Whatever the order of folders, each task has its own, and one without has none."""
+    for limit, mean in ((20, 9.0), (None, 22.0)):
+        folder = tmp_path / "random" / str(limit)
+        folder.mkdir(parents=True)
+        task = {"kwargs": {}, "mask": [], "time_limit": limit}
+        found = {**evaluation("CartPole-v1", "random", mean, np.random.default_rng(0)), "task": task}
+        (folder / "evaluation.json").write_text(json.dumps(found | {"mean": mean}))
+    for flags in ((), ("--env.time-limit", "20"), ("--env.time-limit", "30")):
+        invent_run(tmp_path, lines=5, flags=flags)
+    scales = {scale.env: (scale.low, scale.low_is) for scale in summarise(runs.read([tmp_path])).scales}
+    _, low_is = scales.pop("CartPole-v1, env.time_limit 30")
+    assert low_is == "worst" and sorted(scales.values()) == [(9.0, "random"), (22.0, "random")]
 
 
 def plan_of(out: Path, *arguments: str) -> list[Job]:

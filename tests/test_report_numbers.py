@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from recollect.report import aggregate, curves, efficiency, verdict
+from recollect.report import aggregate, curves, efficiency, scores, verdict
 from recollect.report.curves import Track, resample, summarise
 from recollect.report.intervals import (
     Interval,
@@ -42,7 +42,7 @@ def close(a, b) -> bool:
 
 @pytest.mark.parametrize(
     ("freedom", "expected"),
-    [(1, 12.70620), (2, 4.30265), (4, 2.77645), (9, 2.26216), (4.5, 2.65891), (200, 1.97190)],
+    [(1, 12.70620), (2, 4.30265), (4, 2.77645), (9, 2.26216), (4.5, 2.65891), (200, 1.97190), (1e4, 1.96234)],
 )
 def test_student_is_that_of_the_tables(freedom, expected):
     assert student(freedom) == pytest.approx(expected, abs=2e-5)
@@ -274,6 +274,13 @@ def test_scores_are_normalised_between_the_low_end_and_the_best_run():
     np.testing.assert_allclose(flat.normalised(np.array([10.0])), [0])
 
 
+def test_a_scale_begins_at_random_only_where_some_run_is_better():
+    ends = [final("good", [-155, -150]), final("bad", [-400, -390])]
+    for chance, low, low_is in ((-100.0, -400.0, "worst"), (-450.0, -450.0, "random")):
+        (scale,) = scores.scales(ends, {"E": {"mean": chance}})
+        assert (scale.low, scale.high, scale.low_is) == (low, -150.0, low_is)
+
+
 def test_only_models_of_all_environments_are_aggregated():
     ends = [final("a", [0, 1], "E"), final("a", [2, 3], "F"), final("b", [1, 1], "E")]
     made = [Scale(env, 0.0, 4.0, "worst") for env in "EF"]
@@ -297,12 +304,14 @@ def test_thresholds_are_the_target_or_most_of_the_way():
     tracks = [Track("E", "m", "finished", [series([1, 2, 3], [np.nan, 0, 100])])]
     assert efficiency.thresholds(tracks, [], {})[0].value == pytest.approx(90)
     assert efficiency.thresholds(tracks, [], {"E": {"mean": -100.0}})[0].value == pytest.approx(80)
+    above = efficiency.thresholds(tracks, [], {"E": {"mean": 200.0}})[0]
+    assert (above.value, above.kind) == (pytest.approx(90), "lowest")
 
 
 def test_a_seed_that_never_arrives_is_later_than_all():
     seeds = [series([10, 20, 30], [0, 50, 100]), series([10, 20, 30], [0, 0, 10])]
     tracks = [Track("E", "m", "finished", seeds)]
-    threshold = efficiency.Threshold("E", 50.0, is_target=True)
+    threshold = efficiency.Threshold("E", 50.0, "target")
     ((item),) = efficiency.efficiencies(tracks, [threshold])
     assert item.steps.tolist() == [20, np.inf] and item.seconds.tolist() == [2, np.inf]
     assert item.reached == 1 and item.pace == pytest.approx(10)
@@ -355,7 +364,25 @@ def test_several_environments_are_summed_up_and_many_comparisons_are_a_warning()
     text = said(*ends)
     assert "All 2 environments: a has the highest normalised interquartile mean" in text
     assert "A run of it is probably above one of c" in text and "may be no more than a coin" in text
-    assert "These are 12 comparisons" in text
+    assert "These are 12 comparisons" in text and "one in 7" not in text
+
+
+def test_a_model_that_loses_most_pairs_is_not_called_a_coin():
+    """The best by the interquartile mean may still be the one that mostly loses."""
+    against = [aggregate.Improvement("x", "y", 0.4, Interval(0.34, 0.47), 3)]
+    ranked = [aggregate.Aggregate(label, 9, 0.5, iqm, None, None) for label, iqm in (("x", 0.6), ("y", 0.5))]
+    ends = [final(label, [1, 2, 3], env) for label in "xy" for env in "EF"]
+    over_all = verdict.verdict(ends, [], ranked, against)[-1].text
+    assert "Yet a run of it is probably below one of y (0.40, 0.34 to 0.47)" in over_all
+    assert "coin" not in over_all
+
+
+def test_how_often_the_best_of_many_looks_better_by_chance_is_what_the_verdict_says():
+    random = np.random.default_rng(0)
+    studies = [[final(str(i), x) for i, x in enumerate(random.normal(size=(9, 5)))] for _ in range(60)]
+    told = [d.certain for ends in studies for d in aggregate.differences(ends)]
+    assert 1 / 10 < np.mean(told) < 1 / 5
+    assert "about one in 7" in said(*studies[0])
 
 
 def test_a_label_with_commas_is_quoted():

@@ -16,7 +16,7 @@ from benchmarks.report import evaluation, invent_run
 
 from recollect import cli
 from recollect.report import figures, write_report
-from recollect.report.blocks import slug
+from recollect.report.blocks import slug, slugs
 from recollect.report.runs import read
 from recollect.report.summary import as_json, summarise
 
@@ -237,7 +237,7 @@ def test_a_run_without_a_score_is_left_out(runs, tmp_path):
 
 def test_seeds_and_budgets_that_do_not_match_are_said(runs, tmp_path):
     shutil.copytree(runs / "ppo", tmp_path / "ppo")
-    invent_run(tmp_path, "CartPole-v1", "ppo_gru", 7, lines=30, flags=("--steps", "5000"))
+    invent_run(tmp_path, "CartPole-v1", "ppo_gru", 7, lines=15)
     notes = " ".join(summarise(read([tmp_path])).notes)
     assert "do not have the same seeds: ppo has 1 2 3; ppo_gru has 7" in notes
     assert "different numbers of steps" in notes and "one seed of ppo_gru" in notes
@@ -322,6 +322,11 @@ def test_figures_have_the_colours_of_the_page():
 
 def test_names_of_files_are_plain():
     assert slug("popgym:RepeatPrevious, env.mask 1 3") == "popgym-RepeatPrevious-env.mask-1-3"
+    assert slugs(["X, wind -1", "X, wind 1", "Y"]) == {
+        "X, wind -1": "X-wind-1",
+        "X, wind 1": "X-wind-1-2",
+        "Y": "Y",
+    }
 
 
 # In a browser ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +149,7 @@ def test_a_random_agent_is_known_by_its_evaluation(run, tmp_path):
     result = evaluation("CartPole-v1", "random", 22.0, np.random.default_rng(0))
     (place / "evaluation.json").write_text(json.dumps(result))
     found = read([tmp_path])
-    assert found.random == {"CartPole-v1": result} and found.left_out == []
+    assert list(found.random.values()) == [result] and found.left_out == []
     (place / "evaluation.json").write_text(json.dumps({**result, "agent": "mine"}))
     assert "not of a random agent" in read([tmp_path]).left_out[0].reason
 
@@ -222,10 +223,33 @@ def test_a_label_that_cannot_name_all_names_what_tells_apart():
     alike = {"model": "m", **dict.fromkeys("abcdefg", 1)}
     configs = [alike | {"z": 1}, alike | {"z": 2}, {"model": "m", **dict.fromkeys("abcdefgz", 3)}]
     assert labels(configs, "model", [configs]) == [
-        "m, a 1, b 1, z 1, 5 more",
-        "m, a 1, b 1, z 2, 5 more",
+        "m, z 1",
+        "m, z 2",
         "m, a 3, b 3, z 3, 5 more",
     ]
+
+
+@given(st.permutations(range(6)), st.permutations(range(6)))
+def test_a_baseline_and_what_differs_from_it_in_one_setting_each_have_one_name_everywhere(one, other):
+    """As in an ablation, whatever order folders come in, and whatever else environments set."""
+    alike = {"model": "m", **dict.fromkeys("abcde", 1)}
+    models = [alike, *({**alike, letter: 2} for letter in "abcde")]
+    families = [[{**models[i], "env": env} for i in order] for env, order in (("E", one), ("F", other))]
+    names = [
+        dict(zip(o, labels(f, "model", families), strict=True))
+        for o, f in zip((one, other), families, strict=True)
+    ]
+    assert names[0] == names[1] == {0: "m", 1: "m, a 2", 2: "m, b 2", 3: "m, c 2", 4: "m, d 2", 5: "m, e 2"}
+
+
+@given(st.randoms())
+def test_names_that_stay_alike_are_numbered_the_same_in_any_order(order):
+    """Each with each of five settings: three that are named leave four models of a name."""
+    models = [{"model": "m", **dict(zip("abcde", bits, strict=True))} for bits in product((0, 1), repeat=5)]
+    shuffled = order.sample(models, len(models))
+    by_order = labels(models, "model", [models]), labels(shuffled, "model", [shuffled])
+    assert by_order[0][0].endswith("2 more (1)") and len(set(by_order[0])) == 32
+    assert [by_order[0][models.index(model)] for model in shuffled] == by_order[1]
 
 
 def test_settings_are_named_by_dots():

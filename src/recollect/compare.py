@@ -17,7 +17,7 @@ from .cluster import Share, cluster
 from .config import tokens
 from .envs import EnvConfig
 from .errors import UsageError
-from .evaluate import evaluate
+from .evaluate import evaluate, task
 from .folder import folder_of, write_json
 from .jobs import EVALUATION, Job, evaluation, plan
 from .local import Local
@@ -124,7 +124,7 @@ def run_compare(arguments: list[str]) -> int:
     if options.dry_run:
         standings.plan()
         return 0
-    random = played_at_random(jobs, out, study.episodes)
+    random = played_at_random(standings.tasks, out, study.episodes)
     # Signals after machines: Ray has ways of its own to end at a SIGTERM, and sets them last.
     with options.place.machines() as machines, Signals() as signals, standings.board:
         standings.slots = machines.slots
@@ -175,25 +175,25 @@ def count(own: Mapping[str, list[str]], flag: str, default: str) -> float:
     return float(given[0])
 
 
-def played_at_random(jobs: Sequence[Job], out: Path, episodes: int) -> dict[str, dict[str, Any]]:
-    """What acting at random reaches in each environment, kept as <out>/random/<env>/evaluation.json."""
+def played_at_random(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -> dict[str, dict[str, Any]]:
+    """What acting at random reaches in each task, kept as <out>/random/<env>/evaluation.json."""
     scores = {}
-    for env in {job.config.env.id: job.config.env for job in jobs}.values():
+    for name, env in tasks.items():
         folder = random_folder(out, env)
         found = evaluation(folder)
-        if found is None or found["episodes"] != episodes:
+        if found is None or (found["episodes"], found.get("task")) != (episodes, task(env)):
             found = evaluate(None, env, episodes, name="random").as_json()
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / EVALUATION, found)
-        scores[env.id] = found
+        scores[name] = found
     return scores
 
 
 def random_folder(out: Path, env: EnvConfig) -> Path:
     """Of the same task alone: other limits, masks or arguments are another."""
     name = env.id.replace("/", "-").replace(":", "-")
-    task = [dict(env.kwargs), list(env.mask), env.time_limit]
-    other = f"-{hashlib.sha256(json.dumps(task).encode()).hexdigest()[:8]}" if any(task) else ""
+    own = list(task(env).values())
+    other = f"-{hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]}" if any(own) else ""
     return out / "random" / f"{name}{other}"
 
 

@@ -38,6 +38,8 @@ class Evaluation:
     """Returns and lengths of finished episodes, and what they say."""
 
     env: str
+    task: dict[str, Any]
+    """What else makes the environment the task it is."""
     agent: str
     seed: int
     deterministic: bool
@@ -131,7 +133,12 @@ def evaluate(
         played = play(envs, player, episodes, seeds, on_episode)
     finally:
         envs.adapter.close()
-    return Evaluation(env.id, name, seed, deterministic, *played)
+    return Evaluation(env.id, task(env), name, seed, deterministic, *played)
+
+
+def task(env: EnvConfig) -> dict[str, Any]:
+    """What, beside its id, makes an environment another task, as plain data."""
+    return {"kwargs": dict(env.kwargs), "mask": list(env.mask), "time_limit": env.time_limit}
 
 
 def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from .bench import pace
 from .config import to_dict
+from .envs import EnvConfig
 from .jobs import Job
 from .log import duration, number
 from .report.groups import groups
@@ -119,6 +120,11 @@ class Standings:
         self.jobs, self.slots, self.board = jobs, slots, Board(quiet)
         self.groups = grouped(jobs)
 
+    @property
+    def tasks(self) -> dict[str, EnvConfig]:
+        """What is played, by the names that tell tasks apart."""
+        return {group.env: group.jobs[0].config.env for group in self.groups}
+
     def show(self) -> None:
         """As things are now."""
         self.board.show(self._table, self._line)
@@ -160,10 +166,10 @@ class Standings:
         table = _columns("done", "score", "95 % interval", "of each seed", *(["memory"] if asked else []))
         before = ""
         for group in self.groups:
-            env = group.jobs[0].config.env.id
-            if env != before:
-                table.add_row(env, "at random", "", number(score(random[env])), "", "", style="dim")
-            before = env
+            if group.env != before:
+                chance = number(score(random[group.env]))
+                table.add_row(group.env, "at random", "", chance, "", "", style="dim")
+            before = group.env
             scores = group.scores
             around = interval(np.array(scores), mean_weights(len(scores))) if scores else None
             mean = number(statistics.mean(scores)) if scores else "-"

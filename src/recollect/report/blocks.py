@@ -145,3 +145,12 @@ def charts(parts: Sequence[Section]) -> list[Chart]:
 def slug(env: str) -> str:
     """An environment's name as a file's."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", env).strip("-")
+
+
+def slugs(envs: Sequence[str]) -> dict[str, str]:
+    """The same for several, no two alike: signs that a file's name has no place for may tell them apart."""
+    found: dict[str, str] = {}
+    for env in envs:
+        alike = [name for name in (slug(other) for other in found) if name == slug(env)]
+        found[env] = f"{slug(env)}-{len(alike) + 1}" if alike else slug(env)
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 from .._version import __version__
 from ..log import duration, number
 from .aggregate import MANY
-from .blocks import Block, Bullets, Chart, Code, Line, Links, Plot, Row, Section, Table, Text, slug
+from .blocks import Block, Bullets, Chart, Code, Line, Links, Plot, Row, Section, Table, Text, slugs
 from .curves import Lines
 from .efficiency import Efficiency, Threshold
 from .groups import Group, differing, spelled
@@ -60,10 +60,11 @@ def _curves(summary: Summary) -> Iterator[Block]:
         "the lowest seed to the highest. Return and length are means of the last 100 training episodes, "
         "which include exploration."
     )
+    names = slugs([panel.env for panel in summary.panels])
     for panel in summary.panels:
         ends = ", ".join(f"{line.label} {_last(line)}" for line in panel.lines)
         words = f"Curves over steps in {panel.env}. Return at the end: {ends}."
-        yield Chart(f"curves-{slug(panel.env)}", "curves", panel.env, words, panel=panel)
+        yield Chart(f"curves-{names[panel.env]}", "curves", panel.env, words, panel=panel)
 
 
 def _last(line: Lines) -> str:
@@ -88,13 +89,14 @@ def _scores(summary: Summary) -> Iterator[Block]:
         "One number a seed. IQM is the mean of the middle half, which one bad seed cannot spoil. A 95 % "
         "interval says where the mean over all possible seeds may lie."
     )
+    names = slugs(summary.envs)
     for env in summary.envs:
         finals = sorted((f for f in summary.finals if f.env == env), key=lambda final: -final.mean)
         if finals:
             about = f"{env}: {SCORES[finals[0].source]}"
             rows = [Row(final.label, final.scores, final.mean, final.mean_interval) for final in finals]
             words = f"{about}: " + ", ".join(f"{f.label} {number(f.mean)}" for f in finals) + "."
-            yield Chart(f"scores-{slug(env)}", "dots", f"{about}, every seed a dot", words, rows=rows)
+            yield Chart(f"scores-{names[env]}", "dots", f"{about}, every seed a dot", words, rows=rows)
             yield _score_table(about, finals)
 
 
@@ -187,7 +189,8 @@ def _scaled(summary: Summary) -> str:
     random = [scale.env for scale in summary.scales if scale.low_is == "random"]
     worst = [scale.env for scale in summary.scales if scale.low_is == "worst"]
     lows = [f"a random agent in {', '.join(random)}"] if random else []
-    lows += [f"the worst run in {', '.join(worst)}, where no random agent was evaluated"] if worst else []
+    unknown = "where no random agent was evaluated, or none is worse than the best run"
+    lows += [f"the worst run in {', '.join(worst)}, {unknown}"] if worst else []
     return f"0 is {' and '.join(lows)}; 1 is the best run"
 
 
@@ -221,9 +224,10 @@ def _efficiency_row(item: Efficiency) -> list[str]:
 
 
 def _why(threshold: Threshold) -> str:
-    if threshold.is_target:
+    if threshold.kind == "target":
         return "which the configs ask for"
-    return "90 % of the way from the lowest to the best mean"
+    bottom = "acting at random" if threshold.kind == "random" else "the lowest first return"
+    return f"90 % of the way from {bottom} to the best mean"
 
 
 PAGES = {"player": "watch.html", "probe": "probe/probe.html"}

@@ -3,9 +3,10 @@
 What never got there is not left out of a mean but counted as later than all: so medians.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,8 +23,9 @@ class Threshold:
 
     env: str
     value: float
-    is_target: bool
-    """Whether it is what the configs ask for (ppo.target_return), and not 90 % of the way up."""
+    kind: Literal["target", "random", "lowest"]
+    """What the configs ask for (ppo.target_return), or most of the way up from what acting at random reaches,
+    where some model is better, or else from the lowest first return."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,13 @@ def thresholds(
         target = targets.pop() if len(targets) == 1 else None
         here = [track for track in tracks if track.env == env and _ends(track)]
         if target is not None:
-            made.append(Threshold(env, float(target), is_target=True))
+            made.append(Threshold(env, float(target), "target"))
         elif here:
             top = max(float(np.mean(_ends(track))) for track in here)
-            bottom = min(min(_ends(track, 0)) for track in here)
-            bottom = random[env]["mean"] if env in random else bottom
-            made.append(Threshold(env, bottom + SHARE * (top - bottom), is_target=False))
+            chance = float(random.get(env, {}).get("mean", math.inf))
+            bottom = chance if chance < top else min(min(_ends(track, 0)) for track in here)
+            value = bottom + SHARE * (top - bottom)
+            made.append(Threshold(env, value, "random" if chance < top else "lowest"))
     return made
 
 

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .runs import Run, Settings, key_of, settings
+from .runs import Run, Settings, key_of, settings, task
 
-# What makes an environment another task: scores on different ones are not compared.
-TASK = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
 SHOWN_SETTINGS = 3  # in a label
 
 
@@ -43,9 +41,9 @@ def groups(runs: Iterable[Run]) -> list[Group]:
     shared = {key: settings(members[0]) for key, members in together.items()}
     by_task: dict[str, list[str]] = {}
     for key, own in shared.items():
-        by_task.setdefault(key_of(_task(own)), []).append(key)
+        by_task.setdefault(key_of(task(own)), []).append(key)
     here = [[shared[key] for key in keys] for keys in by_task.values()]
-    tasks = [_task(members[0]) for members in here]
+    tasks = [task(members[0]) for members in here]
     envs = labels(tasks, "env.id", [tasks])
     made: list[Group] = []
     for env, keys, members in zip(envs, by_task.values(), here, strict=True):
@@ -62,9 +60,12 @@ def labels(configs: Sequence[Settings], by: str, families: Sequence[Sequence[Set
               all, so that a model has one name in all environments
     """
     found = [_label(config, by, families) for config in configs]
+    # Names that stay alike are numbered by settings and not by place: folders come in any order.
+    alike = [sorted(key_of(c) for c, name in zip(configs, found, strict=True) if name == n) for n in found]
+    places = [same.index(key_of(config)) + 1 for config, same in zip(configs, alike, strict=True)]
     return [
-        label if found.count(label) == 1 else f"{label} ({found[:i].count(label) + 1})"
-        for i, label in enumerate(found)
+        f"{label} ({place})" if len(same) > 1 else label
+        for label, place, same in zip(found, places, alike, strict=True)
     ]
 
 
@@ -72,10 +73,19 @@ def _label(config: Settings, by: str, families: Sequence[Sequence[Settings]]) ->
     same = [[other for other in family if other[by] == config[by]] for family in families]
     telling = {key for family in same for key in differing(family)}
     keys = [key for key in config if key in telling]
+    if len(keys) > SHOWN_SETTINGS + 1:
+        own = next(family for family in same if any(other is config for other in family))
+        keys = [key for key in keys if not _usual(config, key, own)]
     shown = keys if len(keys) <= SHOWN_SETTINGS + 1 else _most_telling(keys, same)
     parts = [f"{key} {spelled(config[key])}" for key in keys if key in shown]
     more = [f"{len(keys) - len(shown)} more"] if len(shown) < len(keys) else []
     return ", ".join([str(config[by]), *parts, *more])
+
+
+def _usual(config: Settings, key: str, family: Sequence[Settings]) -> bool:
+    """Whether more than half of a family have a setting so: what goes without saying."""
+    values = [key_of(other.get(key, ...)) for other in family]
+    return 2 * values.count(key_of(config.get(key, ...))) > len(values)
 
 
 def _most_telling(keys: Sequence[str], families: Sequence[Sequence[Settings]]) -> list[str]:
@@ -111,7 +121,3 @@ def _differs(key: str, configs: Sequence[Settings]) -> bool:
         return len({key_of(config.get(key, ...)) for config in configs}) > 1
     kin = ([c for c in configs if key_of(c.get(f"{branch}.memory.name")) == kind] for kind in kinds)
     return any(_differs(key, family) for family in kin)
-
-
-def _task(own: Settings) -> Settings:
-    return {key: value for key, value in own.items() if key.startswith(TASK)}

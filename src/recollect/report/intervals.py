@@ -132,9 +132,10 @@ def factor(strata: Sequence[Floats]) -> float:
 @lru_cache
 def student(freedom: float) -> float:
     """The 97.5 % quantile of Student's t: where t = sqrt(freedom) tan(angle) leaves 2.5 % above."""
+    freedom = min(freedom, 1000.0)  # beyond, it is the normal distribution's to three digits
     cells = 20_000
     edges = np.linspace(0, math.pi / 2, cells + 1)
-    density = np.cos((edges[1:] + edges[:-1]) / 2) ** (min(freedom, 1000.0) - 1)
+    density = np.cos((edges[1:] + edges[:-1]) / 2) ** (freedom - 1)
     mass = np.concatenate([[0.0], np.cumsum(density)])
     return math.sqrt(freedom) * math.tan(float(np.interp(0.95, mass / mass[-1], edges)))
 

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 
 Settings = Mapping[str, Any]  # a config by dotted names
 
+# What makes an environment another task: scores on different ones are not compared.
+TASK = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
 # What changes nothing about what is learned but the chance in it.
 APART = ("seed", "env.threads", "save_interval", "keep")
 PROBE = "probe/probe.json"  # in the folder of a run
@@ -81,7 +83,7 @@ class Found:
     runs: list[Run]
     left_out: list[LeftOut]
     random: Mapping[str, Mapping[str, Any]]
-    """Environment -> evaluation of an agent that acts at random, where there is one."""
+    """Task, as key_of names it -> evaluation of an agent that acts at random, where there is one."""
 
 
 class BadRun(Exception):
@@ -151,7 +153,9 @@ def _read_random(folder: Path) -> dict[str, Mapping[str, Any]]:
     found = _read_object(folder / "evaluation.json")
     if found.get("agent") != "random" or not is_number(found.get("mean")):
         raise BadRun("evaluation.json belongs to no run, and is not of a random agent")
-    return {str(found.get("env")): found}
+    told = found.get("task")
+    env = {"mask": [], "time_limit": None, **(told if isinstance(told, dict) else {}), "id": found.get("env")}
+    return {key_of(task(flat({"env": env}))): found}
 
 
 def _read_text(path: Path) -> str:
@@ -250,6 +254,11 @@ def _without_twins(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
 def settings(run: Run) -> Settings:
     """The config by dotted names, without what does not belong to it."""
     return {key: value for key, value in flat(run.config).items() if key not in APART}
+
+
+def task(own: Settings) -> Settings:
+    """What of a config says what is played."""
+    return {key: value for key, value in own.items() if key.startswith(TASK)}
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

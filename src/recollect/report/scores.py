@@ -4,16 +4,16 @@ Shapes.  n seeds.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from ..stats import iqm
 from .groups import Group
 from .intervals import Floats, Interval, band, iqm_weights, mean_weights
-from .runs import Found, LeftOut, Run, is_number
+from .runs import LeftOut, Run, is_number
 
 Source: TypeAlias = Literal["success", "return", "training"]
 
@@ -46,7 +46,7 @@ class Scale:
     low: float
     high: float
     low_is: Literal["random", "worst"]
-    """What low is: an agent that acts at random, or else the worst run."""
+    """What low is: an agent that acts at random, where some run is better, or else the worst run."""
 
     def normalised(self, scores: Floats) -> Floats:
         """Scores (n,) on this scale; all 0 where all runs are as good as the low end."""
@@ -68,15 +68,18 @@ def finals(groups: Sequence[Group]) -> tuple[list[Final], list[LeftOut]]:
     return found, left_out
 
 
-def scales(finals: Sequence[Final], found: Found) -> list[Scale]:
-    """One for each environment."""
+def scales(finals: Sequence[Final], random: Mapping[str, Mapping[str, Any]]) -> list[Scale]:
+    """One for each environment; random: environment -> what acting at random reaches, where it is known."""
     made: list[Scale] = []
     for env in dict.fromkeys(final.env for final in finals):
         scores = np.concatenate([final.scores for final in finals if final.env == env])
         source = next(final.source for final in finals if final.env == env)
-        random = found.random.get(env, {}).get("success" if source == "success" else "mean")
+        chance = random.get(env, {}).get("success" if source == "success" else "mean")
         low, high = float(scores.min()), float(scores.max())
-        made.append(Scale(env, low, high, "worst") if random is None else Scale(env, random, high, "random"))
+        if chance is not None and chance < high:
+            made.append(Scale(env, float(chance), high, "random"))
+        else:
+            made.append(Scale(env, low, high, "worst"))
     return made
 
 

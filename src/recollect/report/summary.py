@@ -15,10 +15,11 @@ from .curves import Panel, Track, panels, track
 from .efficiency import Efficiency, Threshold, efficiencies, thresholds
 from .groups import Group, groups
 from .intervals import Floats
-from .runs import Found, LeftOut
+from .runs import Found, LeftOut, key_of, task
 from .scores import Final, Scale, finals, scales
 from .verdict import Statement, verdict
 
+MORE = 1.1  # times the steps of another model, which is no longer the same number
 CURVE_DIGITS = 6  # that count of a number of a curve, in the file
 
 
@@ -59,7 +60,9 @@ def summarise(found: Found, imported: Sequence[Track] = ()) -> Summary:
     """All numbers, and what they say."""
     made = groups(found.runs)
     ends, scoreless = finals(made)
-    own_scales = scales(ends, found)
+    tasks = {group.env: key_of(task(group.settings)) for group in made}
+    random = {env: found.random[key] for env, key in tasks.items() if key in found.random}
+    own_scales = scales(ends, random)
     strata = aggregate.complete(ends, own_scales)
     overall = aggregate.aggregates(strata)
     grid = aggregate.profile_grid(strata)
@@ -68,7 +71,7 @@ def summarise(found: Found, imported: Sequence[Track] = ()) -> Summary:
     differences = aggregate.differences(ends)
     improvements = aggregate.improvements(ends, ranked)
     tracks = [*map(track, made), *imported]
-    goals = thresholds(tracks, made, found.random)
+    goals = thresholds(tracks, made, random)
     return Summary(
         verdict=verdict(ends, differences, overall, improvements),
         notes=list(_notes(made, ends, set(ranked) - strata.keys())),
@@ -143,9 +146,7 @@ def _notes(groups: Sequence[Group], finals: Sequence[Final], partial: set[str]) 
                 f"{env}: scores are the last means of 100 training episodes, because not every run has "
                 "an evaluation of its last weights."
             )
-        budgets = {group.settings.get("steps") for group in groups if group.env == env}
-        if len(budgets) > 1:
-            yield f"{env}: the models learned for different numbers of steps."
+        yield from _notes_on_steps(env, [group for group in groups if group.env == env and group.finished])
     for group in groups:
         for run in group.runs:
             if not run.finished:
@@ -157,6 +158,14 @@ def _notes(groups: Sequence[Group], finals: Sequence[Final], partial: set[str]) 
         yield (
             f"Only in some environments, so without a place over all of them: {', '.join(sorted(partial))}."
         )
+
+
+def _notes_on_steps(env: str, groups: Sequence[Group]) -> Iterator[str]:
+    """As many rollouts may be other numbers of steps; a rollout that is not whole makes no difference."""
+    steps = {g.label: np.mean([run.metrics["step"][-1] for run in g.finished]) for g in groups}
+    if steps and max(steps.values()) > MORE * min(steps.values()):
+        told = ", ".join(f"{label} {count:,.0f}" for label, count in steps.items())
+        yield f"{env}: the models learned for different numbers of steps: {told}."
 
 
 def _notes_on_seeds(env: str, finals: Sequence[Final]) -> Iterator[str]:

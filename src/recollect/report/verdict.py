@@ -1,15 +1,16 @@
 """What the numbers say, in words; and when they say nothing."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..log import number
-from .aggregate import Aggregate, Difference, Improvement
+from .aggregate import MANY, Aggregate, Difference, Improvement
 from .intervals import Interval
 from .scores import Final
 
 FEW = 5  # seeds: below, an interval trusts that scores lie around their mean as in a bell
-MANY_COMPARISONS = 10
+SEVERAL = 3  # comparisons, from which on it matters how many there are
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,19 @@ def verdict(
     if len(envs) > 1 and len(aggregates) > 1:
         said.append(Statement(f"All {len(envs)} environments", _over_all(aggregates, improvements)))
     compared = sum(difference.interval is not None for difference in differences)
-    if compared >= MANY_COMPARISONS:
-        often = f"These are {compared} comparisons. Where nothing differs, one in 20 looks as if it did."
-        said.append(Statement("By chance", often))
+    if compared >= SEVERAL:
+        said.append(Statement("By chance", _by_chance(compared, finals)))
     return said
+
+
+def _by_chance(comparisons: int, finals: Sequence[Final]) -> str:
+    """How often so many comparisons find what is not there."""
+    said = f"These are {comparisons} comparisons. Where nothing differs, one in 20 looks as if it did"
+    if max(Counter(final.env for final in finals).values()) > MANY:
+        said += (
+            "; about one in 7 where only the best is held against others, because the same scores chose it"
+        )
+    return f"{said}."
 
 
 def _of_environment(finals: Sequence[Final], differences: Sequence[Difference]) -> str:
@@ -73,9 +83,12 @@ def _over_all(aggregates: Sequence[Aggregate], improvements: Sequence[Improvemen
     said = f"{_named(best.label)} has the highest normalised interquartile mean, {mean}."
     against = [pair for pair in improvements if pair.label == best.label]
     sure = [_probably(pair) for pair in against if pair.interval.low > 0.5]
-    unsure = [_probably(pair) for pair in against if pair.interval.low <= 0.5]
+    contrary = [_probably(pair) for pair in against if pair.interval.high < 0.5]
+    unsure = [_probably(pair) for pair in against if pair.interval.low <= 0.5 <= pair.interval.high]
     if sure:
         said += f" A run of it is probably above one of {_listed(sure)}."
+    if contrary:
+        said += f" Yet a run of it is probably below one of {_listed(contrary)}: look at each environment."
     if unsure:
         said += f" Whether a run of it is above one of {_listed(unsure)} may be no more than a coin."
     return said
