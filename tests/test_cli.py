@@ -117,6 +117,25 @@ BAD_INPUT = {
         ["train", "CartPole-v1", "--ppo.burn-in", "4"],
         "ppo.burn_in is 4 with ppo.chunk_state stored: burn-in needs at least 1 row, the others 0",
     ),
+    "no steps": (["train", "CartPole-v1", "--steps", "-5"], "steps is -5, at least 1 is needed"),
+    "no rollouts": (["compare", "-e", "poc", "-m", "ppo", "--rollouts", "0"], "rollouts is 0, at least 1"),
+    "no validation": (["train", "poc", "--val-episodes", "0"], "val_episodes is 0, at least 1 is needed"),
+    "decay": (["train", "poc", "--ppo.weight-decay", "-1"], "ppo.weight_decay is -1.0, it must not be below"),
+    "kwargs twice": (
+        ["train", "poc", "--env.kwargs.size", "3", "4"],
+        "env.kwargs.size takes one value, not 2",
+    ),
+    "unknown of two": (["train", "poc", "--ppo.gama", "3", "4"], "unknown option --ppo.gama"),
+    "no memory": (["train", "poc", "--actor", ":x"], "memory :x: module  does not import"),
+    "no episodes": (["eval", "random", "-e", "poc", "-ne", "0"], "--num-episodes is 0, at least 1"),
+    "film of nothing": (
+        ["eval", "random", "-e", "poc", "--render", "x.gif", "-ne", "-1"],
+        "--num-episodes is -1, at least 1 is needed",
+    ),
+    "mean of nothing": (
+        ["eval", "random", "-e", "poc", "--running-rew-len", "-5"],
+        "--running-rew-len is -5, at least 1 is needed",
+    ),
     "stray word": (["eval", "a", "b"], "--run takes one value, not 2: a b"),
 }
 

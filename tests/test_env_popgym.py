@@ -212,7 +212,7 @@ def test_a_deck_has_each_suit_as_often_and_in_any_order():
     envs = build("AutoencodeEasy", num_envs=400)
     envs.reset(seeds(400))
     decks = envs.adapter.get_state().arrays["decks"]
-    counts = [(decks == suit).sum(axis=1) for suit in range(4)]
+    counts = [(decks == suit).sum(axis=-1) for suit in range(4)]
     assert all((count == 13).all() for count in counts)
     # 7600 decks: the first card is each suit in a quarter of them, within 5 deviations.
     shares = np.bincount(decks[:, 0].ravel(), minlength=4) / decks[:, 0].size
@@ -226,6 +226,20 @@ def test_new_decks_are_drawn_where_they_run_out():
     envs.reset(seeds(3))
     episodes = play(envs, random_actions(envs, 2 * 832))["obs"].reshape(2, 832, 3)
     assert (episodes[0, :-1] != episodes[1, :-1]).any(axis=0).all()
+
+
+def test_a_part_of_the_environments_continues_from_its_part_of_the_state():
+    """As where a run of several processes goes on: a state is cut by environment."""
+    envs, fresh = build("RepeatPreviousEasy"), build("RepeatPreviousEasy", num_envs=1)
+    actions = random_actions(envs, 120)
+    envs.reset(seeds(3))
+    play(envs, actions[:30])
+    state = envs.adapter.get_state()
+    rows = play(envs, actions[30:])
+    data = state.data | {"random": state.data["random"][1:2]}
+    fresh.adapter.set_state(EnvState({key: x[1:2] for key, x in state.arrays.items()}, data))
+    part = play(fresh, actions[30:, 1:2])
+    same({key: x[:, 1:2] for key, x in rows.items()}, part)
 
 
 @pytest.mark.parametrize("name", ["RepeatPreviousEasy", "RepeatFirstHard", "AutoencodeMedium"])

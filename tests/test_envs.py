@@ -296,6 +296,41 @@ def test_native_state_continues_bit_for_bit(envs, request):
     fresh.adapter.close()
 
 
+@each(NATIVE)
+def test_states_that_processes_saved_together_are_dealt_out_again(envs, request):
+    """A checkpoint joins them by environment, whatever else an array counts."""
+    config = request.node.callspec.params["envs"]
+    parts = [envs, build(config)]
+    actions = random_actions(envs, 9)
+    for run, part in enumerate(parts):
+        part.reset(seeds(part.num_envs, run))
+        play(part, actions[: 3 + run])
+    states = [part.adapter.get_state() for part in parts]
+    rows = [play(part, actions) for part in parts]
+    joined = {key: np.concatenate([state.arrays[key] for state in states]) for key in states[0].arrays}
+    for rank, (state, wanted) in enumerate(zip(states, rows, strict=True)):
+        own = slice(rank * envs.num_envs, (rank + 1) * envs.num_envs)
+        fresh = build(config)
+        fresh.adapter.set_state(round_trip(EnvState({k: x[own] for k, x in joined.items()}, state.data)))
+        same(wanted, play(fresh, actions))
+        fresh.adapter.close()
+    parts[1].adapter.close()
+
+
+def test_a_state_is_kept_in_the_precision_that_it_has():
+    """Of MountainCarContinuous it has 64 bits until the first step of an episode, and 32 from then on."""
+    config = case("MountainCarContinuous-v0", "gymnasium", time_limit=None)
+    envs, fresh = build(config), build(config)
+    actions = random_actions(envs, 30)
+    envs.reset(seeds(3))
+    play(envs, actions[:5])
+    envs.adapter._vec.envs[0].reset(seed=7)
+    state = round_trip(envs.adapter.get_state())
+    rows = play(envs, actions[5:])
+    fresh.adapter.set_state(state)
+    same(rows, play(fresh, actions[5:]))
+
+
 def stacked_pendulum() -> gym.Env:
     return gym.wrappers.FrameStackObservation(gym.make("Pendulum-v1", max_episode_steps=LIMIT), 3)
 
@@ -366,12 +401,35 @@ def test_a_keyword_argument_of_a_wrong_kind_is_refused(value):
         ("probe:", "auto", "known"),
         ("CartPol-v1", "envpool", "gymnasium"),
         ("no_such_module:Thing-v0", "auto", "no_such_module"),
+        ("./no_such_module:Thing-v0", "auto", "no_such_module"),
         ("CartPole-v1", "own", "probe"),
     ],
 )
 def test_unknown_names_are_refused_with_a_hint(env_id, backend, hint):
     with pytest.raises(UsageError, match=hint):
         build(case(env_id, backend))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [("LunarLander-v3", {"gravity": 5}), ("FrozenLake-v1", {"map_name": "5x5"}), ("Ant-v2", {})],
+)
+def test_what_an_environment_does_not_take_is_one_line(env_id, kwargs):
+    with pytest.raises(UsageError, match="the environment cannot be made: "):
+        build(case(env_id, "gymnasium", kwargs=kwargs))
+
+
+@pytest.mark.parametrize(("env_id", "cut"), [("CliffWalking-v1", True), ("CartPole-v1", False)])
+@pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
+def test_episodes_that_have_no_limit_are_cut_where_they_are_played(env_id, cut, backend):
+    if backend == "envpool":
+        pytest.importorskip("envpool")
+    config = case(env_id, backend, time_limit=None)
+    limits = []
+    for made in (suite.make(config), suite.make_to_play(config)):
+        limits.append(made.adapter.time_limit)
+        made.adapter.close()
+    assert limits == [None, suite.LONGEST] if cut else limits[0] == limits[1] < 1000
 
 
 @pytest.mark.parametrize("option", [{"num_envs": 0}, {"time_limit": 0}])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from recollect import ppo, tree
+from recollect import ppo, tree, trpo
 from recollect.agent import AgentState, BranchConfig, build_agent
+from recollect.algorithms import UPDATES
 from recollect.envs import EnvConfig, make
 from recollect.errors import DisagreementError, UsageError
 from recollect.learner import begin
@@ -113,7 +114,7 @@ def updated(s, monkeypatch):
 
     monkeypatch.setattr(ppo, "minibatches", shuffled)
     monkeypatch.setattr(ppo, "agreement", agreed)
-    seen.metrics = ppo.update(s.learner, s.rollout, s.plan, L)
+    seen.metrics = ppo.learn(s.learner, s.rollout, s.plan, L, ppo.update)
     monkeypatch.undo()
     return seen
 
@@ -155,6 +156,33 @@ def test_refreshing_carries_what_the_last_weights_remember(critic, monkeypatch):
     # Nothing but the states of the next rollout depends on it.
     roll(s)
     assert s.rollout.starts[0] is found[0]
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "reinforce", "trpo"])
+def test_every_algorithm_carries_what_the_last_weights_remember(algorithm):
+    s = ready(**RULES["refresh"])
+    kept = s.learner.state
+    ppo.learn(s.learner, s.rollout, s.plan, L, UPDATES[algorithm])
+    rows = s.rollout.seen(s.agent)
+    wanted = [read(s.agent.actor, rows, s.rollout.starts[0], (0, T))]
+    wanted.append(read(s.agent.critic, rows, s.rollout.critic_starts[0], (0, T)))
+    assert away(tuple(s.learner.state), tuple(wanted)) < 1e-12 and away(s.learner.state, kept) > 1e-6
+
+
+def test_the_critic_of_trpo_begins_where_the_rule_says():
+    """In each pass with the weights of that moment: the actor has moved before the first."""
+    s = ready(update_epochs=2, **RULES["refresh"])
+    seen, shuffle = [], trpo.minibatches
+
+    def shuffled(batch, *args):
+        seen.append((batch, copy.deepcopy(s.agent)))
+        return shuffle(batch, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trpo, "minibatches", shuffled)
+        trpo.update(s.learner, s.rollout, s.plan, L)
+    assert len(seen) == 2
+    assert all(away(batch.state, both_by_hand(s, agent)) < 1e-12 for batch, agent in seen)
 
 
 @pytest.mark.parametrize("world", WORLDS)

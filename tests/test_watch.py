@@ -17,7 +17,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect import api, cli, ppo
+from recollect import api, checkpoint, cli, ppo
 from recollect.agent import BranchConfig, build_agent
 from recollect.config import RunConfig
 from recollect.envs import EnvConfig, Envs, make
@@ -184,7 +184,10 @@ def test_values_are_in_rewards_of_the_task_where_their_scale_is_known() -> None:
 
 
 def test_a_saved_agent_keeps_the_scale_of_its_rewards(tmp_path) -> None:
-    run = run_quietly(small_config(), tmp_path)
+    run = run_quietly(replace(small_config(), save_interval=2, rollouts=5), tmp_path)
+    assert checkpoint.existing(run.folder / "checkpoints")[-1].stem.endswith("4"), (
+        "older than the last weights"
+    )
     run.save(tmp_path / "agent.safetensors")
     written = [run.folder / "checkpoints" / f"{name}.safetensors" for name in ("last", "best")]
     files = [run.folder, tmp_path / "agent.safetensors", *written]

@@ -20,7 +20,7 @@ Environment = str | Callable[[], gymnasium.Env[Any, Any]]
 
 def train(
     env: Environment | RunConfig,
-    model: str = "ppo",
+    model: str | None = None,
     *,
     steps: int | None = None,
     seed: int | None = None,
@@ -32,16 +32,20 @@ def train(
     """Train an agent and come back with it.
 
     env      an id, a callable that makes a Gymnasium environment, or a whole RunConfig
-    model    a preset: `recollect list presets`
+    model    a preset, ppo if nothing is said: `recollect list presets`
     options  any field of the config by its dotted name: {"ppo.gamma": 0.995, "actor": "stack"}
     out      the folder of all runs; the run's own lies in it under <model>/<env>/<run_id>
     """
     factory = env if callable(env) else None
     if isinstance(env, RunConfig):
+        if model is not None or options:
+            raise UsageError(
+                "a RunConfig says it all: change it with dataclasses.replace, not by model or options"
+            )
         config = env
     else:
         env_id = env if isinstance(env, str) else _name(env)
-        given = {"env.id": env_id, "model": model, **(options or {})}
+        given = {"env.id": env_id, "model": model or "ppo", **(options or {})}
         config = assemble(as_flags(given), "recollect.train", "")
     if steps is not None:
         config = replace(config, steps=steps, rollouts=None)

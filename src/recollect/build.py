@@ -72,7 +72,8 @@ def _check_shares(num_envs: int, size: int, ranks: Ranks) -> None:
     if blocks_of(num_envs, size, ranks) % ranks.size:
         raise UsageError(
             f"{ranks.size} processes cannot share {num_envs} environments and minibatches of {size} chunks "
-            "equally: env.num_envs and the chunks of a minibatch must be multiples of the processes"
+            "equally: take 2, 4 or 8 processes, and env.num_envs and chunks of a minibatch that are "
+            "multiples of them"
         )
 
 

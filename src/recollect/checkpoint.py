@@ -132,7 +132,9 @@ def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> N
     tensors, data = learner_tensors(learner), {}
     if envs.adapter.tier == "native":
         state = envs.adapter.get_state()
-        tensors |= {f"envs.{name}": torch.from_numpy(x) for name, x in state.arrays.items()}
+        for name, x in state.arrays.items():
+            assert len(x) == envs.num_envs, f"{name} of the environments' state is {x.shape}, not (N, ...)"
+            tensors[f"envs.{name}"] = torch.from_numpy(np.ascontiguousarray(x))
         data = state.data
     own = {name: x for name, x in tensors.items() if name.startswith(OWN)}
     told = learner.ranks.told((own, data))

@@ -306,7 +306,8 @@ def _print_evaluation(result: "Evaluation", as_json: bool) -> None:
     how = "deterministic" if result.deterministic else "sampling"
     how = "at random" if result.agent == "random" else how
     print(f"{result.agent} on {result.env}: {s['episodes']} episodes, {how}, seed {result.seed}")
-    print(f"  return  mean {s['mean']:.2f}   95 % interval {s['low']:.2f} to {s['high']:.2f}")
+    interval = "-" if s["low"] is None else f"{s['low']:.2f} to {s['high']:.2f}"
+    print(f"  return  mean {s['mean']:.2f}   95 % interval {interval}")
     print(f"          std {s['std']:.2f}   interquartile mean {s['iqm']:.2f}   length {s['length']:.1f}")
     if s["success"] is not None:
         print(f"  success {s['success']:.1%}")

@@ -25,6 +25,10 @@ from .settings import Algorithm, Plan, PPOConfig
 
 T = TypeVar("T")
 Flags: TypeAlias = list[tuple[str, list[str]]]
+LEAST = {
+    **dict.fromkeys(("steps", "rollouts", "val_episodes", "keep", "threads"), 1),
+    **dict.fromkeys(("val_check_interval", "barrier", "save_interval"), 0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +68,12 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed is {self.seed}, it must lie in [0, 2^63)")
-        if self.keep < 1:
-            raise UsageError(f"keep is {self.keep}, at least 1 checkpoint is needed")
-        if self.threads < 1:
-            raise UsageError(f"threads is {self.threads}, at least 1 is needed")
-        if not (self.steps or self.rollouts):
+        if self.steps is None and self.rollouts is None:
             raise UsageError("give steps or rollouts: a run needs an end")
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{name} is {value}, at least {least} is needed")
         if self.algorithm == "trpo" and self.critic.shared:
             raise UsageError("trpo moves the actor alone: give the critic a network of its own")
         if self.device != "cpu":
@@ -244,11 +248,12 @@ def apply(config: T, found: Flags, prog: str, about: str) -> T:
     plain: list[str] = []
     kwargs: dict[str, str] = {}
     for name, values in _shorthands(found, known):
-        if name.startswith("--env.kwargs."):
+        its_own = name.startswith("--env.kwargs.")
+        if len(values) > 1 and (its_own or not isinstance(known.get(name, ()), tuple | Mapping)):
+            raise UsageError(f"{name} takes one value, not {len(values)}: {' '.join(values)}")
+        if its_own:
             kwargs[name.removeprefix("--env.kwargs.")] = values[0] if values else "True"
         elif name in known:
-            if len(values) > 1 and not isinstance(known[name], tuple | Mapping):
-                raise UsageError(f"{name} takes one value, not {len(values)}: {' '.join(values)}")
             plain += [name, *(values or (["True"] if known[name] is False else []))]
         elif name in ("-h", "--help"):
             plain.append("--help")

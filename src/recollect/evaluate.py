@@ -9,7 +9,7 @@ import numpy as np
 
 from . import rng
 from .agent import Agent
-from .envs import Array, EnvConfig, Envs, make
+from .envs import Array, EnvConfig, Envs, make_to_play
 from .errors import UsageError
 from .stats import bootstrap, iqm
 
@@ -53,8 +53,8 @@ class Evaluation:
         return float(np.mean(self.returns))
 
     def summary(self) -> dict[str, Any]:
-        """What is quoted: mean, deviation, interquartile mean, 95 % interval of the mean."""
-        low, high = bootstrap(self.returns)
+        """What is quoted: mean, deviation, interquartile mean, 95 % interval of the mean, if there is one."""
+        low, high = bootstrap(self.returns) if len(self.returns) > 1 else (None, None)
         reported = [x for x in self.successes if np.isfinite(x)]
         return {
             "episodes": len(self.returns),
@@ -122,7 +122,7 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, 50)
-    envs = make(replace(env, num_envs=num), factory)
+    envs = make_to_play(replace(env, num_envs=num), factory)
     try:
         if agent is None:
             player: Plays = RandomPlayer(envs.adapter.action_space, num, seed)

@@ -10,13 +10,14 @@ import numpy as np
 
 from . import rng
 from .agent import Agent
-from .envs import Array, EnvConfig, Envs, make
+from .envs import Array, EnvConfig, Envs, make_to_play
 from .envs.gym import Factory
 from .errors import UsageError
 from .evaluate import Plays, RandomPlayer, check_spaces
 
 NOWHERE = ("offscreen", "dummy")  # drivers that show nothing
 WINDOW, FILES = "human", (".mp4", ".gif", ".webp")
+LONGEST = 1000  # steps of an episode that has no limit
 SMALLEST, LARGEST = 240, 480  # pixels that a film is wide, at least; and one of single pictures at most
 
 
@@ -51,9 +52,9 @@ def render(
 def alone(env: EnvConfig, factory: Factory | None = None) -> Envs:
     """One environment, where possible of Gymnasium: EnvPool's cannot be drawn."""
     try:
-        return make(replace(env, num_envs=1, backend="gymnasium"), factory)
+        return make_to_play(replace(env, num_envs=1, backend="gymnasium"), factory, LONGEST)
     except UsageError:
-        return make(replace(env, num_envs=1), factory)
+        return make_to_play(replace(env, num_envs=1), factory, LONGEST)
 
 
 def _played(

@@ -67,6 +67,12 @@ class EvalOptions(Seeded):
     imports: tuple[str, ...] = ()
     """Names in the file that may import a module."""
 
+    def __post_init__(self) -> None:
+        for name in ("num_episodes", "running_rew_len"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"--{name.replace('_', '-')} is {value}, at least 1 is needed")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(Seeded):

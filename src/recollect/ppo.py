@@ -165,8 +165,6 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
         history.append(ranks.add(torch.stack(passed)))
         if cfg.target_kl is not None and history[-1][:, 3].mean() > cfg.target_kl:
             break
-    if cfg.chunk_state == "refresh":
-        learner.state = refreshed(agent, rollout)
     means = Losses(*torch.cat(history).mean(0))
     return errors | learner.learned(means, quality, now.rates[0])
 
@@ -174,9 +172,15 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
 # Train ----------------------------------------------------------------------------------------
 
 
-def train(
-    envs: Envs, learner: Learner, plan: Plan, learn: Update = update
-) -> Iterator[dict[str, float | None]]:
+def learn(learner: Learner, rollout: Rollout, plan: Plan, length: int, by: Update) -> dict[str, float]:
+    """An update by any algorithm, and the memories that the next rollout begins with."""
+    metrics = by(learner, rollout, plan, length)
+    if plan.ppo.chunk_state == "refresh":
+        learner.state = refreshed(learner.agent, rollout)
+    return metrics
+
+
+def train(envs: Envs, learner: Learner, plan: Plan, by: Update = update) -> Iterator[dict[str, float | None]]:
     """Iterate to the end of the plan, yielding metrics; in between, the learner is whole."""
     cfg = plan.ppo
     length = cfg.chunk_length(any(learner.agent.initial_state(1)))
@@ -187,7 +191,7 @@ def train(
         collect(envs, learner, rollout, plan, length)
         torch.set_num_threads(plan.threads)
         value(learner, rollout, length)
-        metrics = learn(learner, rollout, plan, length)
+        metrics = learn(learner, rollout, plan, length, by)
         learner.read(rollout)
         if plan.barrier_after(learner.iteration - 1):
             learner.restart(envs, plan.seed)

@@ -55,5 +55,6 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     if known.any():
         learner.optimizer.step(now.rates)
     nothing, unknown = torch.zeros(()), torch.tensor(torch.nan)
-    losses = Losses(policy.detach(), unknown, bonus.detach(), nothing, nothing)
+    said = (policy.detach(), bonus.detach()) if known.any() else (unknown, unknown)
+    losses = Losses(said[0], unknown, said[1], nothing, nothing)
     return errors | learner.learned(losses, torch.nan, now.rates[0])

@@ -15,7 +15,7 @@ from . import checkpoint, rng
 from .algorithms import UPDATES
 from .build import Factory, begin_memories
 from .config import RunConfig, config_hash, to_dict
-from .envs import Envs, make
+from .envs import Envs, make_to_play
 from .errors import CheckpointError, UsageError
 from .evaluate import play
 from .folder import write_json
@@ -170,7 +170,7 @@ class Session:
         config, episodes = self.config, self.config.val_episodes
         torch.set_num_threads(1)
         if self.validator is None:
-            self.validator = make(replace(config.env, num_envs=episodes), factory)
+            self.validator = make_to_play(replace(config.env, num_envs=episodes), factory)
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, self.learner.iteration, episodes)
         player = self.learner.agent.player(episodes)
         mean = float(np.mean(play(self.validator, player, episodes, seeds)[0]))

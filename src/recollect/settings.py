@@ -1,12 +1,24 @@
 """The options of the algorithm, each with its meaning."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from .errors import UsageError
 
 Algorithm: TypeAlias = Literal["ppo", "a2c", "reinforce", "trpo"]
+ABOVE_0 = ("learning_rate", "critic_learning_rate", "clip", "clip_value", "adam_eps", "target_kl")
+Bound: TypeAlias = tuple[tuple[str, ...], Callable[[float], bool], str]
+# NaN is within none of them.
+BOUNDS: tuple[Bound, ...] = (
+    # Of two rows in a row at most one is a tail row, so a rollout of 2 has something to learn.
+    (("num_steps",), lambda x: x >= 2, "at least 2 is needed"),
+    (("update_epochs", "bptt"), lambda x: x >= 1, "at least 1 is needed"),
+    (("gamma", "gae_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
+    (ABOVE_0, lambda x: x > 0, "it must be above 0"),
+    (("weight_decay", "max_grad_norm"), lambda x: x >= 0, "it must not be below 0"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +63,7 @@ class PPOConfig:
     update_epochs: int = 4
     """Passes over each rollout."""
     num_minibatches: int | None = 4
-    """Gradient steps per pass; None with a batch_size."""
+    """Gradient steps per pass, or fewer where chunks cannot be shared out so; None with a batch_size."""
     batch_size: int | None = None
     """Rows per gradient step, instead of num_minibatches."""
     gamma: float = 0.99
@@ -92,17 +104,11 @@ class PPOConfig:
     """End the run when the mean return of 100 episodes reaches this; None: never."""
 
     def __post_init__(self) -> None:
-        # Of two rows in a row at most one is a tail row, so a rollout of 2 has something to learn.
-        for name, least in (("num_steps", 2), ("update_epochs", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(f"ppo.{name} is {getattr(self, name)}, at least {least} is needed")
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"ppo.{name} is {getattr(self, name)}, it must lie in [0, 1]")
-        for name in ("learning_rate", "critic_learning_rate", "clip", "adam_eps"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"ppo.{name} is {value}, it must be above 0")
+        for names, holds, needed in BOUNDS:
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not holds(value):
+                    raise UsageError(f"ppo.{name} is {value}, {needed}")
         self._check_chunks()
         if (self.num_minibatches is None) == (self.batch_size is None):
             raise UsageError(
@@ -111,8 +117,6 @@ class PPOConfig:
             )
 
     def _check_chunks(self) -> None:
-        if self.bptt is not None and self.bptt < 1:
-            raise UsageError(f"ppo.bptt is {self.bptt}, at least 1 is needed")
         if (self.burn_in > 0) != (self.chunk_state == "burn-in") or self.burn_in < 0:
             raise UsageError(
                 f"ppo.burn_in is {self.burn_in} with ppo.chunk_state {self.chunk_state}: burn-in needs at "

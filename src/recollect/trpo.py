@@ -22,7 +22,7 @@ from .maths import Losses, agreement, explained_variance, mean, standardize
 from .ppo import prepared
 from .rollout import Batch, Rollout, minibatches
 from .settings import Plan
-from .states import restate
+from .states import chunk_states, restate
 
 TARGET_KL = 0.01
 CONJUGATE_STEPS = 10
@@ -48,6 +48,8 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     learner.seed_dropout(plan.seed)
     history: list[Tensor] = []
     for epoch in range(cfg.update_epochs):
+        if cfg.renews_states:  # the actor has moved before the first pass
+            batch = batch._replace(state=chunk_states(agent, rollout, cfg))
         random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
         parts = minibatches(batch, rollout.num_envs, size, random)
         history += [fit(learner, part, now.rates[1]) for part in parts]

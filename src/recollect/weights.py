@@ -47,7 +47,8 @@ def load_rewards(path: Path, config: RunConfig, num_envs: int) -> RewardScale | 
     if not env.normalize_reward:
         return scale
     folder = path / "checkpoints"
-    files = [folder / "last.safetensors", *checkpoint.existing(folder)] if path.is_dir() else [path]
+    # Of the weights that load_agent reads; an older run may have kept it with the whole learner alone.
+    files = [*checkpoint.existing(folder), folder / "last.safetensors"] if path.is_dir() else [path]
     kept = [file for file in files if file.exists()]
     tensors = checkpoint.read(kept[-1])[0] if kept else {}
     if "rewards.var" not in tensors:

@@ -14,7 +14,7 @@ import math
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -27,6 +27,7 @@ from .spaces import ActionSpec, Array, Obs, ObsSpec, read_spaces
 Backend: TypeAlias = Literal["auto", "gymnasium", "workers", "envpool", "own"]
 Scalar: TypeAlias = bool | int | float | str | None
 LARGEST_REWARD = 1e12
+LONGEST = 50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class Step(NamedTuple):
 
 
 class EnvState(NamedTuple):
-    """All of a native adapter: arrays, and plain data for JSON."""
+    """All of a native adapter: arrays (N, ...), and plain data for JSON."""
 
     arrays: dict[str, Array]
     data: dict[str, Any]
@@ -205,6 +206,17 @@ def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | Non
     return Envs(suite.make(config, name), config.mask)
 
 
+def make_to_play(
+    config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None, longest: int = LONGEST
+) -> Envs:
+    """The same for whole episodes: cut where they have no limit, or who stands still would play for ever."""
+    envs = make(config, factory)
+    if envs.adapter.time_limit is None:
+        envs.adapter.close()
+        envs = make(replace(config, time_limit=longest), factory)
+    return envs
+
+
 def _by_backend(config: EnvConfig) -> VecEnv:
     """Environments of EnvPool or Gymnasium, as config.backend says."""
     from . import envpool as envpool_suite
@@ -259,6 +271,7 @@ __all__ = [
     "VecEnv",
     "listing",
     "make",
+    "make_to_play",
     "suite_of",
     "suites",
 ]

@@ -52,6 +52,9 @@ def _without_warnings() -> Iterator[None]:
         yield
 
 
+NO_LIMIT = 2**31 - 1  # what it writes where there is none
+
+
 class EnvPool(VecEnv):
     """One pool. It cannot save its state and ignores reset seeds, so a reset makes it anew."""
 
@@ -67,7 +70,8 @@ class EnvPool(VecEnv):
         with _without_warnings():
             self.observation_space = self._pool.observation_space
             self.action_space = self._pool.action_space
-        self.time_limit = int(self._pool.spec.config.max_episode_steps)
+        limit = int(self._pool.spec.config.max_episode_steps)
+        self.time_limit = limit if limit < NO_LIMIT else None
         self._dtype = np.dtype(self.action_space.dtype)
 
     def _build(self, seeds: list[int]) -> None:

@@ -16,6 +16,8 @@ from . import Array, EnvConfig, EnvState, Step, VecEnv
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]
+# What environments raise that are given something they do not take, or lack something.
+REFUSALS = (gym.error.Error, TypeError, ValueError, AssertionError, KeyError, ImportError)
 
 
 def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
@@ -45,7 +47,7 @@ def find(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:
             raise UsageError(f"environment {env_id}: module {module} does not import: {error}") from error
     name = NEW_LANDER if name == OLD_LANDER else name
     spec = gym.registry.get(name)
@@ -82,8 +84,9 @@ class GymEnv(VecEnv):
                 self._vec: AsyncVectorEnv | SyncVectorEnv = AsyncVectorEnv(make_one)
             else:
                 self._vec = SyncVectorEnv(make_one, copy=False)
-        except (gym.error.DependencyNotInstalled, TypeError) as error:
-            raise UsageError(f"the environment cannot be made: {error}") from error
+        except REFUSALS as error:
+            told = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
+            raise UsageError(f"the environment cannot be made: {told}") from error
         self._fresh = True
 
     def _limit(self) -> int | None:
@@ -146,6 +149,8 @@ class GymEnv(VecEnv):
             "resets": np.array(self._vec._autoreset_envs),
         }
         data = {
+            # Of one environment it may be of 64 bits after a reset, and of 32 after a step.
+            "kinds": [np.asarray(env.state).dtype.str for env in envs],
             "random": [env.np_random.bit_generator.state for env in envs],
             "elapsed": [_time_limit(env)._elapsed_steps for env in self._vec.envs],
             "beyond": [getattr(env, "steps_beyond_terminated", None) for env in envs],
@@ -159,7 +164,7 @@ class GymEnv(VecEnv):
         rows = zip(self._vec.envs, state.arrays["state"], state.data["random"], strict=True)
         for i, (env, row, random) in enumerate(rows):
             inner: Any = env.unwrapped
-            inner.state = row.copy()
+            inner.state = row.astype(state.data["kinds"][i])
             inner.np_random.bit_generator.state = random
             _time_limit(env)._elapsed_steps = state.data["elapsed"][i]
             if hasattr(inner, "steps_beyond_terminated"):
@@ -195,13 +200,13 @@ class CartPole(VecEnv):
         return _drawn(self._vec.render)[0]
 
     def get_state(self) -> EnvState:
-        arrays = {"state": self._vec.state, "steps": self._vec.steps, "resets": self._vec.prev_done}
+        arrays = {"state": self._vec.state.T, "steps": self._vec.steps, "resets": self._vec.prev_done}
         copies = {key: np.array(value) for key, value in arrays.items()}
         return EnvState(copies, {"random": self._vec.np_random.bit_generator.state})
 
     def set_state(self, state: EnvState) -> None:
         self._vec.reset(seed=0)
-        self._vec.state = state.arrays["state"].copy()
+        self._vec.state = state.arrays["state"].T.copy()
         self._vec.steps = state.arrays["steps"].copy()
         self._vec.prev_done = state.arrays["resets"].copy()
         self._vec.np_random.bit_generator.state = state.data["random"]

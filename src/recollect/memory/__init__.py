@@ -100,7 +100,7 @@ def find(name: str) -> type[MemoryConfig]:
         return known[name]
     try:
         found = getattr(importlib.import_module(module), attribute, None)
-    except ImportError as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise UsageError(f"memory {name}: module {module} does not import: {error}") from error
     if not (isinstance(found, type) and issubclass(found, MemoryConfig)):
         raise UsageError(f"memory {name}: {attribute} in {module} is not a MemoryConfig")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..config import memory_name
-from ..envs import EnvConfig, Envs, make, suite_of
+from ..envs import EnvConfig, Envs, make_to_play, suite_of
 from ..errors import UsageError
 from ..evaluate import check_spaces
 from ..record import AT_ONCE, Played, played, recorded, remembers
@@ -53,7 +53,7 @@ def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained
         _check(control, trained)
     torch.set_num_threads(1)  # rows are small, and a second thread only waits
     agent, env = trained.agent, trained.config.env
-    envs = make(replace(env, num_envs=min(episodes, AT_ONCE)), trained.factory)
+    envs = make_to_play(replace(env, num_envs=min(episodes, AT_ONCE)), trained.factory)
     try:
         check_spaces(agent, envs, env.id)
         whole, record = recorded(agent, envs, episodes, seed)
