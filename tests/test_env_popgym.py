@@ -167,7 +167,7 @@ def test_our_games_are_popgyms(name, kwargs):
         ours.reset(seeds(3, run))
         shown = theirs.reset(seeds(3, run))
         state = ours.adapter.get_state()
-        state.arrays["decks"][state.data["deck"]] = dealt(theirs)
+        state.arrays["decks"][:, state.data["deck"]] = dealt(theirs).T
         ours.adapter.set_state(state)
         same(ours.obs_spec.split(ours.adapter._show()), shown)
         actions = random_actions(ours, length, key=run)

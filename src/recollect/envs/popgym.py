@@ -122,13 +122,13 @@ class CardGame(VecEnv):
 
     def get_state(self) -> EnvState:
         random = [generator.bit_generator.state for generator in self._random]
-        decks = np.moveaxis(self._decks, -1, 0).astype(np.int8)
+        decks = np.moveaxis(self._decks, -1, 0).astype(np.int8, "C")
         arrays: dict[str, Array] = {"decks": decks, "action": self._action.copy()}
         return EnvState(arrays, {"t": self._t, "deck": self._deck, "random": random})
 
     def set_state(self, state: EnvState) -> None:
         self.reset([0] * self.num_envs)
-        self._decks = np.moveaxis(state.arrays["decks"], 0, -1).astype(np.int64)
+        self._decks = np.moveaxis(state.arrays["decks"], 0, -1).astype(np.int64, "C")
         self._action = state.arrays["action"].copy()
         self._t, self._deck = state.data["t"], state.data["deck"]
         for generator, stored in zip(self._random, state.data["random"], strict=True):
