@@ -20,11 +20,11 @@ from recollect.errors import UsageError
 from recollect.evaluate import evaluate
 from recollect.memory import Memory, MemoryConfig
 from recollect.probe import probe
-from recollect.probe.ablate import Tried, ablation, score
+from recollect.probe.ablate import Tried, ablation, difference, score
 from recollect.probe.alter import Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered, spread
 from recollect.probe.critic import returns_to_go
 from recollect.probe.linear import Question, answers, split
-from recollect.probe.verdict import uses
+from recollect.probe.verdict import needs, uses
 from recollect.record import Played, played, recorded, remembers
 from recollect.rollout import slice_rows
 from recollect.run import Trained
@@ -120,7 +120,7 @@ def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(rem
 
 
 def test_an_agent_that_ignores_its_memory_does_not_use_it():
-    probed = probe(trained(0.0), episodes=20)
+    probed = probe(trained(0.0), episodes=60)
     assert {one.lost.by for one in probed.ablations} == {0.0}
     assert "has a memory and does not use it: cleared at every step the success is" in probed.uses
     assert "was not tested" in probed.needs
@@ -128,7 +128,7 @@ def test_an_agent_that_ignores_its_memory_does_not_use_it():
 
 def test_a_task_in_plain_sight_needs_no_memory():
     env = EnvConfig(id="probe:match")
-    probed = probe(trained(1.0, env=env), episodes=20, control=trained(1.0, MEMORIES["mlp"](), env))
+    probed = probe(trained(1.0, env=env), episodes=60, control=trained(1.0, MEMORIES["mlp"](), env))
     assert "does not use it" in probed.uses
     assert probed.needs.startswith("A memory is not needed: without one the control reaches 1 where this")
 
@@ -150,6 +150,27 @@ def test_a_memory_that_may_hold_anything_but_nothing_is_told_from_one_that_is_us
     ]
     said = uses("success", whole, [ablation(one, whole, "success") for one in tries], "gru", None)
     assert said.startswith("It needs its memory not to be empty, and not what it holds")
+
+
+@pytest.mark.parametrize(
+    ("kept", "cleared", "said"),
+    [
+        ([1] * 7 + [0] * 3, [1] * 7 + [0] * 3, "whether it uses it cannot be told from 10 episodes"),
+        ([1] * 70 + [0] * 30, [1] * 69 + [0] * 31, "It has a memory and does not use it"),
+        ([1] * 50 + [0] * 50, [1] * 100, "Its memory harms it: cleared at every step the success is 1.00"),
+    ],
+)
+def test_that_nothing_was_lost_is_said_only_where_episodes_show_it(kept, cleared, said):
+    whole, after = (score(played_as(successes), "success") for successes in (kept, cleared))
+    assert difference(whole, after, "success").interval.high >= 0 or "harms" in said
+    tried = Tried("cleared at every step", 1, None, played_as(cleared))
+    assert said in uses("success", whole, [ablation(tried, whole, "success")], "gru", None)
+    needed = needs("success", whole, after, difference(whole, after, "success"), "gru")
+    assert needed.startswith("A memory is not needed") == ("cannot be told" not in said)
+
+
+def played_as(successes) -> Played:
+    return Played(*np.tile(np.array(successes, dtype=float), (3, 1)))
 
 
 def test_an_agent_that_never_succeeds_has_nothing_to_lose():

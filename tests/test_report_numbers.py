@@ -19,6 +19,7 @@ from recollect.report.intervals import (
     iqm_weights,
     mean_of_shares,
     mean_weights,
+    paired_interval,
     percentiles,
     share_interval,
     stratified,
@@ -118,6 +119,18 @@ def test_wins_and_shares_of_few_runs_hold_what_they_claim():
     shares = random.binomial(5, (0.5, 0.7, 0.9), (1000, 3)).T / 5
     _, low, high = mean_of_shares(shares, *share_interval(shares, 5))
     assert 0.925 <= np.mean((low <= 0.7) & (high >= 0.7)) <= 0.99
+
+
+@pytest.mark.parametrize("truth", [(0.02, 0.02), (0.2, 0.2), (0.3, 0.1), (0.45, 0.0), (0.0, 0.0)])
+@pytest.mark.parametrize("n", [20, 100])
+def test_differences_of_pairs_hold_what_they_claim(truth, n):
+    random = np.random.default_rng(0)
+    counts = random.multinomial(n, [*truth, 1 - sum(truth)], 400)[:, :2] / n
+    ends = [paired_interval(lost, won, n) for lost, won in counts]
+    held = [low <= truth[0] - truth[1] <= high for low, high in ends]
+    assert np.mean(held) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / 400)  # three deviations of so many studies
+    assert all(low <= lost - won <= high for (low, high), (lost, won) in zip(ends, counts, strict=True))
+    assert np.mean([high - low for low, high in ends]) < 6 / np.sqrt(n) * np.sqrt(max(sum(truth), 3 / n))
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0, 1))

@@ -14,15 +14,15 @@ from .. import rng
 from ..agent import Agent
 from ..envs import Envs
 from ..record import Played, played
-from ..report.intervals import Floats, Interval, mean_of_shares, mean_weights, share_interval
+from ..report.intervals import Floats, Interval, mean_weights, paired_interval, share_interval
 from ..report.scores import interval
 from ..tree import leaves
 from .alter import Alter, Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered
 
 Source: TypeAlias = Literal["success", "return"]
-Told: TypeAlias = Literal["better", "equal", "unclear"]
+Told: TypeAlias = Literal["better", "equal", "worse", "unclear"]
 
-NEARLY = 0.05  # of a score, which is little
+NEARLY, MUCH = 0.05, 0.2  # of a score, which is little, and what must not be lost where it is called equal
 NOISE = (0.1, 1.0)  # in deviations
 LARGEST = 2**23  # numbers of all memories that know only the last steps
 
@@ -46,7 +46,8 @@ class Difference:
     by: float
     interval: Interval
     told: Told
-    """better: by more than little, and not by chance; equal: by no more than little; or unclear."""
+    """better or worse: by more than little, and not by chance; equal: by no more than little, and surely not
+    by much; or unclear."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +82,17 @@ def score(one: Played, by: Source) -> Score:
 
 
 def difference(one: Score, other: Score, by: Source) -> Difference:
-    """Of two scores over the same episodes.
+    """Of two scores over the same episodes, pair by pair.
 
-    Returns are compared pair by pair. Of successes, 0 or 1, pairs that never differ would say that
-    there is no doubt at all; so their interval is that of two shares, which is the wider one.
+    Successes are 0 or 1, and pairs that never differ would say that there is no doubt at all; so their
+    interval is that of the shares that were lost and won.
     """
-    if by == "success":
-        shares = np.array([one.mean, 1 - other.mean])
-        mean, low, high = mean_of_shares(shares, *share_interval(shares, len(one.scores)))
-        found = Interval(float(2 * low - 1), float(2 * high - 1))
-        return _told(float(2 * mean - 1), found, max(abs(one.mean), abs(other.mean)))
     pairs = one.scores - other.scores
-    return _told(float(pairs.mean()), _interval(pairs), max(abs(one.mean), abs(other.mean)))
+    if by == "success":
+        found = paired_interval(float((pairs > 0).mean()), float((pairs < 0).mean()), len(pairs))
+    else:
+        found = _interval(pairs)
+    return _told(float(pairs.mean()), found, max(abs(one.mean), abs(other.mean)))
 
 
 def _interval(scores: Floats) -> Interval:
@@ -103,10 +103,10 @@ def _interval(scores: Floats) -> Interval:
 
 
 def _told(by: float, ends: Interval, size: float) -> Difference:
-    little = NEARLY * size
-    if ends.low > 0 and by > little:
-        return Difference(by, ends, "better")
-    return Difference(by, ends, "equal" if by <= little else "unclear")
+    if abs(by) > NEARLY * size and not ends.low <= 0 <= ends.high:
+        return Difference(by, ends, "better" if by > 0 else "worse")
+    equal = by <= NEARLY * size and ends.high <= MUCH * size
+    return Difference(by, ends, "equal" if equal else "unclear")
 
 
 # What is done to a memory ---------------------------------------------------------------------
@@ -169,7 +169,7 @@ def recents(agent: Agent, envs: Envs, seed: int, whole: Played, cleared: Sequenc
     best = score(whole, by)
     lost = ablation(cleared[0], best, by).lost
     made: list[Tried] = []
-    if lost.told == "equal":
+    if lost.told in ("equal", "worse"):
         return made
     floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(envs.num_envs)).values())
     for steps in (one.every for one in cleared[1:] if one.every):

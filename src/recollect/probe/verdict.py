@@ -28,12 +28,14 @@ def uses(
             f"It has a memory and does not use it: cleared at every step {at} "
             f"({_difference(source, cleared.lost)})."
         )
+    if cleared.lost.told == "worse":
+        return f"Its memory harms it: cleared at every step {at} ({_difference(source, cleared.lost)})."
     if cleared.lost.told == "unclear":
         return (
             f"It has a memory; whether it uses it cannot be told from {len(whole.scores)} episodes: "
             f"cleared at every step {at} ({_difference(source, cleared.lost)})."
         )
-    if all(one.lost.told == "equal" for one in ablations if not (one.every or one.last)):
+    if all(one.lost.told in ("equal", "worse") for one in ablations if not (one.every or one.last)):
         return (
             f"It needs its memory not to be empty, and not what it holds: cleared at every step {at}, but "
             "other contents do as well."
@@ -58,7 +60,7 @@ def needs(
     )
     if above.told == "better":
         return f"The task needs a memory: {told}"
-    if above.told == "equal":
+    if above.told in ("equal", "worse"):
         return f"A memory is not needed: {told}"
     return f"Whether the task needs a memory cannot be told from {len(whole.scores)} episodes: {told}"
 

@@ -167,6 +167,24 @@ def wins_interval(share: Floats, n: int, m: int) -> tuple[Floats, Floats]:
     return _score_interval(share, variance)
 
 
+def paired_interval(lost: float, won: float, n: int) -> Interval:
+    """Of n pairs, a share was lost and another won: the interval of the difference, lost minus won.
+
+    Newcombe's (1998) way from the intervals of two shares to that of their difference, where no pair can
+    be both. Pairs that never differ leave as much doubt as n of them do.
+    """
+    shares = np.array([lost, won])
+    (p, q), (low, high) = shares, share_interval(shares, n)
+    odds = p * q / max((1 - p) * (1 - q), 1e-12)
+    bound = -math.sqrt(odds)  # how far the one says that the other is not
+
+    def reach(one: float, other: float) -> float:
+        return math.sqrt(max(one**2 - 2 * bound * one * other + other**2, 0.0))
+
+    below, above = reach(p - low[0], high[1] - q), reach(high[0] - p, q - low[1])
+    return Interval(float(p - q - below), float(p - q + above))
+
+
 def mean_of_shares(shares: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
     """The mean of independent shares (K, ...) and its interval: distances squared and added."""
     mean, k = shares.mean(0), len(shares)
