@@ -221,6 +221,19 @@ def test_a_baseline_of_another_task_is_not_read(tmp_path):
     assert low_is == "worst" and sorted(scales.values()) == [(9.0, "random"), (22.0, "random")]
 
 
+@pytest.mark.parametrize(
+    ("words", "on"), [((), False), (("--dry-run",), True), (("--dry-run", "false"), False)]
+)
+def test_a_switch_is_on_where_it_is_named(words, on):
+    assert compare.parse(["-e", "poc", "-m", "ppo", *words]).dry_run is on
+
+
+@pytest.mark.parametrize("switch", compare.SWITCHES)
+def test_a_switch_takes_no_file(switch):
+    with pytest.raises(UsageError, match=f"{switch} takes true, false or nothing, not 'study.yaml'; a file"):
+        compare.parse(["-e", "poc", "-m", "ppo", switch, "study.yaml"])
+
+
 def plan_of(out: Path, *arguments: str) -> list[Job]:
     """With probes asked for."""
     study = read([flag for flag in tokens(list(arguments)) if flag[0] not in compare.VALUES], None)

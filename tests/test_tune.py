@@ -146,8 +146,8 @@ def test_what_is_not_known_is_not_judged(tmp_path):
 def test_returns_are_compared_with_those_of_other_trials_after_as_many_steps(tmp_path):
     late = {0: lambda share: 90 if share > 0.3 else None, 1: 50}
     found = tuned(tmp_path, lambda trial, seed: late[trial], 2)
-    assert found.trials[0].rungs == {3: 90}
-    assert found.trials[1].rungs == {1: 50, 3: 50} and found.trials[1].state == "stopped early"
+    assert found.trials[0].rungs == pytest.approx({3: 90})
+    assert found.trials[1].rungs == pytest.approx({1: 50, 3: 50}) and found.trials[1].state == "stopped early"
 
 
 def test_the_best_third_go_on(tmp_path):
@@ -288,6 +288,17 @@ def test_what_a_flag_sets_is_not_tuned_and_a_file_goes_over_the_default(tmp_path
     assert not asked["ppo.ent_coef"].whole and asked["ppo.ent_coef"].holds(0.2)
 
 
+@pytest.mark.parametrize("given", [[], ["ppo.batch_size"]])
+def test_what_a_minibatch_holds_is_tuned_in_one_unit(given, tmp_path):
+    file = tmp_path / "space.yaml"
+    file.write_text("ppo.gamma: [0.9]" if given else "ppo.batch_size: [256, 512]")
+    base = base_of("ppo_gru", "CartPole-v1")
+    asked = space(base, file, given)
+    assert "ppo.num_minibatches" not in asked
+    chosen = propose(lambda _, dimension: dimension.ends[-1], asked, base)
+    assert base(flags(chosen)).ppo.batch_size == (None if given else 512)
+
+
 BAD_SPACES = {
     "ppo.gama: [0.9]": "unknown option 'ppo.gama'; did you mean ppo.gamma",
     "memory.context: [8]": "unknown option 'memory.context'",
@@ -304,6 +315,7 @@ BAD_SPACES = {
     "ppo.num_steps: {low: 8.5, high: 64.5}": "ppo.num_steps 8.5:",
     "steps: [100, 200]": "steps is the same for all trials",
     "ppo.lam: [1]\nenv.id: [poc]": "unknown option 'ppo.lam'",
+    "ppo.batch_size: [256]\nppo.num_minibatches: [2]": "say the same in two units: take one of them away",
     "ppo.ent_coef: [0]": "ppo.ent_coef is set by a flag as well: take one of them away",
     "a: [": "config file",
 }

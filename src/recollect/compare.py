@@ -149,8 +149,18 @@ def parse(arguments: list[str]) -> Options:
     report = own.get("--report")
     if report is not None and len(report) != 1:
         raise UsageError(f"--report takes one folder, not {len(report)}")
-    flags = (name in own for name in SWITCHES)
+    flags = switches(own, SWITCHES)
     return Options(study, place(own, "runs"), Path(report[0]) if report else None, *flags)
+
+
+def switches(own: Mapping[str, list[str]], names: Sequence[str]) -> list[bool]:
+    """Which are on: those that are named, unless false is said."""
+    for name in names:
+        said = own.get(name, [])
+        if said not in ([], ["True"], ["False"]):
+            words = " ".join(said)
+            raise UsageError(f"{name} takes true, false or nothing, not {words!r}; a file's name comes first")
+    return [name in own and own[name] != ["False"] for name in names]
 
 
 def place(own: Mapping[str, list[str]], folder: str) -> Place:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ..compare import PLACE, Place, count, place
+from ..compare import PLACE, Place, count, place, switches
 from ..config import RunConfig, tokens
 from ..errors import UsageError
 from ..folder import locked, new_folder
@@ -126,7 +126,7 @@ def parse(arguments: list[str]) -> Options:
     if question.preset.rollouts:
         raise UsageError("trials are compared after as many steps, however long a rollout is: --steps N")
     trials = int(count(own, "--trials", "30"))
-    return Options(question, study.flags, trials, place(own, "tune"), *(name in own for name in SWITCHES))
+    return Options(question, study.flags, trials, place(own, "tune"), *switches(own, SWITCHES))
 
 
 def run(tuning: Tuning, signals: Signals, screen: Screen) -> None:

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..config import RunConfig, memory_name, read_yaml
+from ..config import UNITS, RunConfig, memory_name, read_yaml
 from ..errors import UsageError, nearest
 from ..memory import MemoryConfig, find
 from .space import (
@@ -32,6 +32,8 @@ from .space import (
     spelled,
 )
 
+# Options of which the one takes the other's place.
+PAIRS = [[name.removeprefix("--").replace("-", "_") for name in pair] for pair in UNITS]
 # What trials are compared at, so what none of them may choose.
 FIXED = ("env.id", "model", "seed", "steps", "rollouts")
 
@@ -46,6 +48,12 @@ def space(base: Base, file: Path | None, given: Sequence[str]) -> Space:
     config = base(())
     usual = default(config, {branch: _memories(asked, branch, config) for branch in BRANCHES})
     taken = {option for name in (*asked, *given) for option in meant(name, known)}
+    for one, other in PAIRS:
+        if {one, other} <= asked.keys():
+            raise UsageError(
+                f"space {file}: {one} and {other} say the same in two units: take one of them away"
+            )
+    taken |= {other for one, other in PAIRS if one in taken}
     return {k: v for k, v in usual.items() if taken.isdisjoint(meant(k, known))} | asked
 
 

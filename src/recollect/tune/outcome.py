@@ -137,14 +137,15 @@ class Outcome:
     @property
     def verdict(self) -> list[str]:
         """What to think of it, in sentences."""
-        best, preset, count = self.best, self.preset, len(self.trials)
+        best, preset, failed = self.best, self.preset, sum(trial.state == "failed" for trial in self.trials)
+        count = f"{len(self.trials)} trials" + (f", of which {failed} failed," if failed else "")
         seeds = f"over seeds {' '.join(map(str, self.question.seeds))}"
         if best is None or preset is None:
             return ["The preset has no score yet, and all is measured against it."]
         if best is preset:
-            return [f"Of {count} trials none is better than the preset: {preset.scored} {seeds}."]
+            return [f"Of {count} none is better than the preset: {preset.scored} {seeds}."]
         return [
-            f"The best of {count} trials is trial {best.number}: {best.scored}, "
+            f"The best of {count} is trial {best.number}: {best.scored}, "
             f"the preset {preset.scored}, {seeds}.",
             "It was chosen for its score over these very seeds, so luck is part of its lead, the more so the "
             "more trials there were. What is left of it, only seeds that chose nothing can tell.",
