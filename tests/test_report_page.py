@@ -385,6 +385,15 @@ function visit() {
   seen.moved = first(".tip").innerText !== seen.tip;
   says(svg, "keydown", { key: "Escape" });
   seen.gone = first(".tip").hidden;
+  const finger = { pointerType: "touch", bubbles: true };
+  const touch = (type) => svg.dispatchEvent(new page.PointerEvent(type, finger));
+  touch("pointerdown");
+  touch("pointerleave");
+  seen.touched = first(".tip").hidden ? "" : first(".tip").innerText;
+  const buttons = all("figure[data-kind=lines] .legend button");
+  buttons.forEach((button) => button.click());
+  seen.none = first("figure[data-kind=lines] .plot").innerText;
+  buttons.forEach((button) => button.click());
   const details = first("details");
   details.open = true;
   setTimeout(() => {
@@ -442,3 +451,11 @@ def test_a_reader_chooses_what_the_curves_show(visited):
 def test_a_reader_reads_values_by_keyboard(visited):
     assert visited["tip"].startswith("steps 60k") and "ppo_lstm" in visited["tip"]
     assert visited["moved"] and visited["gone"] and visited["table"] == 11
+
+
+def test_a_reader_reads_values_by_finger(visited):
+    assert visited["touched"].startswith("steps ") and "(imported) " in visited["touched"]
+
+
+def test_a_chart_whose_lines_are_all_hidden_says_so(visited):
+    assert visited["none"] == "No share of runs above to show here." and visited["errors"] == []

@@ -40,6 +40,7 @@ from .helpers import (
     CRITICS,
     MEMORIES,
     REMEMBERING,
+    Halves,
     branch,
     lively,
     run_quietly,
@@ -585,6 +586,30 @@ def test_without_pillow_there_is_a_page_all_the_same(shown, tmp_path, monkeypatc
     assert cli.main(["watch", str(shown[0].folder), "-o", str(page), "--episodes", "1"]) == 0
     assert "without pictures: pictures need Pillow: pip install 'recollect[video]'" in capsys.readouterr().out
     assert data(page)["images"] == [] and data(page)["episodes"][0]["image"] == []
+
+
+def test_pictures_alone_without_pillow_are_a_page_that_works(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(
+        gymnasium.registry, "Halves-v0", gymnasium.envs.registration.EnvSpec("Halves-v0", Halves)
+    )
+    looks = replace(branch("mlp"), pictures="residual")
+    config = small_config("Halves-v0", backend="gymnasium", actor=looks, critic=looks)
+    run = run_quietly(replace(config, rollouts=1), tmp_path)
+    page = tmp_path / "page.html"
+    assert cli.main(["watch", str(run.folder), "-o", str(page), "--episodes", "1"]) == 0
+    script = """
+const page = document.querySelector("iframe").contentWindow, errors = [];
+document.querySelector("iframe").addEventListener("load", () => {
+  page.addEventListener("error", (event) => errors.push(event.message));
+  setTimeout(() => {
+    page.document.getElementById("play").click();
+    const label = page.document.querySelector("#screen canvas").getAttribute("aria-label");
+    document.querySelector("pre").textContent = JSON.stringify({ errors, label });
+  }, 100);
+});
+"""
+    assert seen_by_a_browser(page, script, tmp_path) == {"errors": [], "label": "no picture"}
 
 
 def test_where_nothing_can_draw_one_line_says_what_to_install(shown, tmp_path, monkeypatch, capsys) -> None:

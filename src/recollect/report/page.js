@@ -123,10 +123,7 @@ function drawCurves(figure, chart) {
   const grid = chart.grids[view.axis];
   const lines = chart.lines.map(columns).filter((line) => line && !view.hidden.has(line.label));
   const yName = METRICS[view.metric];
-  if (!lines.length) {
-    box.replaceChildren(element("p", { class: "empty" }, `No ${yName} over ${AXES[view.axis]} to show here.`));
-    return;
-  }
+  if (!lines.length) return nothing(figure, `No ${yName} over ${AXES[view.axis]} to show here.`);
   plot(figure, box, grid, lines, {
     yName,
     xName: AXES[view.axis],
@@ -139,6 +136,7 @@ function drawCurves(figure, chart) {
 
 function drawLines(figure, chart) {
   const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
+  if (!lines.length) return nothing(figure, `No ${chart.y} to show here.`);
   plot(figure, figure.querySelector(".plot"), chart.grid, lines, {
     yName: chart.y,
     xName: chart.x,
@@ -148,6 +146,13 @@ function drawLines(figure, chart) {
     ticks: chart.grid.every(Number.isInteger) ? wholeTicks : ticks,
     marks: chart.log ? (fit) => thinned(chart.grid, fit) : null,
   });
+}
+
+// What stands where a chart has no line, because all are hidden or none knows what was chosen.
+function nothing(figure, words) {
+  figure.querySelector(".plot").replaceChildren(element("p", { class: "empty" }, words));
+  figure.querySelector(".tip").hidden = true;
+  figure.querySelector("details .table")?.replaceChildren();
 }
 
 // A curve in words, for those who do not see it.
@@ -254,12 +259,11 @@ function follow(figure, svg, plotted) {
     tip.style.left = `${Math.max(0, Math.min(svg.clientWidth - tip.offsetWidth, left))}px`;
     tip.style.top = `${svg.parentNode.offsetTop + 8}px`;
   };
-  svg.addEventListener("pointermove", (event) => {
+  pointed(svg, hide, (event) => {
     const at = (event.offsetX / svg.clientWidth) * width;
     const gaps = shown.map((i) => Math.abs(x(grid[i]) - at));
     show(gaps.indexOf(Math.min(...gaps)));
   });
-  svg.addEventListener("pointerleave", hide);
   svg.addEventListener("focus", () => svg.matches(":focus-visible") && show(place));
   svg.addEventListener("blur", hide);
   svg.addEventListener("keydown", (event) => {
@@ -270,6 +274,12 @@ function follow(figure, svg, plotted) {
     event.preventDefault();
     show(to);
   });
+}
+
+// A mouse shows by moving and hides by leaving; a finger shows by touching, and what it showed stays.
+function pointed(svg, hide, show) {
+  for (const event of ["pointerdown", "pointermove"]) svg.addEventListener(event, show);
+  svg.addEventListener("pointerleave", (event) => event.pointerType === "touch" || hide());
 }
 
 function reading(line, i) {
@@ -346,6 +356,7 @@ function dots(row, x, width) {
 function drawThreads(figure, chart) {
   const box = figure.querySelector(".plot");
   const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
+  if (!lines.length) return nothing(figure, "No line to show here.");
   const width = Math.max(box.clientWidth, chart.axes.length * 60); // as wide as names need: then it scrolls
   const area = { top: 34, bottom: 276 };
   const x = scale(0, chart.axes.length - 1, 42, width - 42);
@@ -402,12 +413,11 @@ function point(figure, svg, lines, paths, x, y) {
     const part = (px - x(i)) / (x(i + 1) - x(i));
     return Math.abs(y(before) + (y(p) - y(before)) * part - py);
   }));
-  svg.addEventListener("pointermove", (event) => {
+  pointed(svg, hide, (event) => {
     const gaps = lines.map((line) => gap(line, event.offsetX, event.offsetY));
     const least = Math.min(...gaps);
     if (least < 24) show(gaps.lastIndexOf(least));
   });
-  svg.addEventListener("pointerleave", hide);
   svg.addEventListener("focus", () => svg.matches(":focus-visible") && show(place));
   svg.addEventListener("blur", hide);
   svg.addEventListener("keydown", (event) => {

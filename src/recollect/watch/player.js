@@ -30,9 +30,9 @@ function ago(steps) {
 const unpacked = new Map();
 function unpack(packed) {
   if (!unpacked.has(packed)) {
-    const bytes = Uint8Array.from(atob(packed.floats || packed.words), (c) => c.charCodeAt(0)).buffer;
+    const bytes = Uint8Array.from(atob(packed.floats ?? packed.words), (c) => c.charCodeAt(0)).buffer;
     const scaled = () => Float32Array.from(new Uint16Array(bytes), (word) => packed.low + packed.step * word);
-    unpacked.set(packed, packed.floats ? new Float32Array(bytes) : scaled());
+    unpacked.set(packed, "floats" in packed ? new Float32Array(bytes) : scaled());
   }
   return unpacked.get(packed);
 }
@@ -153,6 +153,12 @@ function bars(canvas, step) {
   const context = canvas.getContext("2d"), width = 400 / Math.max(1, seen.length);
   context.fillStyle = `rgb(${paint.ground})`;
   context.fillRect(0, 0, 400, 200);
+  if (!seen.length) {
+    canvas.setAttribute("aria-label", "no picture");
+    context.fillStyle = `rgb(${paint.ink})`;
+    context.font = "16px sans-serif";
+    context.fillText("no picture", 20, 106);
+  }
   seen.forEach((x, i) => {
     context.fillStyle = `rgb(${paint.accent})`;
     const tall = (95 * Math.abs(x)) / most;
