@@ -254,6 +254,12 @@ def test_nothing_is_overwritten(tmp_path) -> None:
     assert {p: p.read_bytes() for p in trained.folder.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.parametrize("given", [{"model": "ppo_gru"}, {"options": {"ppo.gamma": 0.5}}])
+def test_a_whole_config_is_not_changed_in_passing(given, tmp_path):
+    with pytest.raises(UsageError, match="a RunConfig says it all"):
+        api.train(small_config(), **given, out=tmp_path, quiet=True)
+
+
 def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path) -> None:
     folders = {api.train(small_config(rollouts=1), out=tmp_path, quiet=True).folder for _ in range(3)}
     assert len(folders) == 3
