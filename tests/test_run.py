@@ -112,6 +112,22 @@ def test_the_newest_whole_checkpoint_is_taken_and_a_damaged_one_named(tmp_path, 
     assert_same_end(straight.folder, stopped.folder)
 
 
+def test_a_state_that_is_not_by_environment_is_refused_and_left(tmp_path, monkeypatch) -> None:
+    """As an earlier version kept CartPole's."""
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(4))
+    config = small_config()
+    config = replace(config, env=replace(config.env, num_envs=8))
+    stopped = run_quietly(config, tmp_path, "stopped")
+    paths = checkpoint.existing(stopped.folder / "checkpoints")
+    for path in paths:
+        tensors, meta = checkpoint.read(path)
+        checkpoint.write(path, tensors | {"envs.state": tensors["envs.state"].T}, meta)
+    before = [path.read_bytes() for path in paths]
+    with pytest.raises(UsageError, match=r"another version of recollect: envs\.state is not of 8"):
+        api.resume(stopped.folder, quiet=True)
+    assert [path.read_bytes() for path in paths] == before
+
+
 def test_without_any_checkpoint_a_run_begins_again(tmp_path, monkeypatch) -> None:
     straight = run_quietly(small_config(save_interval=5), tmp_path, "straight")
     monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(3))

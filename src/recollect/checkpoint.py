@@ -163,7 +163,14 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     _check_shapes(path, saved, learner_tensors(learner))
     obs = {name: saved[f"row.obs.{name}"].numpy().copy() for name in learner.row.obs}
     if envs.adapter.tier == "native":
-        envs.adapter.set_state(_env_state(path, tensors, meta, learner.ranks))
+        state = _env_state(path, tensors, meta, learner.ranks)
+        for name, x in state.arrays.items():
+            if len(x) != envs.num_envs:
+                raise UsageError(
+                    f"{path} is of another version of recollect: envs.{name} is not of {envs.num_envs} "
+                    "environments; start a new run with --run-id, or in another --out"
+                )
+        envs.adapter.set_state(state)
     else:
         fresh = first_row(envs, learner.agent, seed, meta["counters"]["iteration"], learner.ranks)
         if any((fresh.obs[name] != x).any() for name, x in obs.items()):
