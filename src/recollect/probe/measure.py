@@ -7,7 +7,7 @@ import torch
 from ..config import memory_name
 from ..envs import EnvConfig, Envs, make_to_play, suite_of
 from ..errors import UsageError
-from ..evaluate import check_spaces
+from ..evaluate import check_spaces, task
 from ..record import AT_ONCE, Played, played, recorded, remembers
 from ..run import Trained
 from .ablate import Ablation, Difference, Score, Source, ablation, difference, score, source, tries
@@ -119,4 +119,4 @@ def _same(env: EnvConfig) -> tuple[object, ...]:
     suite, name = suite_of(env.id)
     if suite is not None and hasattr(suite, "settings"):
         env = suite.settings(env, name)
-    return env.id, dict(env.kwargs), tuple(sorted(env.mask)), env.time_limit
+    return env.id, {**task(env), "mask": sorted(env.mask)}
