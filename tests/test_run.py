@@ -262,6 +262,13 @@ def test_a_lander_that_is_replaced_is_said(tmp_path, monkeypatch) -> None:
     assert "LunarLander-v3 takes its place" in display.said[0]
 
 
+def test_a_run_begins_without_a_compiler(tmp_path) -> None:
+    """It is a second of every process, and 70 MiB."""
+    run = f"recollect.train('CartPole-v1', steps=1, out={str(tmp_path)!r}, quiet=True)"
+    code = f"import sys, recollect; {run}; assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_nothing_is_overwritten(tmp_path) -> None:
     trained = run_quietly(small_config(), tmp_path)
     before = {path: path.read_bytes() for path in trained.folder.rglob("*") if path.is_file()}

@@ -1,9 +1,11 @@
 """Adam over each branch's weights as one flat vector: zeroing, clipping and stepping are one pass."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from .errors import DivergedError
 from .settings import PPOConfig
@@ -20,28 +22,30 @@ class FlatAdam:
 
     def __init__(self, groups: Sequence[nn.Module], cfg: PPOConfig) -> None:
         self.flats = [_flatten(module) for module in groups]
-        self.gradient = torch.cat([torch.zeros_like(flat.detach()) for flat in self.flats])
-        parts = self.gradient.split([len(flat) for flat in self.flats])
-        for module, flat, part in zip(groups, self.flats, parts, strict=True):
+        self.gradient = torch.cat([torch.zeros_like(flat) for flat in self.flats])
+        self._parts = self.gradient.split([len(flat) for flat in self.flats])
+        for module, flat, part in zip(groups, self.flats, self._parts, strict=True):
             _share_gradient(module, flat, part)
         self.max_norm = cfg.max_grad_norm
         self.skipped = 0  # steps with a gradient that was not finite
         self.skipped_in_a_row = 0
-        kind = torch.optim.Adam if cfg.optimizer == "adam" else torch.optim.AdamW
-        self._adam = kind(
-            [{"params": [flat]} for flat in self.flats],
-            lr=cfg.learning_rate,
+        # The function that torch.optim.Adam calls. The class imports a compiler when the first is built, for
+        # a second of every process, which holds on to a group of processes that should end.
+        self._adam = partial(
+            adam,
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            beta1=0.9,
+            beta2=0.999,
             eps=cfg.adam_eps,
             weight_decay=cfg.weight_decay,
-            fused=True,
+            decoupled_weight_decay=cfg.optimizer == "adamw",
         )
-        for flat in self.flats:  # so that a checkpoint before the first step holds them too
-            zeros = torch.zeros_like(flat)
-            self._adam.state[flat] = {
-                "step": torch.zeros(()),
-                "exp_avg": zeros,
-                "exp_avg_sq": zeros.clone(),
-            }
+        self._states = [
+            {"step": torch.zeros(()), "exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
+            for flat in self.flats
+        ]
 
     def zero_grad(self) -> None:
         """Before every backward pass."""
@@ -49,17 +53,18 @@ class FlatAdam:
 
     def step(self, rates: Sequence[float]) -> None:
         """Clip each group and step; change nothing if a gradient is not finite."""
-        norms = [float(torch.linalg.vector_norm(flat.grad)) for flat in self.flats if flat.grad is not None]
+        norms = [float(torch.linalg.vector_norm(part)) for part in self._parts]
         if not all(norm < float("inf") for norm in norms):
             self._skip()
             return
         self.skipped_in_a_row = 0
-        for flat, norm in zip(self.flats, norms, strict=True):
-            if 0 < self.max_norm < norm and flat.grad is not None:
-                flat.grad.mul_(self.max_norm / (norm + 1e-6))
-        for group, rate in zip(self._adam.param_groups, rates, strict=True):
-            group["lr"] = rate
-        self._adam.step()
+        for flat, part, norm, state, rate in zip(
+            self.flats, self._parts, norms, self._states, rates, strict=True
+        ):
+            if 0 < self.max_norm < norm:
+                part.mul_(self.max_norm / (norm + 1e-6))
+            moments = [state["exp_avg"]], [state["exp_avg_sq"]]
+            self._adam([flat], [part], *moments, [], [state["step"]], lr=rate)
 
     def _skip(self) -> None:
         self.skipped += 1
@@ -72,15 +77,14 @@ class FlatAdam:
 
     def tensors(self) -> dict[str, Tensor]:
         """The moments and step counts, by name; live, not copies."""
-        states = [self._adam.state[flat] for flat in self.flats]
-        return {f"{i}.{key}": state[key] for i, state in enumerate(states) for key in sorted(state)}
+        return {f"{i}.{key}": state[key] for i, state in enumerate(self._states) for key in sorted(state)}
 
 
 def _flatten(module: nn.Module) -> Tensor:
     """Lay a module's parameters side by side in one vector."""
     parameters = _learning(module)
-    flat = torch.cat([p.detach().reshape(-1) for p in parameters]).requires_grad_()
-    for p, part in zip(parameters, flat.data.split([p.numel() for p in parameters]), strict=True):
+    flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+    for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
         p.data = part.view_as(p)
     return flat
 

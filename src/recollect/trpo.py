@@ -74,7 +74,7 @@ class Actor:
         self.agent, self.batch = learner.agent, batch
         self.policy, self.weight = learner.agent.policy, batch.weight
         self.weights = [p for p in self.agent.actor.parameters() if p.requires_grad]
-        self.flat = learner.optimizer.flats[0].data  # the same weights as one vector
+        self.flat = learner.optimizer.flats[0]  # the same weights as one vector
         self.old = self.flat.clone()
         self.params = self._say()
         self.before = self.params.detach()
