@@ -35,6 +35,7 @@ def processes(size: int, folder: Path, *command: str) -> list[subprocess.Popen[s
     world = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
     known = os.environ | {name: str(value) for name, value in world.items()}
     known |= {"TORCHELASTIC_RUN_ID": "test", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    known |= {"PYTHONFAULTHANDLER": "1"}  # a process that is aborted says where
     return [
         subprocess.Popen(
             [sys.executable, "-m", *command],
@@ -60,6 +61,11 @@ def asked(what: str, folder: Path, size: int = 2) -> list[tuple[int, str]]:
     return together(size, folder, "tests.ranked", what, str(folder))
 
 
+def well(ended: list[tuple[int, str]]) -> None:
+    """All must have ended well; else what they said is why."""
+    assert not any(code for code, _ in ended), "\n".join(f"{code}: {text}" for code, text in ended)
+
+
 def found(folder: Path, rank: int):
     return torch.load(folder / f"{rank}.pt", weights_only=False)
 
@@ -77,7 +83,7 @@ OWN_ROUNDING = ("ratio_error", "value_error", "state_error")
 
 @pytest.mark.parametrize(("size", "what"), [(2, "one_update"), (2, "two_updates"), (4, "two_updates")])
 def test_processes_learn_what_one_learns(size, what, tmp_path):
-    assert [code for code, _ in asked(what, tmp_path, size)] == [0] * size
+    well(asked(what, tmp_path, size))
     alone = getattr(ranked, what)(ALONE)
     shares = [found(tmp_path, rank) for rank in range(size)]
     # The claim is empty where processes have as many rows each.
@@ -98,7 +104,7 @@ def test_processes_learn_what_one_learns(size, what, tmp_path):
 
 
 def test_what_is_said_is_heard(tmp_path):
-    assert [code for code, _ in asked("said", tmp_path)] == [0, 0]
+    well(asked("said", tmp_path))
     first, second = (found(tmp_path, rank) for rank in (0, 1))
     numbers, flags, whole = first["everywhere"]
     assert numbers.tolist() == [[0, 0, 0, 1, 1, 1]] * 2 and numbers.dtype == torch.float32
@@ -148,7 +154,7 @@ def test_a_world_of_one_is_alone(monkeypatch):
 
 
 def test_a_gradient_that_is_not_finite_is_left_out_by_all(tmp_path):
-    assert [code for code, _ in asked("wrong_gradient", tmp_path)] == [0, 0]
+    well(asked("wrong_gradient", tmp_path))
     first, second = (found(tmp_path, rank) for rank in (0, 1))
     assert first["skipped"] == second["skipped"] == 1
     assert largest(first["weights"], second["weights"]) == 0
@@ -197,8 +203,10 @@ RUN = Path("ppo_gru/poc/a")
 def undisturbed(tmp_path_factory) -> Path:
     """A run of two processes."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    (code, said), (other, silent) = together(2, folder, "recollect", *TRAIN)
-    assert code == other == 0 and "kept in runs" in said and not silent
+    ended = together(2, folder, "recollect", *TRAIN)
+    well(ended)
+    (_, said), (_, silent) = ended
+    assert "kept in runs" in said and not silent
     return folder / "runs" / RUN
 
 
@@ -257,8 +265,7 @@ def test_environments_that_begin_anew_may_be_dealt_to_another_number(tmp_path, c
     steps = ["--rollouts", "4", "--env.num-envs", "4", "--ppo.num-steps", "16", "--barrier", "1"]
     steps += ["--ppo.num-minibatches", "2"]
     run = ["train", "LunarLander-v3", "--env.backend", "gymnasium", "-m", "ppo_gru", *steps, "--keep", "9"]
-    ended = together(2, tmp_path, "recollect", *run, "--out", "runs", "--run-id", "a", "--seed", "2")
-    assert [code for code, _ in ended] == [0, 0], ended
+    well(together(2, tmp_path, "recollect", *run, "--out", "runs", "--run-id", "a", "--seed", "2"))
     wanted = tmp_path / "runs/ppo_gru/LunarLander-v3/a"
     recollect.resume(folder := unended(wanted, tmp_path / "alone", last=3))
     assert "processes: 2 before, 1 now; all is equal but for rounding" in capsys.readouterr().out

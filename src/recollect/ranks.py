@@ -125,6 +125,7 @@ def joined() -> Iterator[Ranks]:
         yield ALONE
         return
     import torch.distributed as dist
+    import torch.distributed.nn.functional  # noqa: F401  first: its functions keep a group that they find
 
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     rank, size, place, neighbours = (int(os.environ[name]) for name in names)
