@@ -29,8 +29,8 @@ class FlatAdam:
         self.max_norm = cfg.max_grad_norm
         self.skipped = 0  # steps with a gradient that was not finite
         self.skipped_in_a_row = 0
-        # The function that torch.optim.Adam calls. The class imports a compiler when the first is built, for
-        # a second of every process, which holds on to a group of processes that should end.
+        # What torch.optim.Adam calls. The class imports torch's compiler when the first one is built: a
+        # second and 70 MiB of every process.
         self._adam = partial(
             adam,
             fused=True,
