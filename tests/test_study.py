@@ -36,11 +36,6 @@ def test_it_is_the_product_seed_by_seed(environments, models, seeds):
     assert found == [(s, e, m) for s in chosen for e in environments for m in models]
 
 
-def test_names_may_be_given_one_flag_each():
-    one = of_flags("-e", "CartPole-v1", "-m", "ppo", "-e", "poc", "Acrobot-v1", "-m", "ppo_gru")
-    assert one == of_flags("-e", "CartPole-v1", "poc", "Acrobot-v1", "-m", "ppo", "ppo_gru")
-
-
 def test_one_number_of_seeds_is_a_count_and_several_are_seeds():
     assert of_flags("--seeds", "3").seeds == (1, 2, 3)
     assert of_flags("--seeds", "3", "9").seeds == (3, 9)

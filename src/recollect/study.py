@@ -21,7 +21,6 @@ from .presets import assemble
 
 # Every run has one core: neighbours must not change each other's pace.
 PINNED = ["--threads", "1", "--env.threads", "1"]
-NAMED = {"--env.id": "environments", "--model": "models"}
 
 
 class Variant(NamedTuple):
@@ -76,16 +75,17 @@ class Study:
 def read(found: Flags, file: Path | None) -> Study:
     """A file's study, with flags over it; flags that are not of a study are set for all runs."""
     study = _from_file(file) if file else Study()
-    named: dict[str, Any] = {}
     rest: list[str] = []
     for name, values in found:
-        if name in NAMED:
-            named[NAMED[name]] = named.get(NAMED[name], ()) + tuple(map(Variant, values))
+        if name == "--env.id":
+            study = replace(study, environments=tuple(map(Variant, values)))
+        elif name == "--model":
+            study = replace(study, models=tuple(map(Variant, values)))
         elif name in ("--seeds", "--episodes"):
             study = replace(study, **_numbers(name.removeprefix("--"), values))
         else:
             rest += [name, *values]
-    return replace(study, flags=tuple(rest), **named)
+    return replace(study, flags=tuple(rest))
 
 
 def _from_file(path: Path) -> Study:
