@@ -9,6 +9,7 @@ make them from the same numbers.
 """
 
 import contextlib
+import importlib
 import os
 import time
 import uuid
@@ -125,8 +126,9 @@ def joined() -> Iterator[Ranks]:
         yield ALONE
         return
     import torch.distributed as dist
-    import torch.distributed.nn.functional  # noqa: F401  first: its functions keep a group that they find
 
+    # Its functions keep the group they find when it is imported; a group that is kept never ends.
+    importlib.import_module("torch.distributed.nn.functional")
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     rank, size, place, neighbours = (int(os.environ[name]) for name in names)
     with bound(place, neighbours):  # before the threads begin that send
