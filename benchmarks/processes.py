@@ -1,44 +1,51 @@
 """What a run gains from a second process, what the messages cost, and what that says of more machines.
 
     python -m benchmarks.processes [--env LunarLander-v3] [--model ppo_lstm] [--num-envs 128]
-                                   [--plot docs/images/scale.svg]
+                                   [--turns 60] [--plot docs/images/scale.svg]
 
-The same run by one process with one thread, by one with two, and by two with one, in turn, several
-times; the median time of a rollout counts. Then the parts: a rollout of half the environments, and
-a message of the gradient's size between two processes. Their sum is what two processes should take.
+The same run by one process with one thread, by one with two, and by two with one; and half of it, by two
+programs that know nothing of each other. They take turns of a second, in which the others stand still:
+what slows the machine down for longer slows all of them. Then a run of two processes whose messages are
+timed: from when both are ready, and how long one waits for the other until then. A half, the waits and
+the messages are what two processes should take.
 
 Beyond this machine there is a model and no measurement: every process keeps as many environments as one
 has here, so the batch grows; messages go round a ring, over a network of LATENCY and BANDWIDTH.
 """
 
 import argparse
-import itertools
-import json
 import os
-import statistics
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from recollect import cli
 from recollect.agent import build_agent
-from recollect.bench import pace
 from recollect.config import RunConfig
 from recollect.envs import make
 from recollect.optim import FlatAdam
 from recollect.presets import preset
-from recollect.ranks import bound, joined
+from recollect.ranks import Ranks
+from recollect.stats import bootstrap
+
+Array = NDArray[np.float64]
 
 LATENCY = 50e-6  # seconds from one machine to the next
 BANDWIDTH = 1.1e9  # bytes a second: 10 gigabit Ethernet
 NODES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
-ROLLOUTS, FIRST = 60, 10  # of a run; the first are not counted
-MESSAGES = 400
+FIRST = 10  # rollouts of a run that are not counted
+TURN, ENDLESS = 1.0, 1_000_000  # seconds, and rollouts
+ROLLOUTS, TALKS = 60, 3  # of runs whose messages are timed
 SINGLE = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
@@ -51,113 +58,158 @@ class Costs:
     two_processes: float
     half: float
     """Of half the environments, in each of two processes that know nothing of each other."""
+    gain: tuple[float, float]
+    """Speed of two processes over that of two threads: an interval of 95 %."""
+    messages: float
+    """Of a rollout, most of them a gradient."""
     message: float
-    """From each of two processes to the other, as long as the gradient, waiting included."""
-    messages: int
+    """From each of two processes to the other."""
+    wait: float
+    """For the slower of two, before each message."""
     size: int
-    """Bytes of one."""
+    """Bytes of a gradient."""
 
     @property
     def predicted(self) -> float:
-        """Of two processes: what each does, and what they say."""
-        return self.half + self.messages * self.message
+        """Of two processes: what each does, what they say, and how long they wait to say it."""
+        return self.half + self.messages * (self.message + self.wait)
 
     @property
     def share(self) -> float:
         """Of the time of two processes that messages take."""
         return self.messages * self.message / self.two_processes
 
+    @property
+    def waiting(self) -> float:
+        """Of that time, what one waits for the other."""
+        return self.messages * self.wait / self.two_processes
+
 
 def config_of(env: str, model: str, num_envs: int | None) -> RunConfig:
-    """A short run of the preset, with so many environments; None: as many as it has."""
+    """The preset, with so many environments; None: as many as it has."""
     config = preset(model, env)
-    count = replace(config.env, num_envs=num_envs or config.env.num_envs)
-    return replace(config, env=count, steps=None, rollouts=ROLLOUTS, val_check_interval=0, save_interval=0)
+    return replace(config, env=replace(config.env, num_envs=num_envs or config.env.num_envs))
 
 
-def seconds_a_rollout(config: RunConfig, processes: int, threads: int) -> float:
-    """The median over a run's later rollouts."""
-    command = ["-m", "recollect", "train", config.env.id, "-m", config.model, "--rollouts", str(ROLLOUTS)]
+@dataclass(frozen=True)
+class Racer:
+    """Runs without an end that go at the same time, and only when it is their turn."""
+
+    folder: Path
+    runs: list[subprocess.Popen[bytes]]
+
+    def turn(self) -> float:
+        """Rollouts a second of each run."""
+        assert all(run.poll() is None for run in self.runs), f"a run ended: {self.runs}"
+        before, start = self.done(), time.perf_counter()
+        self.tell(signal.SIGCONT)
+        time.sleep(TURN)
+        self.tell(signal.SIGSTOP)
+        return (self.done() - before) / len(self.runs) / (time.perf_counter() - start)
+
+    def done(self) -> int:
+        """Rollouts of all its runs."""
+        return sum(path.read_bytes().count(b"\n") for path in self.folder.rglob("metrics.jsonl"))
+
+    def tell(self, what: signal.Signals) -> None:
+        for run in self.runs:
+            for pid in _family(run.pid):
+                os.kill(pid, what)
+
+
+def racer(config: RunConfig, folder: Path, processes: int, threads: int) -> Racer:
+    """One run."""
+    return Racer(folder, [_begun(_training(config, threads, ENDLESS, folder), processes)])
+
+
+def halves(config: RunConfig, folder: Path) -> Racer:
+    """Two runs of half the environments, each on a core of its own."""
+    half = replace(config, env=replace(config.env, num_envs=config.env.num_envs // 2))
+    found = Racer(folder, [_begun(_training(half, 1, ENDLESS, folder / place), 1) for place in "ab"])
+    for core, run in zip(sorted(os.sched_getaffinity(0)), found.runs, strict=False):
+        os.sched_setaffinity(run.pid, [core])
+    return found
+
+
+def _training(config: RunConfig, threads: int, rollouts: int, out: Path) -> list[str]:
+    command = ["-m", "recollect", "train", config.env.id, "-m", config.model, "--rollouts", str(rollouts)]
     command += ["--val-check-interval", "0", "--save-interval", "0", "--threads", str(threads), "--quiet"]
-    command += ["--env.num-envs", str(config.env.num_envs)]
-    with tempfile.TemporaryDirectory() as out:
-        _run(processes, [*command, "--out", out, "--run-id", "a"])
-        path = next(Path(out).rglob("metrics.jsonl"))
-        times = [json.loads(line)["time"] for line in path.read_text().splitlines()]
-    steps = [after - before for before, after in itertools.pairwise(times)]
-    return statistics.median(steps[FIRST:])
+    return [*command, "--env.num-envs", str(config.env.num_envs), "--out", str(out), "--run-id", "a"]
 
 
-def seconds_of_halves(config: RunConfig) -> float:
-    """A rollout of half the environments, the mean of two programs that run at the same time."""
-    half = ["--half", config.env.id, config.model, str(config.env.num_envs // 2)]
-    command = [sys.executable, "-m", "benchmarks.processes", *half]
-    pipe = subprocess.PIPE
-    both = [subprocess.Popen([*command, str(i)], env=SINGLE, stdout=pipe, text=True) for i in range(2)]
-    return statistics.mean(float(process.communicate()[0]) for process in both)
-
-
-def half_of_it(env: str, model: str, num_envs: int, place: int) -> float:
-    """One of the two programs of `seconds_of_halves`."""
-    torch.set_num_threads(1)
-    config = config_of(env, model, num_envs)
-    with bound(place, 2):
-        return pace(replace(config, env=replace(config.env, threads=1), rollouts=1), seconds=5.0)
-
-
-def seconds_a_message(floats: int, between: float) -> float:
-    """The mean over many, between two processes that compute for so many seconds in between."""
-    with tempfile.NamedTemporaryFile() as file:
-        _run(2, ["-m", "benchmarks.processes", "--talk", str(floats), str(between), file.name])
-        return float(file.read())
-
-
-def talk(floats: int, between: float, path: str) -> None:
-    """One of the two processes of `seconds_a_message`."""
-    torch.set_num_threads(1)
-    with joined() as ranks:
-        x, y, times = torch.zeros(floats), torch.randn(128, 128), []
-        for _ in range(MESSAGES):
-            start = time.perf_counter()
-            while time.perf_counter() < start + between:
-                y @ y
-            start = time.perf_counter()
-            ranks.add(x)
-            times.append(time.perf_counter() - start)
-        if ranks.leads:
-            Path(path).write_text(str(statistics.mean(times[MESSAGES // 4 :])))
-
-
-def _run(processes: int, command: list[str]) -> None:
+def _begun(command: list[str], processes: int) -> subprocess.Popen[bytes]:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     environment = SINGLE if processes > 1 else os.environ
     whole = [sys.executable, *(launch if processes > 1 else []), *command]
-    subprocess.run(whole, check=True, env=environment, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(whole, env=environment, stderr=subprocess.DEVNULL)
 
 
-def measure(config: RunConfig, repeats: int) -> Costs:
-    """Each way to run it in turn, `repeats` times; medians."""
-    ways = ((1, 1), (1, 2), (2, 1))
-    found = [[seconds_a_rollout(config, *way) for way in ways] for _ in range(repeats)]
-    one, two_threads, two_processes = (statistics.median(times) for times in zip(*found, strict=True))
+def _family(pid: int) -> list[int]:
+    """A process and all that it began, and these."""
+    told = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [pid, *(one for child in " ".join(told).split() for one in _family(int(child)))]
+
+
+def raced(config: RunConfig, turns: int) -> Array:
+    """Rollouts a second: (turns, 4), by one thread, two, two processes, and of each of two halves."""
+    with tempfile.TemporaryDirectory() as out:
+        ways = {"one": (1, 1), "threads": (1, 2), "processes": (2, 1)}
+        racers = [racer(config, Path(out, name), *way) for name, way in ways.items()]
+        racers.append(halves(config, Path(out, "halves")))
+        try:
+            for each in racers:
+                each.tell(signal.SIGSTOP)
+            for each in racers:
+                while each.done() < FIRST * len(each.runs):
+                    each.turn()
+            return np.array([[each.turn() for each in racers] for _ in range(turns)])
+        finally:
+            for each in racers:
+                each.tell(signal.SIGKILL)
+
+
+def talked(config: RunConfig) -> tuple[float, float, float]:
+    """Of a run of two processes: messages a rollout, seconds of one, and of waiting for the slower before."""
+    with tempfile.TemporaryDirectory() as out:
+        command = _training(config, 1, ROLLOUTS, Path(out))
+        assert _begun(["-m", "benchmarks.processes", "--talk", out, *command[2:]], 2).wait() == 0
+        times = np.stack([np.load(path) for path in Path(out).glob("*.npy")])
+    came, went = np.moveaxis(times[:, times.shape[1] * FIRST // ROLLOUTS :], 2, 0)
+    ready = came.max(0)  # the clock is the machine's
+    return times.shape[1] / ROLLOUTS, float((went - ready).mean()), float((ready - came).mean())
+
+
+def talk(folder: str, command: list[str]) -> None:
+    """One of the two processes of `talked`: a run that notes when each message began and ended."""
+    times, send = [], Ranks._send
+
+    def timed(ranks: Ranks, message: Callable[[Any], object]) -> None:
+        came = time.perf_counter()
+        send(ranks, message)
+        times.append((came, time.perf_counter()))
+
+    Ranks._send = timed  # type: ignore[method-assign]
+    assert cli.main(command) == 0
+    np.save(Path(folder, os.environ["RANK"]), np.array(times))
+
+
+def measure(config: RunConfig, turns: int) -> Costs:
+    """All that is measured here."""
+    speeds = raced(config, turns)
+    one, two_threads, two_processes, half = (float(x) for x in 1 / speeds.mean(0))
+    low, high = bootstrap(speeds[:, 2] - speeds[:, 1])
+    gain = 1 + low * two_threads, 1 + high * two_threads
+    talks = np.median([talked(config) for _ in range(TALKS)], axis=0)
+    return Costs(one, two_threads, two_processes, half, gain, *talks.tolist(), 4 * len(gradient_of(config)))
+
+
+def gradient_of(config: RunConfig) -> torch.Tensor:
+    """What a process tells the others before each step."""
     envs = make(config.env)
-    agent = build_agent(
-        (envs.obs_spec, envs.action_spec), config.actor, config.critic, config.env.normalize_obs, 1
-    )
+    specs, normalized = (envs.obs_spec, envs.action_spec), config.env.normalize_obs
+    agent = build_agent(specs, config.actor, config.critic, normalized, 1)
     envs.adapter.close()
-    gradient = FlatAdam([agent.actor, agent.critic], config.ppo).gradient
-    half = statistics.median(seconds_of_halves(config) for _ in range(repeats))
-    count = config.ppo.update_epochs * (config.ppo.num_minibatches or 1)
-    messages = [seconds_a_message(len(gradient), half / count) for _ in range(repeats)]
-    return Costs(
-        one,
-        two_threads,
-        two_processes,
-        half,
-        statistics.median(messages),
-        count,
-        4 * len(gradient),
-    )
+    return FlatAdam([agent.actor, agent.critic], config.ppo).gradient
 
 
 def efficiency(costs: Costs, nodes: int) -> float:
@@ -187,15 +239,19 @@ def show(costs: Costs) -> None:
         "one process, one thread": costs.one,
         "one process, two threads": costs.two_threads,
         "two processes": costs.two_processes,
-        "two processes, predicted": costs.predicted,
         "half of it, by each of two": costs.half,
+        "two processes, predicted": costs.predicted,
     }
     for name, seconds in milliseconds.items():
-        print(f"{name:<30} {1e3 * seconds:8.1f} ms a rollout")
-    print(
-        f"{'a message':<30} {1e6 * costs.message:8.0f} us, {costs.messages} a rollout, {costs.size:,} bytes"
-    )
-    print(f"messages take {costs.share:.1%} of the time of two processes")
+        print(f"{name:<32} {1e3 * seconds:6.1f} ms a rollout")
+    microseconds = {"a message": costs.message, "waiting for the slower before it": costs.wait}
+    for name, seconds in microseconds.items():
+        print(f"{name:<32} {1e6 * seconds:6.0f} us")
+    print(f"{costs.messages:.0f} messages a rollout; a gradient is {costs.size:,} bytes")
+    low, high = costs.gain
+    faster = costs.two_threads / costs.two_processes
+    print(f"two processes are {faster:.2f} times as fast as two threads ({low:.2f} to {high:.2f})")
+    print(f"messages take {costs.share:.1%} of the time of two processes, and waiting {costs.waiting:.1%}")
     print(f"the prediction is off by {costs.predicted / costs.two_processes - 1:+.1%}")
     for nodes in NODES:
         print(f"  {nodes:>4} machines, extrapolated: {efficiency(costs, nodes):.0%}")
@@ -206,21 +262,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.processes", description=__doc__)
     parser.add_argument("--env", default="LunarLander-v3")
     parser.add_argument("--model", default="ppo_lstm")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=60, help="of each, a second long")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--num-envs", type=int, help="other than the preset's")
-    parser.add_argument("--talk", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--half", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--talk", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.talk:
-        floats, between, path = options.talk
-        talk(int(floats), float(between), path)
+        talk(options.talk[0], options.talk[1:])
         return
-    if options.half:
-        env, model, num_envs, place = options.half
-        print(half_of_it(env, model, int(num_envs), int(place)))
-        return
-    costs = measure(config_of(options.env, options.model, options.num_envs), options.repeats)
+    costs = measure(config_of(options.env, options.model, options.num_envs), options.turns)
     show(costs)
     if options.plot:
         draw(costs, options.plot)

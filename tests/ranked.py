@@ -3,6 +3,7 @@
 Each writes what it has in the end to <FOLDER>/<rank>.pt; alone it is the run that others are held to.
 """
 
+import os
 import sys
 import time
 from datetime import timedelta
@@ -148,9 +149,18 @@ def said(world: Ranks) -> dict[str, object]:
     }
 
 
-def threads() -> list[str]:
-    """The names of this process's threads."""
-    return [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+def manners(world: Ranks) -> dict[str, object]:
+    """How the system schedules each thread of gloo, and this one."""
+    world.add(torch.zeros(3))
+    return {
+        "gloo": [os.sched_getscheduler(int(thread)) for name, thread in threads() if "gloo" in name],
+        "own": os.sched_getscheduler(0),
+    }
+
+
+def threads() -> list[tuple[str, str]]:
+    """The name and the number of each of this process's threads."""
+    return [(path.read_text(), path.parent.name) for path in Path("/proc/self/task").glob("*/comm")]
 
 
 if __name__ == "__main__":
@@ -161,4 +171,4 @@ if __name__ == "__main__":
     with ranks.joined() as here:
         torch.save(what(here), folder / f"{here.rank}.pt")
     # A thread that lives on when Python ends may abort the process.
-    assert not (left := [name for name in threads() if "gloo" in name]), left
+    assert not (left := [name for name, _ in threads() if "gloo" in name]), left

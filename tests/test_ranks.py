@@ -18,7 +18,7 @@ import torch
 import recollect
 from recollect import checkpoint, run
 from recollect.errors import UsageError
-from recollect.ranks import ALONE, Ranks, bound, joined
+from recollect.ranks import ALONE, Ranks, bound, joined, polite
 
 from . import ranked
 from .helpers import assert_same_end, metrics_of, run_quietly, small_config
@@ -133,6 +133,31 @@ def test_who_is_bound_already_stays_so(monkeypatch):
         with bound(0, 2):
             assert os.sched_getaffinity(0) == before
         other.kill()
+
+
+def test_threads_that_send_do_not_interrupt_one_another(tmp_path):
+    """Or a message that others interrupt takes as long as all else that a minibatch asks for."""
+    well(asked("manners", tmp_path))
+    for rank in (0, 1):
+        seen = found(tmp_path, rank)
+        assert set(seen["gloo"]) == {os.SCHED_BATCH} and seen["own"] == os.SCHED_OTHER
+
+
+def test_who_schedules_a_process_is_not_overruled():
+    code = "import os; from recollect.ranks import polite\n"
+    code += "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
+    code += "with polite(): assert os.sched_getscheduler(0) == os.SCHED_IDLE\n"
+    code += "assert os.sched_getscheduler(0) == os.SCHED_IDLE"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
+
+
+def test_where_nothing_may_be_scheduled_nothing_changes(monkeypatch):
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    with polite():
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def test_alone_nothing_is_sent_or_copied():

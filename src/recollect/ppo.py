@@ -162,10 +162,10 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
             ranks.add(learner.optimizer.gradient)
             learner.optimizer.step(now.rates)
             passed.append(torch.stack(terms).detach())
-        history.append(ranks.add(torch.stack(passed)))
-        if cfg.target_kl is not None and history[-1][:, 3].mean() > cfg.target_kl:
+        history.append(torch.stack(passed))
+        if cfg.target_kl is not None and ranks.add(history[-1][:, 3].mean()) > cfg.target_kl:
             break
-    means = Losses(*torch.cat(history).mean(0))
+    means = Losses(*ranks.add(torch.cat(history).mean(0)))
     return errors | learner.learned(means, quality, now.rates[0])
 
 
