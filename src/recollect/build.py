@@ -10,6 +10,7 @@ from .agent import Agent, build_agent
 from .config import RunConfig, resolve
 from .envs import EnvConfig, Envs, make
 from .errors import UsageError
+from .heap import keep_freed
 from .learner import Learner, begin
 from .memory import Memory
 from .ranks import ALONE, CORES, Ranks
@@ -39,6 +40,7 @@ def build(
 
     new  whether the run has not begun: memories begin from what their configs name
     """
+    keep_freed()
     length = config.ppo.chunk_length(False)
     config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
     envs = make(_own(config, ranks), factory)
