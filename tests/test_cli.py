@@ -1,6 +1,7 @@
 """The command line as a user meets it: in processes of its own."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -286,6 +287,14 @@ def test_a_film_of_what_the_agent_does(run, tmp_path, suffix) -> None:
     assert cli.main(["eval", str(run), "--render", str(film)]) == 0
     head = film.read_bytes()[:12]
     assert head.startswith(b"GIF89a") if suffix == "gif" else b"ftyp" in head
+
+
+def test_a_film_says_nothing_of_screens(tmp_path) -> None:
+    pytest.importorskip("PIL")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("SDL_", "XDG_"))}
+    command = [*RECOLLECT, "eval", "random", "-e", "CartPole-v1", "--render", "film.gif", "-ne", "1"]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=clean, check=True)
+    assert not said.stderr
 
 
 def test_a_film_of_drawn_actions(run, tmp_path, capsys) -> None:

@@ -21,7 +21,7 @@ class DemoOptions:
 
     out: Path = Path("runs")
     """The folder of all runs."""
-    steps: int = 350_000
+    steps: int = 500_000
     """How long to train."""
     seed: int = 1
     """Of the run."""

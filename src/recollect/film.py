@@ -1,5 +1,6 @@
 """Moving pictures: in a window, or as a file."""
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -82,6 +83,7 @@ def _picture(envs: Envs, env: str) -> Array:
 
 def writable(path: Path) -> None:
     """Make the folder of a file, and see that it can be written, before minutes of work are lost."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # what draws its pictures shall look for no screen
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         there = path.exists()

@@ -41,8 +41,6 @@ def run_watch(options: WatchOptions) -> None:
     trained = api.load(options.run, env=options.env, imports=options.imports)
     torch.set_num_threads(1)  # rows are small, and a second thread only waits
     if path is not None:
-        # What draws pictures shall look for no screen.
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         film.writable(path)
     if path is not None and path.suffix.lower() == PAGE:
         _page(path, trained, options)
