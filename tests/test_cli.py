@@ -280,6 +280,15 @@ def test_train_eval_and_list(tmp_path) -> None:
     assert refused.returncode == 2 and "nothing is overwritten" in refused.stderr
 
 
+@pytest.mark.parametrize("command", ["train CartPole-v1", "compare -e CartPole-v1 -m ppo"])
+def test_a_folder_that_cannot_be_made_is_named(command, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    assert cli.main([*command.split(), "--steps", "1000", "--out", "file/runs"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("recollect: file/runs") and said.endswith(": Not a directory\n")
+
+
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
 def test_a_film_of_what_the_agent_does(run, tmp_path, suffix) -> None:
     pytest.importorskip("imageio_ffmpeg" if suffix == "mp4" else "PIL")

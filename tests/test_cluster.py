@@ -331,11 +331,22 @@ def test_what_ran_on_a_machine_that_is_gone_begins_again_once(tmp_path) -> None:
     assert set(here._tasks) == {"a", "again", "nowhere"} and not here._asked
 
 
-def test_more_than_there_is_is_refused(tmp_path, monkeypatch, capsys) -> None:
+TOO_MUCH = {"--cpus-per-run": ("9999", "9999 CPUs and 0 GPUs"), "--gpus-per-run": ("1", "1 CPUs and 1 GPUs")}
+
+
+@pytest.mark.parametrize("flag", TOO_MUCH)
+def test_more_than_there_is_is_refused(flag, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["compare", *STUDY, "--on", "ray", "--gpus-per-run", "1"]) == 2
-    assert "a run asks for 1 CPUs and 1 GPUs; no machine" in capsys.readouterr().err
+    number, asked = TOO_MUCH[flag]
+    assert cli.main(["compare", *STUDY, "--on", "ray", flag, number]) == 2
+    assert f"a run asks for {asked}; no machine" in capsys.readouterr().err
     assert runs(tmp_path) == []
+
+
+def test_a_ray_that_is_begun_here_has_the_cores_that_are_here(monkeypatch) -> None:
+    monkeypatch.setattr(cluster, "CORES", 4)
+    asked = {(1, 1): 1, (4, 1): 4, (8, 1): 8, (2, 2): 4, (4, 2): 4, (1, 3): 3, (4, 9): 4}
+    assert {each: cluster.cores(each[0], cluster.Share(each[1])) for each in asked} == asked
 
 
 def test_one_run_is_stopped_and_nobody_asked_twice() -> None:

@@ -92,8 +92,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before a run began, or after it ended
         return 130
     except (RuntimeError, OSError) as error:
-        print(f"recollect: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"recollect: {_plain(error)}", file=sys.stderr)
         return 1
+
+
+def _plain(error: Exception) -> str:
+    """What went wrong, and with which file."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return f"{type(error).__name__}: {error}"
 
 
 def train(arguments: list[str]) -> int:

@@ -25,6 +25,7 @@ from .jobs import Job
 from .launch import work
 from .local import asked
 from .nodes import check
+from .ranks import CORES
 from .weights import versions
 
 PATIENCE = 5.0  # seconds until an address that does not answer is given up
@@ -40,15 +41,23 @@ class Share:
     gpus: float = 0.0
 
 
+def cores(slots: int, share: Share) -> int:
+    """Of a Ray that is begun here: what so many runs ask for, if this machine has it.
+
+    Runs of one core each may be more than its cores, as they may without Ray.
+    """
+    return min(slots * share.cpus, max(slots, CORES))
+
+
 @contextlib.contextmanager
 def cluster(address: str | None, slots: int, share: Share, out: Path) -> Iterator["Cluster"]:
     """Machines that can run these runs, or one line that says why they cannot.
 
-    address  of a cluster; None: one that is begun on this machine, with so many slots
+    address  of a cluster; None: one that is begun on this machine, for so many runs at a time
     out      the folder of all runs
     """
     ray = _ray()
-    _connect(ray, address, slots * share.cpus)
+    _connect(ray, address, cores(slots, share))
     try:
         with _signed(out) as sign:
             found = Cluster(ray, share, sign)
