@@ -345,8 +345,17 @@ def test_more_than_there_is_is_refused(flag, tmp_path, monkeypatch, capsys) -> N
 
 def test_a_ray_that_is_begun_here_has_the_cores_that_are_here(monkeypatch) -> None:
     monkeypatch.setattr(cluster, "CORES", 4)
-    asked = {(1, 1): 1, (4, 1): 4, (8, 1): 8, (2, 2): 4, (4, 2): 4, (1, 3): 3, (4, 9): 4}
+    asked = {(1, 1): 1, (4, 1): 4, (8, 1): 8, (2, 2): 4, (8, 2): 4, (1, 3): 3, (4, 9): 4, (9, 9): 4}
     assert {each: cluster.cores(each[0], cluster.Share(each[1])) for each in asked} == asked
+
+
+def test_ray_is_not_interrupted_while_it_begins() -> None:
+    before, reached = signal.getsignal(signal.SIGINT), False
+    with pytest.raises(KeyboardInterrupt), cluster._unhurried():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        reached = True
+    assert reached and signal.getsignal(signal.SIGINT) is before
 
 
 def test_one_run_is_stopped_and_nobody_asked_twice() -> None:

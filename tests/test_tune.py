@@ -310,6 +310,11 @@ BAD_SPACES = {
     "ppo.gamma: {low: 0.9}": "low must be below high, they are 0.9 and None",
     "ppo.gamma: {low: 1, high: 0.9}": "low must be below high, they are 1 and 0.9",
     "ppo.gamma: {low: a, high: 0.9}": "low is 'a', not a number",
+    "ppo.learning_rate: {low: 1.0e-4, high: .inf}": "high is inf, not a number",
+    "ppo.num_steps: {low: 0, high: 64}": "ppo.num_steps 0: ppo: ppo.num_steps is 0, at least 2 is needed",
+    "ppo.num_steps: [a]": "ppo.num_steps a:",
+    "ppo.bptt: [-3]": "ppo.bptt -3:",
+    "memory.width: [8]\nactor.memory.width: [16]": "memory.width and actor.memory.width both choose",
     "ppo.clip: {low: 0, high: 1, log: true}": "true needs a low above 0 and no step",
     "ppo.clip: {low: 0, high: 1, step: 2}": "step is 2, it must be above 0 and at most high - low",
     "ppo.num_steps: {low: 8.5, high: 64.5}": "ppo.num_steps 8.5:",
@@ -491,6 +496,14 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(tmp_path):
     config = replace(config, seed=2) if data["best"] == 0 else config
     straight = run_quietly(config, tmp_path / "straight").folder
     assert_same_end(straight, home / f"s{config.seed}-{config_hash(config)[:8]}")
+
+
+def test_what_was_stopped_at_once_names_no_best(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune, "run", lambda *_: None)
+    cli.main(["tune", *ASKED, "-m", "ppo"])
+    assert "tune.html and tune.json are written" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("best.yaml"))
 
 
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):

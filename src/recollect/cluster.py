@@ -10,6 +10,7 @@ Run folders lie where every machine sees them under the same path.
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def cores(slots: int, share: Share) -> int:
 
     Runs of one core each may be more than its cores, as they may without Ray.
     """
-    return min(slots * share.cpus, max(slots, CORES))
+    return slots if share.cpus == 1 else min(slots * share.cpus, CORES)
 
 
 @contextlib.contextmanager
@@ -197,10 +198,27 @@ def _ray() -> Any:
     return ray
 
 
+@contextlib.contextmanager
+def _unhurried() -> Iterator[None]:
+    """Hear of a Ctrl-C when this is over: Ray dies of one while it begins."""
+    asked = list[int]()
+    before = signal.getsignal(signal.SIGINT)
+    with contextlib.suppress(ValueError):  # not the main thread: signals are not ours to handle
+        signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
+
+
 def _connect(ray: Any, address: str | None, cpus: int) -> None:
     """To a cluster that answers, or to one that is begun here."""
     if address is None:
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **QUIET)
+        with _unhurried():
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **QUIET)
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():

@@ -94,7 +94,8 @@ def run_tune(arguments: list[str]) -> int:
         outcome = Outcome(question, folder, options.flags, found, importances(study))
         written(outcome, ["recollect", "tune", *arguments])
     screen.results(outcome, f"optuna-dashboard {folder / JOURNAL}")
-    print(f"{folder / 'tune.html'}, best.yaml and tune.json are written")
+    best = ", best.yaml" if outcome.best else ""  # before the preset has a score nothing is the best
+    print(f"{folder / 'tune.html'}{best} and tune.json are written")
     if signals.caught:
         print("not all is done; the same command goes on")
         return 128 + signals.caught

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def space(base: Base, file: Path | None, given: Sequence[str]) -> Space:
     known = {k: v for kind in _kinds(asked) for k, v in settings(base(flags(kind))).items()}
     for name, dimension in asked.items():
         asked[name] = _placed(name, dimension, known, given, f"space {file}: ")
+    _check_apart(asked, known, f"space {file}: ")
     _check(asked, base, f"space {file}: ")
     config = base(())
     usual = default(config, {branch: _memories(asked, branch, config) for branch in BRANCHES})
@@ -86,7 +88,7 @@ def _dimension(where: str, said: Any) -> Dimension:
 
 def _number(where: str, key: str, said: Any) -> float | None:
     value = _plain(said)
-    if isinstance(value, bool | str):
+    if isinstance(value, bool | str) or (value is not None and not isfinite(value)):
         raise UsageError(f"{where}: {key} is {said!r}, not a number")
     return value
 
@@ -112,6 +114,16 @@ def _placed(name: str, dimension: Dimension, known: Settings, given: Sequence[st
     if isinstance(dimension, Range) and isinstance(known[options[0]], float):
         return replace(dimension, low=float(dimension.low), high=float(dimension.high))
     return dimension
+
+
+def _check_apart(asked: Space, known: Settings, where: str) -> None:
+    """No option is chosen under two names."""
+    by: dict[str, str] = {}
+    for name in asked:
+        for option in meant(name, known):
+            if other := by.get(option):
+                raise UsageError(f"{where}{other} and {name} both choose {option}: take one of them away")
+            by[option] = name
 
 
 def _kinds(asked: Space) -> list[Settings]:

@@ -18,6 +18,11 @@ Value: TypeAlias = bool | int | float | str | None
 Settings: TypeAlias = dict[str, Any]
 BRANCHES = ("actor", "critic")
 KIND = "memory.name"
+# What must go together.
+SIZES = (
+    *("ppo.num_steps", "ppo.bptt", "ppo.num_minibatches", "ppo.batch_size", "env.num_envs"),
+    *(f"{branch}.memory.{size}" for branch in BRANCHES for size in ("width", "heads")),
+)
 # What an algorithm does not look at.
 IGNORED = {
     "a2c": ("ppo.clip", "ppo.update_epochs", "ppo.num_minibatches"),
@@ -230,6 +235,8 @@ def propose(pick: Callable[[str, Dimension], Value], space: Space, base: Base) -
 def fitted(now: Settings, remembers: bool) -> Settings:
     """What must be another for the sizes to go together, each the nearest below that does."""
     made: Settings = {}
+    if not all(now.get(size) is None or _counts(now[size]) for size in SIZES):
+        return made  # the config says what is wrong with it
     for branch in BRANCHES:
         width, heads = (now.get(f"{branch}.memory.{size}", 0) for size in ("width", "heads"))
         if heads and width % heads:
@@ -244,6 +251,10 @@ def fitted(now: Settings, remembers: bool) -> Settings:
     if batch and not (rows or length) <= batch <= now["env.num_envs"] * steps:
         made["ppo.batch_size"] = min(max(batch, rows or length), now["env.num_envs"] * steps)
     return made
+
+
+def _counts(size: Value) -> bool:
+    return isinstance(size, int) and size > 0
 
 
 def divisor(of: int, most: int) -> int:
