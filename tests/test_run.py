@@ -21,6 +21,7 @@ from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.stack import StackConfig
 from recollect.settings import PPOConfig
 from recollect.tasks import default
+from recollect.weights import processor
 
 from .helpers import SMALL, Halves, StopAt, assert_same_end, metrics_of, run_quietly, small_config
 
@@ -213,6 +214,7 @@ def test_the_folder_holds_what_is_promised(tmp_path) -> None:
     assert len(lines) == 10
     assert all(tuple(json.loads(line)) == METRICS for line in lines)
     summary = json.loads((trained.folder / "summary.json").read_text())
+    assert summary["processor"] == processor() and summary["processor"]
     assert summary["status"] == "finished" and summary["step"] == json.loads(lines[-1])["step"]
 
 

@@ -23,7 +23,7 @@ from .learner import Learner
 from .log import JsonLines, TensorBoard, Wandb, duration, is_finite, make_display
 from .ppo import train
 from .signals import Signals
-from .weights import identity, save_weights, versions
+from .weights import identity, processor, save_weights, versions
 
 WARN_ERROR = 1e-3  # of ratio_error and value_error; at 1e-2 the run stops (ppo.py)
 NEAR_BARRIER = 5.0  # seconds a signal waits for the next barrier
@@ -51,6 +51,7 @@ def opening_summary(config: RunConfig, where: Destination) -> dict[str, Any]:
         "status": "running",
         "config_hash": config_hash(config),
         "versions": versions(),
+        "processor": processor(),
         "logging": logging,
     }
 

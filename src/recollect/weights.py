@@ -1,5 +1,7 @@
 """Agents as files: weights, and all that is needed to build what they belong to."""
 
+import platform
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,23 @@ def versions() -> dict[str, str]:
     found["gymnasium"] = gymnasium.__version__
     found["cpu"] = torch.backends.cpu.get_cpu_capability()
     return found
+
+
+def processor() -> str:
+    """The model of this machine's processor, for whoever reads its results; equality does not depend on it.
+
+    Virtual machines often hide the marketing name, so family and model are given too.
+    """
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+    first = text.split("\n\n")[0]
+    facts = dict(re.findall(r"^([^\t\n:]+?)\s*:\s*(.*)$", first, re.MULTILINE))
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" not in facts or "model" not in facts:
+        return name
+    return f"{name} (family {facts['cpu family']}, model {facts['model']})"
 
 
 def unlike(host: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
