@@ -1,0 +1,107 @@
+"""Numbers that pages quote from result files.
+
+A line `<!-- numbers from results/poc/report.md -->` stands directly before a paragraph or a table. It
+says that every number there stands in one of the files that it names; their paths start at docs/.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+MARKER = re.compile(r"<!-- numbers from ([^>]*?) -->\n+(.*?)(?:\n\s*\n|\Z)", re.DOTALL)
+# Code, images, the targets of links, addresses and HTML comments hold digits that are no results.
+ASIDE = re.compile(r"`[^`]*`|!\[[^\]]*\]\([^)]*\)|(?<=\])\([^)]*\)|https?://\S+|<!--.*?-->", re.DOTALL)
+# Not within a name such as GPT-2 or LunarLander-v3.
+NUMBER = re.compile(
+    r"(?<![\w.])(?<![\w)]-)(?P<sign>(?<![\w)])[-+\u2212])?"
+    r"(?P<digits>\d+(?:,\d{3})*(?:\.\d+)?)(?![^\Wx]|x\w|\.\d)"  # "9.4x" is a number, "4x4" is none
+)
+UNIT = re.compile(r"\s?(%|k\b|M\b|thousand\b|million\b)")
+SCALES = {"k": 1e3, "thousand": 1e3, "M": 1e6, "million": 1e6}
+LEVEL = re.compile(r"\b95 %")  # of every interval here: a convention, not a result
+CURVE = 30  # numbers: of a longer list a reader knows its last
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A number as a page writes it."""
+
+    text: str  # its digits, without thousands separators
+    unit: str = ""
+    sign: str = ""
+
+    @property
+    def digits(self) -> int:
+        """Digits behind the point."""
+        return len(self.text.partition(".")[2])
+
+    def is_rounded_from(self, value: float) -> bool:
+        """Whether a number, rounded as finely as this one is written, reads like this one."""
+        if self.sign:
+            value = -value if self.sign != "+" else value
+        elif value < 0:
+            value = -value  # prose says "36 lower"
+        step = SCALES.get(self.unit, 1.0) * 10.0**-self.digits
+        candidates = [value, value * 100] if self.unit == "%" else [value]
+        quoted = float(self.text) * SCALES.get(self.unit, 1.0)
+        return any(abs(x - quoted) <= step / 2 * (1 + 1e-6) for x in candidates)
+
+
+def marked(page: str) -> Iterator[tuple[list[str], str]]:
+    """(files, text) of every marker of a page."""
+    for match in MARKER.finditer(page):
+        yield match[1].split(), match[2]
+
+
+def quotes(text: str) -> list[Quote]:
+    """The numbers of a paragraph or a table."""
+    text = LEVEL.sub(" ", ASIDE.sub(" ", text))
+    numbers = []
+    for match in NUMBER.finditer(text):
+        unit = UNIT.match(text, match.end())
+        numbers.append(Quote(match["digits"].replace(",", ""), unit[1] if unit else "", match["sign"] or ""))
+    return numbers
+
+
+def values(data: Any) -> Iterator[float]:
+    """The numbers of a JSON document; those in its texts too."""
+    if isinstance(data, dict):
+        yield from values(list(data.keys()))
+        for item in data.values():
+            yield from values(item)
+    elif isinstance(data, list):
+        for item in data[-1:] if len(data) > CURVE and not isinstance(data[0], dict) else data:
+            yield from values(item)
+    elif isinstance(data, str):
+        yield from (float(f"{'-' if q.sign in ('-', chr(0x2212)) else ''}{q.text}") for q in quotes(data))
+    elif isinstance(data, int | float) and not isinstance(data, bool):
+        yield float(data)
+
+
+def missing(text: str, files: list[Path]) -> list[str]:
+    """The numbers of a text that stand in none of the files."""
+    numbers = [value for file in files if file.suffix == ".json" for value in values(_read(file))]
+    written = {quote.text for file in files if file.suffix == ".md" for quote in quotes(file.read_text())}
+    return [
+        quote.sign + quote.text
+        for quote in quotes(text)
+        if quote.text not in written and not any(quote.is_rounded_from(value) for value in numbers)
+    ]
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text())
+
+
+def mismarked(page: str) -> list[str]:
+    """Lines that look like a marker and are none."""
+    lines = page.splitlines()
+    return [
+        line
+        for line, after in pairwise([*lines, ""])
+        if "numbers from" in line and "<!--" in line and (not MARKER.match(f"{line}\n.") or not after.strip())
+    ]
