@@ -1,7 +1,8 @@
 """Numbers that pages quote from result files.
 
 A line `<!-- numbers from results/poc/report.md -->` stands directly before a paragraph or a table. It
-says that every number there stands in one of the files that it names; their paths start at docs/.
+says that every number there stands in one of the files that it names; their paths start at docs/. The word
+`tables` in place of a file means the tables of the same page that `benchmarks.tables` wrote.
 """
 
 import json
@@ -22,6 +23,7 @@ NUMBER = re.compile(
 )
 UNIT = re.compile(r"\s?(%|k\b|M\b|thousand\b|million\b)")
 SCALES = {"k": 1e3, "thousand": 1e3, "M": 1e6, "million": 1e6}
+TABLES = re.compile(r"^<!-- table [^\n]+ -->\n(.*?)^<!-- end table -->", re.MULTILINE | re.DOTALL)
 LEVEL = re.compile(r"\b95 %")  # of every interval here: a convention, not a result
 CURVE = 30  # numbers: of a longer list a reader knows its last
 
@@ -82,10 +84,21 @@ def values(data: Any) -> Iterator[float]:
         yield float(data)
 
 
-def missing(text: str, files: list[Path]) -> list[str]:
-    """The numbers of a text that stand in none of the files."""
+def stale(page: str, folder: Path) -> list[str]:
+    """The numbers of a page that no longer stand in the files, below a folder, that it names."""
+    tables = "\n".join(TABLES.findall(page))
+    numbers = []
+    for names, text in marked(page):
+        files = [folder / name for name in names if name != "tables"]
+        numbers += missing(text, files, tables if "tables" in names else "")
+    return numbers
+
+
+def missing(text: str, files: list[Path], tables: str = "") -> list[str]:
+    """The numbers of a text that stand in none of the files, nor in tables."""
     numbers = [value for file in files if file.suffix == ".json" for value in values(_read(file))]
-    written = {quote.text for file in files if file.suffix == ".md" for quote in quotes(file.read_text())}
+    texts = [tables, *(file.read_text() for file in files if file.suffix == ".md")]
+    written = {quote.text for text in texts for quote in quotes(text)}
     return [
         quote.sign + quote.text
         for quote in quotes(text)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .quoted import marked, mismarked, missing, quotes
+from .quoted import marked, mismarked, missing, quotes, stale
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -83,15 +83,18 @@ def test_a_marker_without_a_paragraph_is_none():
     assert mismarked("<!-- numbers from a.md -->\n\ntext\n") == ["<!-- numbers from a.md -->"]
 
 
-def stale(page, folder):
-    """The numbers of a page that no longer stand in the files that it names."""
-    return [number for files, text in marked(page) for number in missing(text, [folder / f for f in files])]
-
-
 def test_a_page_with_a_stale_number_fails(report):
     page = "<!-- numbers from report.json -->\nThe mean is {}.\n\nNot from there: 77.\n"
     assert stale(page.format("182"), report[0].parent) == []
     assert stale(page.format("218"), report[0].parent) == ["218"]
+
+
+def test_the_tables_of_a_page_can_be_named():
+    table = "<!-- table scores poc -->\n| 0.21 |\n<!-- end table -->\n"
+    page = "0.35\n\n<!-- numbers from tables -->\n{}\n\n" + table
+    assert stale(page.format("p 0.21"), ROOT) == []
+    assert stale(page.format("p 0.35"), ROOT) == ["0.35"]
+    assert stale(page.format("p 0.21").replace("from tables", "from docs/index.md"), ROOT) == ["0.21"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
