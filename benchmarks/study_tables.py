@@ -187,7 +187,27 @@ def tests(study: Study) -> list[str]:
     return _with_envs(study, header, rows)
 
 
-TABLES = {"scores": scores, "differences": differences, "thresholds": thresholds, "tests": tests}
+def training(study: Study) -> list[str]:
+    """The mean of the last 100 training returns at the last step that all seeds have."""
+    rows = []
+    for panel in study.report["panels"]:
+        curves = {line["label"]: line["curves"]["return"]["step"] for line in panel["lines"]}
+        for label in study.labels(panel["env"]):
+            known = [i for i, mean in enumerate(curves[label]["mean"]) if mean is not None]
+            mean, low, high = (short(curves[label][key][known[-1]]) for key in ("mean", "low", "high"))
+            step = f"{panel['grids']['step'][known[-1]]:,.0f}"
+            rows.append([panel["env"], step, study.name(panel["env"], label), mean, f"{low} to {high}"])
+    header = ["after steps", "model", "training return, mean over seeds", "lowest to highest seed"]
+    return _with_envs(study, header, rows)
+
+
+TABLES = {
+    "scores": scores,
+    "differences": differences,
+    "training": training,
+    "thresholds": thresholds,
+    "tests": tests,
+}
 
 
 # Their cells ----------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ In README.md and docs/**/*.md, what stands between `<!-- table NAME -->` and `<!
 by this command from benchmarks/results/ and docs/results/. NAME is one of
 
     peers, peers short, recurrent, transformers    speeds beside other libraries
+    critics, context                               critics on the same rollouts; time over context length
     presets, memory tasks, cards                   what the presets reach
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
-    thresholds STUDY, tests STUDY                  the same, about when training reached the threshold
+    training STUDY                                 training returns at the end
+    thresholds STUDY, tests STUDY                  when training reached the threshold
 
 --check changes no file: it names the blocks that are not as this command writes them, and fails.
 """
@@ -19,7 +21,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import cells, peers, recurrent, return_tables, study_tables, transformers
+from . import cells, critic_tables, peers, recurrent, return_tables, study_tables, transformers
 from .common import measured
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +36,8 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "presets": return_tables.presets,
     "memory tasks": return_tables.memory_tasks,
     "cards": return_tables.cards,
+    "critics": critic_tables.critics,
+    "context": critic_tables.context,
 }
 
 

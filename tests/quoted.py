@@ -76,12 +76,17 @@ def values(data: Any) -> Iterator[float]:
         for item in data.values():
             yield from values(item)
     elif isinstance(data, list):
-        for item in data[-1:] if len(data) > CURVE and not isinstance(data[0], dict) else data:
+        for item in _last(data) if len(data) > CURVE else data:
             yield from values(item)
     elif isinstance(data, str):
         yield from (float(f"{'-' if q.sign in ('-', chr(0x2212)) else ''}{q.text}") for q in quotes(data))
     elif isinstance(data, int | float) and not isinstance(data, bool):
         yield float(data)
+
+
+def _last(curve: list[Any]) -> list[Any]:
+    """The end of a curve, which is open where seeds ended at different steps."""
+    return [x for x in curve if x is not None][-1:] if not isinstance(curve[0], dict) else curve
 
 
 def stale(page: str, folder: Path) -> list[str]:

@@ -38,7 +38,7 @@ def report(tmp_path):
         "wins": 0.853,
         "low": -12.4,
         "steps": 75184,
-        "curve": [*range(1000, 1100), 3.5],
+        "curve": [*range(1000, 1100), 3.5, None],
     }
     (tmp_path / "report.json").write_text(json.dumps({**numbers, "verdict": "better by 56.3"}))
     (tmp_path / "report.md").write_text("| ppo | 1,234 | 0.50 |\n")
