@@ -2,11 +2,11 @@
 
     python -m benchmarks.transformers --peer CHECKOUT [--tasks TrXL ...] [--seeds 3] [--out DIR]
 
-GPT-2: beside the way in which GPT2PPO reads its critic. That way is one window of 64 steps for every
-step, acting and learning, each row of a minibatch with a window of its own; `benchmarks.shims.windows`
-does it with the network of the package transformers. Ours reads each sequence once. Both have two blocks
-of 64 with 8 heads, states and actions as tokens of their own unless the row says merged, and five passes
-over rollouts of 2,048 steps.
+GPT-2: beside the one-window method of GPT2PPO, by our own re-implementation of it and not by the authors'
+code (`benchmarks.shims.windows`). It runs one window of 64 steps through the critic for every step, in
+collecting and in training. Ours processes each sequence once. Both have two blocks of width 64 with 8 heads,
+states and actions as separate tokens unless the row says merged, and five epochs over rollouts of 2,048
+steps, and both train all weights of the critic. The peer has one environment, ours 16.
 
 TrXL: beside github.com/MarcoMeter/episodic-transformer-memory-ppo at its own config for poc, from a
 checkout that --peer names, needed for this row alone. Ours has the same settings, and a network of the
