@@ -51,7 +51,8 @@ def speed_cell(task: Task, ours: Sequence[Result], peer: Sequence[Result]) -> st
 
 def ratio(mine: float, theirs: float) -> str:
     """Of two costs, in words."""
-    return f"{theirs / mine:.1f}x faster" if theirs >= mine else f"{mine / theirs:.1f}x slower"
+    times = max(theirs, mine) / min(theirs, mine)
+    return f"{times:.{0 if times >= 100 else 1}f}x {'faster' if theirs >= mine else 'slower'}"
 
 
 def memory_cell(runs: Sequence[Result]) -> str:
@@ -75,11 +76,15 @@ def lines(task: Task, runs: dict[str, list[Result]], full: bool = True) -> list[
 def _line(task: Task, our: Run, peer: Run | None, runs: dict[str, list[Result]], full: bool) -> list[str]:
     mine, theirs = runs[our.label], runs[peer.label] if peer else []
     beside = [result_cell(task, theirs, full), speed_cell(task, mine, theirs)] if theirs else ["-", "-"]
-    backend, cell = mine[0]["backend"], result_cell(task, mine, full)
+    cell = result_cell(task, mine, full)
     if not full:
-        return [task.name, backend, cell, *beside]
-    peer_cells = [peer.label, theirs[0]["backend"]] if peer else ["-", "-"]
-    return [task.name, our.label, backend, cell, *peer_cells, *beside, memory_cell(mine)]
+        return [task.name, mine[0]["backend"], cell, *beside]
+    peer_cell = _with_backend(peer.label, theirs) if peer else "-"
+    return [task.name, _with_backend(our.label, mine), cell, peer_cell, *beside, memory_cell(mine)]
+
+
+def _with_backend(label: str, runs: Sequence[Result]) -> str:
+    return f"{label.removesuffix(', Gymnasium')} ({runs[0]['backend']})"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> list[str]:
@@ -91,7 +96,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[
     return [f"| {' | '.join(map(str, row))} |" for row in (header, rule, *rows)]
 
 
-FULL = ["task", "recollect", "backend", "result", "peer", "backend", "result", "speed", "memory"]
+FULL = ["task", "recollect (backend)", "result", "peer (backend)", "result", "speed", "memory"]
 
 
 def full_table(measured: Sequence[tuple[Task, dict[str, list[Result]]]]) -> list[str]:

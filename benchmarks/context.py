@@ -61,7 +61,7 @@ def draw(contexts: Sequence[int], found: dict[str, list[float]], path: Path) -> 
     for name, times in found.items():
         label = f"{name}, slope {slope(contexts, times):.2f}"
         axes.loglog(contexts, [1e6 * t for t in times], "o-", label=label)
-    axes.set(xlabel="context in rows", ylabel="microseconds a row", xticks=contexts)
+    axes.set(xlabel="context length in steps", ylabel="microseconds per step", xticks=contexts)
     axes.set_xticks(contexts, [str(c) for c in contexts])
     axes.minorticks_off()
     axes.grid(alpha=0.3)

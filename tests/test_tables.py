@@ -46,12 +46,13 @@ def test_one_late_run_of_three_leaves_a_median():
 def test_ratios_are_words():
     assert speed_cell(TASK, [run(2.0)], [run(18.8)]) == "9.4x faster"
     assert speed_cell(TASK, [run(3.0)], [run(2.0)]) == "1.5x slower"
+    assert speed_cell(TASK, [run(1.0)], [run(130.9)]) == "131x faster"
 
 
 def test_an_arm_that_was_not_measured_has_no_line():
     task = Task("X >= 200", (OURS, Run("ppo, Gymnasium", "ours", {})), (PEER,), target=200)
     lines = full_table([(task, {"ppo": [run(1.0)], "peer": [run(2.0)]})])
-    assert len(lines) == 3 and "ppo | EnvPool | 1.00 s" in lines[2]
+    assert len(lines) == 3 and "| ppo (EnvPool) | 1.00 s" in lines[2]
 
 
 # Exact tests ----------------------------------------------------------------------------------
