@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -86,12 +87,12 @@ class Study:
 
     def labels(self, env: str) -> list[str]:
         """Of an environment's models, in the order of the view; others as the report has them."""
-        labels = [group["label"] for group in self.report["groups"] if group["env"] == env]
+        labels = [final["label"] for final in self.report["finals"] if final["env"] == env]
         return sorted(labels, key=lambda label: self.place(env, label))
 
     def place(self, env: str, label: str) -> int:
         """In the view; behind all others where it has none."""
-        settings = self.of("groups", env, label)["settings"]
+        settings = self.of("groups", env, label)["settings"] if self.has("groups", env, label) else {}
         for place, (_, known) in enumerate(self.view.names):
             if all(settings.get(name) == value for name, value in known.items()):
                 return place
@@ -106,13 +107,17 @@ class Study:
         """The entry of a model in one of the lists of the report."""
         return next(x for x in self.report[part] if x["env"] == env and x["label"] == label)
 
+    def has(self, part: str, env: str, label: str) -> bool:
+        """Whether a list of the report has an entry of the model: a random agent has a score alone."""
+        return any(x["env"] == env and x["label"] == label for x in self.report[part])
+
     def threshold(self, env: str) -> float:
         """The training return, or share of successes, at which the task counts as learned."""
         return float(next(x["value"] for x in self.report["thresholds"] if x["env"] == env))
 
     def pairs(self, env: str) -> list[tuple[str, str]]:
-        """Models to set against each other: (model, the one before it)."""
-        labels = self.labels(env)
+        """Models to set against each other: (model, the one before it); those that were trained."""
+        labels = [label for label in self.labels(env) if self.has("efficiencies", env, label)]
         if self.view.pairs is None:
             return [(later, earlier) for earlier, later in combinations(labels, 2)]
         by_place = {self.place(env, label): label for label in labels}
@@ -145,6 +150,8 @@ def differences(study: Study) -> list[str]:
     for env in study.envs:
         for model, other in study.pairs(env):
             entry, sign = _difference(study, env, model, other)
+            if not entry:  # reports of many models set only the best against the others
+                continue
             mean = _estimate(sign * entry["by"], _signed(entry["interval"], sign))
             names = [study.name(env, label) for label in (model, other)]
             rows.append([env, *names, mean, _iqm_difference(study, env, model, other), _above(entry, sign)])
@@ -156,7 +163,7 @@ def differences(study: Study) -> list[str]:
         "of IQMs",
         "a run above one of the other (95 %)",
     ]
-    header += ["p, adjusted"] if len(rows[0]) > 6 else []
+    header += ["p, adjusted"] if rows and len(rows[0]) > 6 else []
     return _with_envs(study, header, rows)
 
 
@@ -164,7 +171,7 @@ def thresholds(study: Study) -> list[str]:
     """Seeds whose training reached the threshold, and after how many steps."""
     rows = []
     for env in study.envs:
-        for label in study.labels(env):
+        for label in filter(partial(study.has, "efficiencies", env), study.labels(env)):
             steps = study.of("efficiencies", env, label)["steps"]
             reached = f"{sum(x is not None for x in steps)} of {len(steps)}"
             rows.append([env, short(study.threshold(env)), study.name(env, label), reached, _middle(steps)])
@@ -192,7 +199,7 @@ def training(study: Study) -> list[str]:
     rows = []
     for panel in study.report["panels"]:
         curves = {line["label"]: line["curves"]["return"]["step"] for line in panel["lines"]}
-        for label in study.labels(panel["env"]):
+        for label in filter(curves.__contains__, study.labels(panel["env"])):
             known = [i for i, mean in enumerate(curves[label]["mean"]) if mean is not None]
             mean, low, high = (short(curves[label][key][known[-1]]) for key in ("mean", "low", "high"))
             step = f"{panel['grids']['step'][known[-1]]:,.0f}"
@@ -232,7 +239,7 @@ def _difference(study: Study, env: str, model: str, other: str) -> tuple[Entry, 
     for entry in study.report["differences"]:
         if entry["env"] == env and {entry["better"], entry["worse"]} == {model, other}:
             return entry, 1 if entry["better"] == model else -1
-    raise KeyError(f"no difference between {model} and {other} in {env}")
+    return {}, 1
 
 
 def _iqm_difference(study: Study, env: str, model: str, other: str) -> str:

@@ -7,7 +7,7 @@ from benchmarks import tables
 from benchmarks.cells import full_table, result_cell, speed_cell
 from benchmarks.common import Run, Task
 from benchmarks.exact import fisher, mann_whitney
-from benchmarks.study_tables import Study, View, differences, scores, short
+from benchmarks.study_tables import Study, View, differences, scores, short, thresholds
 from benchmarks.study_tables import tests as exact_tests
 
 OURS, PEER = Run("ppo", "ours", {}), Run("peer", "sb3", {})
@@ -115,6 +115,14 @@ def test_an_adjusted_p_is_shown_where_the_report_has_one(study):
     study.report["differences"][0]["p"] = 0.0312
     assert differences(study)[0].endswith("| p, adjusted |")
     assert differences(study)[2].endswith("| 0.031 |")
+
+
+def test_a_random_agent_has_a_score_and_nothing_else(study):
+    """Reports may list it: as a final score, without training, settings or a difference."""
+    rows = len(differences(study)), len(exact_tests(study)), len(thresholds(study))
+    study.report["finals"].append({**study.report["finals"][0], "label": "random", "mean": 0.25})
+    assert scores(study)[-1].startswith("| `random` | 0.25 ")
+    assert (len(differences(study)), len(exact_tests(study)), len(thresholds(study))) == rows
 
 
 def test_seeds_at_the_threshold_are_tested(study):
