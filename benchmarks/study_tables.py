@@ -37,6 +37,8 @@ def _critic(actor: str, critic: str) -> dict[str, Any]:
     return {"actor.memory.name": actor, "critic.memory.name": critic}
 
 
+FROZEN_ACTOR = {"model": "ppo_gpt_frozen", "actor.trained_encoder": False}
+
 VIEWS = {
     "gpt2ppo": View(
         names=(
@@ -52,9 +54,10 @@ VIEWS = {
             ("`ppo_gpt`", {"model": "ppo_gpt", "critic.residual": True}),
             ("a GPT-2 alone", {"model": "ppo_gpt", "critic.residual": False}),
             ("a GPT-2 alone, not trained (`ppo_gpt_frozen`)", {"model": "ppo_gpt_frozen"}),
+            ("the same, the actor's first layers not trained", FROZEN_ACTOR),
             ("one GPT-2 for actor and critic (`ppo_gpt_shared`)", {"model": "ppo_gpt_shared"}),
         ),
-        pairs=((1, 0), (2, 0), (3, 0), (3, 2), (4, 3), (5, 4)),
+        pairs=((1, 0), (2, 0), (3, 0), (3, 2), (4, 3), (5, 4), (6, 4)),
     ),
     "gpt2ppo_context": View(
         names=tuple((f"context {length}", {"critic.memory.context": length}) for length in (25, 50, 75)),
@@ -91,12 +94,14 @@ class Study:
         return sorted(labels, key=lambda label: self.place(env, label))
 
     def place(self, env: str, label: str) -> int:
-        """In the view; behind all others where it has none."""
+        """In the view, by the most settings that fit; behind all others where none do."""
         settings = self.of("groups", env, label)["settings"] if self.has("groups", env, label) else {}
-        for place, (_, known) in enumerate(self.view.names):
-            if all(settings.get(name) == value for name, value in known.items()):
-                return place
-        return len(self.view.names)
+        fits = [
+            (-len(known), place)
+            for place, (_, known) in enumerate(self.view.names)
+            if all(settings.get(name) == value for name, value in known.items())
+        ]
+        return min(fits)[1] if fits else len(self.view.names)
 
     def name(self, env: str, label: str) -> str:
         """By the view, or as the report has it."""

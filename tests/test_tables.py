@@ -111,6 +111,12 @@ def test_differences_are_model_minus_other(study):
     assert differences(turned)[2:] == ["| A | B | -2.50 (-4.00 to -1.00) | -3.00 | 0.10 (0.00 to 0.70) |"]
 
 
+def test_the_name_with_the_most_settings_wins(study):
+    study.report["groups"][1]["settings"]["wide"] = True
+    names = (("A", {"model": "a"}), ("B", {"model": "b"}), ("wide B", {"model": "b", "wide": True}))
+    assert differences(Study(study.report, View(names=names)))[2].startswith("| wide B | A |")
+
+
 def test_an_adjusted_p_is_shown_where_the_report_has_one(study):
     study.report["differences"][0]["p"] = 0.0312
     assert differences(study)[0].endswith("| p, adjusted |")
