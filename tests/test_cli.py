@@ -106,7 +106,7 @@ BAD_INPUT = {
     "no environment": (["train", "--steps", "9"], "which environment? recollect train CartPole-v1"),
     "no picture": (
         ["eval", "random", "-e", "probe:match", "--render", "x.gif"],
-        "probe:match has no picture",
+        "probe:match cannot be rendered: it has no rgb_array render mode",
     ),
     "threads": (["train", "CartPole-v1", "--threads", "0"], "threads is 0, at least 1 is needed"),
     "width": (

@@ -17,7 +17,7 @@ usage: recollect COMMAND ...
   train ENV            train an agent:            recollect train CartPole-v1
   eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           go on after a stop, to the same result bit for bit
-  watch RUN            see it act, and what is in its memory: a page that plays, a film, a window
+  watch RUN            watch it act, with its memory: a page that plays, a film, a window
   probe RUN            does it use its memory, and does the task need one?
   compare              models x environments x seeds, with intervals
   tune                 search for settings of a model on an environment, over several seeds
@@ -54,8 +54,8 @@ bit for bit, on the same machine with the same versions.
 """
 
 
-WATCH = """See an agent act, and what is in its memory while it does: what it looks at, what it holds, and
-what its choices depend on.
+WATCH = """Watch a trained agent act, with its memory: memory states, attention weights, and the influence of
+each past step on the present action.
 
   recollect watch RUN                      a window where there is a screen, else a page that plays
   recollect watch RUN -o page.html         one file, which needs no network

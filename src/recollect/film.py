@@ -77,7 +77,7 @@ def _played(
 def _picture(envs: Envs, env: str) -> Array:
     picture = envs.adapter.picture()
     if picture is None:
-        raise UsageError(f"{env} has no picture: nobody draws it")
+        raise UsageError(f"{env} cannot be rendered: it has no rgb_array render mode")
     return picture.copy()
 
 
