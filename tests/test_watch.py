@@ -666,7 +666,7 @@ def recaller(tmp_path_factory):
 def test_an_environment_that_nobody_draws_is_shown_as_numbers(recaller, tmp_path, capsys) -> None:
     page = tmp_path / "page.html"
     assert cli.main(["watch", str(recaller), "-o", str(page), "--episodes", "2"]) == 0
-    assert "without pictures: this environment has no rgb_array render mode" in capsys.readouterr().out
+    assert "without pictures: the environment has no rgb_array render mode" in capsys.readouterr().out
     seen = seen_by_a_browser(page, VISIT, tmp_path)
     assert seen["errors"] == [] and seen["begin"]["image"] is None and seen["begin"]["seen"]
     assert any("as bars" in words for words in seen["words"])

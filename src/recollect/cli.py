@@ -24,7 +24,7 @@ usage: recollect COMMAND ...
   report RUNS          runs beside each other: a page with curves, scores and a verdict
   list WHAT            envs, presets, memories or agents
   bench ENV            where the time goes on this machine
-  demo                 train a lander, play beside a random one, draw the curve
+  demo ENV             train for a minute, evaluate beside a random agent, draw both
 
   recollect COMMAND --help tells more. Exit codes: 0 finished, 1 fault, 2 usage or data,
   130 and 143 stopped by a signal.
@@ -250,7 +250,7 @@ def demo(arguments: list[str]) -> int:
     """recollect demo"""
     from .demo import run_demo
 
-    return run_demo(arguments)
+    return run_demo(_positional_first(arguments, "--env.id"))
 
 
 # What flags of training mean to eval.

@@ -14,7 +14,7 @@ from ..agent import Agent
 from ..envs import Array, Envs
 from ..errors import UsageError
 from ..evaluate import check_spaces
-from ..film import alone
+from ..film import alone, why_not
 from ..record import Keep, Played, Record, record
 from ..run import Trained
 
@@ -64,7 +64,7 @@ def watch(trained: Trained, episodes: int, shown: int, seed: int, sample: bool, 
         check_spaces(agent, envs, trained.config.env.id)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
         scores = [_play(agent, envs, one, sample)[0].returns[0] for one in seeds]
-        note = _why_no_pictures(envs, seeds[0])
+        note = why_not(envs, seeds[0])
         names = chosen(scores, shown)
         replayed = [
             _episode(agent, envs, name, seeds[number], sample, None if note else keep, keep)
@@ -123,13 +123,3 @@ def _coloured(picture: Array) -> Array:
         return picture
     grey = picture if picture.ndim == 2 else picture[..., -1]
     return np.repeat(grey[..., None], 3, axis=2)
-
-
-def _why_no_pictures(envs: Envs, seed: int) -> str:
-    """Why the environment cannot be rendered; empty where it can."""
-    try:
-        envs.adapter.reset([seed])
-        drawn = envs.adapter.picture()
-    except UsageError as error:
-        return str(error)
-    return "" if drawn is not None else "this environment has no rgb_array render mode"
