@@ -187,7 +187,7 @@ def test_every_task_with_a_preset_has_a_budget() -> None:
         (["poc", "-m", "ppo"], "ppo", 100_000),
         (["poc", "-m", "ppo_trxl"], "ppo_trxl", 20_000),
         (["CartPoleNoVel-v1"], "ppo_gru", 100_000),
-        (["minigrid:MiniGrid-MemoryS7-v0"], "ppo_gru", 300_000),
+        (["minigrid:MiniGrid-MemoryS7-v0"], "ppo_gru", 400_000),
         (["my_module:Mine-v0"], "ppo", 100_000),
     ],
 )

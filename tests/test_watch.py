@@ -985,6 +985,12 @@ def test_totals_and_shares_of_the_example_are_of_its_changes(example) -> None:
             np.testing.assert_allclose(sizes, influence["total"], rtol=0.02, atol=2e-4)
 
 
+def test_the_example_is_of_the_present_player() -> None:
+    page = (DOCS / "examples/memory.html").read_text()
+    for name in ("player.js", "player.css"):
+        assert (DOCS.parent / "src/recollect/watch" / name).read_text().strip() in page
+
+
 def test_the_docs_state_the_size_of_the_example() -> None:
     size = (DOCS / "examples/memory.html").stat().st_size
     assert f"one file of {size / 1000:.0f} kB" in (DOCS / "watch.md").read_text()

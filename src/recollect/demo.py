@@ -38,7 +38,7 @@ STEPS = {
     "MountainCarContinuous": 300_000,
     "MountainCarContinuousNoVel": 300_000,
     "poc": 100_000,
-    "minigrid": 300_000,
+    "minigrid": 400_000,
     "popgym": 500_000,
     "memory_gym": 50_000,
 }
@@ -160,7 +160,7 @@ def draw(trained: Trained, agent: Evaluation, random: Evaluation, path: Path) ->
         medianprops={"color": "#dc2626"},
         flierprops={"markersize": 2.5, "markeredgecolor": "#9ca3af"},
     )
-    right.set_title("evaluation, 100 episodes")
+    right.set_title("100 episodes each")
     for axes in (left, right):
         axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
         axes.set_axisbelow(True)
