@@ -275,30 +275,17 @@ def test_nobody_listens_afterwards() -> None:
 # Influence ------------------------------------------------------------------------------------
 
 
-def hidden(rows, step):
-    """The rows of an episode with the observation and the reward of one step hidden."""
-    obs = {name: x.clone() for name, x in rows.obs.items()}
-    for name, x in rows.obs.items():
-        obs[name][step] = x[step - 1] if step else x[1]
-    reward = rows.prev_reward.clone()
-    reward[step] = reward[max(step - 1, 0)]
-    return rows._replace(obs=obs, prev_reward=reward)
-
-
 def outputs(agent, rows):
-    """Parameters of the policy and values of a whole episode, as training computes them."""
+    """What the influences are differences of: log-odds, or means in deviations, and values, step by step."""
+    params, values, state = [], [], agent.initial_state(1)
+    read, acts = agent.value_state(state), state.actor
     with torch.no_grad():
-        params, values = agent.both(first_rows(rows, len(rows.first) - 1), agent.initial_state(1))
-    return params[:, 0], values[:, 0]
-
-
-def first_rows(rows, count):
-    return type(rows)({k: x[:count] for k, x in rows.obs.items()}, *(x[:count] for x in rows[1:]))
-
-
-def measured(agent, rows):
-    """What the influences are differences of: log-odds, or means in deviations, and values."""
-    params, values = outputs(agent, rows)
+        for t in range(len(rows.first) - 1):
+            row = span(rows, t, t + 1)
+            value, read = agent.value(row, read)
+            param, acts = agent.actor(row, acts)
+            params.append(param[0]), values.append(value[0])
+    params, values = torch.cat(params), torch.cat(values)
     if agent.policy.discrete:
         p = agent.policy.evaluate(params, rows.prev_action[1:, 0])[0].exp()
         return torch.log(p / (1 - p))[:, None], values
@@ -306,22 +293,33 @@ def measured(agent, rows):
     return mean / log_deviation.exp(), values
 
 
+def span(rows, begin, end):
+    return type(rows)({k: x[begin:end] for k, x in rows.obs.items()}, *(x[begin:end] for x in rows[1:]))
+
+
 def wanted(agent, rows):
-    """Changes (T, K) of actions and values, each hidden step computed over the whole episode."""
+    """Changes (T, K) of actions and values, with a memory that begins at each step in turn."""
     length = len(rows.first) - 1
     by_action, by_value = np.zeros((length, length)), np.zeros((length, length))
-    actions, values = measured(agent, rows)
-    for step in range(length):
-        other, value = measured(agent, hidden(rows, step))
-        change = actions - other
+    later = outputs(agent, span(rows, length - 1, length + 1))
+    for begin in reversed(range(length - 1)):
+        actions, values = outputs(agent, span(rows, begin, length + 1))
+        change = actions[1:] - later[0]
         change = change[:, 0] if agent.policy.discrete else change.norm(dim=-1)
-        for t in range(step, length):
-            by_action[t, t - step], by_value[t, t - step] = change[t], values[t] - value[t]
+        for t in range(begin + 1, length):
+            by_action[t, t - begin] = change[t - begin - 1]
+            by_value[t, t - begin] = (values[1:] - later[1])[t - begin - 1]
+        later = actions, values
     return by_action, by_value
 
 
+def near_zero(rows):
+    """Observations as if they were normalised."""
+    return rows._replace(obs={"obs": (rows.obs["obs"] - 40) / 10})
+
+
 def same_influence(agent, rows):
-    rows = rows._replace(obs={"obs": (rows.obs["obs"] - 40) / 10})  # as if normalised
+    rows = near_zero(rows)
     by_action, by_value = wanted(agent, rows)
     np.testing.assert_allclose(on_actions(agent, rows).changes, by_action, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(on_values(agent, rows).changes, by_value, rtol=1e-6, atol=1e-9)
@@ -330,7 +328,7 @@ def same_influence(agent, rows):
 
 @pytest.mark.parametrize("env", [Counting, Reaching])
 @pytest.mark.parametrize("critic", [*REMEMBERING, "shared"])
-def test_influence_is_the_change_by_hiding_a_step(critic, env) -> None:
+def test_influence_is_the_change_by_remembering_a_step(critic, env) -> None:
     it = trained("lstm" if critic == "shared" else critic, critic, env, torch.float64)
     same_influence(it.agent, played(it).rows)
 
@@ -358,8 +356,9 @@ def test_influence_is_that_of_acting_in_unusual_branches(kind) -> None:
     assert agent.training  # as it was
 
 
-def test_a_memory_that_copies_a_cue_shows_the_step_of_the_cue_and_no_other() -> None:
-    cue, size = 3, 5.0
+@pytest.mark.parametrize("cues", [[3], [2, 3]])
+def test_a_memory_that_copies_a_cue_shows_the_step_that_it_copies(cues) -> None:
+    size, last = 5.0, cues[-1]
     it = trained("gru", "mlp", dtype=torch.float64)
     config = BranchConfig(memory=GruConfig(width=1), hidden=())
     agent = build_agent(
@@ -375,28 +374,41 @@ def test_a_memory_that_copies_a_cue_shows_the_step_of_the_cue_and_no_other() -> 
         agent.actor.head.out.bias[2] = -1000.0  # two actions
     rows = played(replace(it, agent=agent)).rows
     obs = torch.zeros(LENGTH + 1, 1, 2, dtype=torch.float64)
-    obs[cue] = 1.0
+    obs[cues] = 1.0
     rows = rows._replace(obs={"obs": obs}, prev_action=torch.ones_like(rows.prev_action))
     influence = on_actions(agent, rows)
     changes = np.zeros((LENGTH, LENGTH))
-    for t in range(cue, LENGTH):
-        changes[t, t - cue] = size * np.tanh(1.0)
+    for t in range(last + 1, LENGTH):
+        changes[t, t - last] = size * np.tanh(1.0)
     np.testing.assert_allclose(influence.changes, changes, atol=1e-9)
-    np.testing.assert_allclose(influence.level[cue:], size * np.tanh(1.0), atol=1e-9)
+    np.testing.assert_allclose(influence.level[last:], size * np.tanh(1.0), atol=1e-9)
+    np.testing.assert_allclose(influence.alone[last + 1 :], 0.0, atol=1e-9)
     assert influence.least == LEAST_CHOICE and influence.unit == "log-odds of the action"
 
 
-def test_windows_begin_in_the_memory_states_of_their_rows(monkeypatch) -> None:
+@pytest.mark.parametrize("of", [on_actions, on_values])
+def test_changes_sum_to_the_output_minus_the_output_without_memory(of) -> None:
     it = trained("gru", "lstm", dtype=torch.float64)
-    long = 2 * REACH
+    long = REACH + 20
     it = replace(it, factory=lambda: gymnasium.wrappers.TimeLimit(Forever(), long))
-    rows = played(it).rows
-    windows = on_values(it.agent, rows).changes
-    assert windows.shape == (long, REACH)
-    monkeypatch.setattr("recollect.watch.influence.REACH", long)
+    rows = near_zero(played(it).rows)
+    influence = of(it.agent, rows)
+    assert influence.changes.shape == (long, REACH) and (influence.changes[:, 0] == 0).all()
+    np.testing.assert_allclose(influence.changes.sum(1), influence.level - influence.alone, atol=1e-12)
+    actions, values = outputs(it.agent, rows)
+    level = actions[:, 0] if of is on_actions else values
+    np.testing.assert_allclose(influence.level, level, rtol=1e-9)
+
+
+def test_the_last_step_of_the_reach_stands_for_all_that_are_earlier(monkeypatch) -> None:
+    it = trained("gru", "lstm", dtype=torch.float64)
+    rows = near_zero(played(it).rows)
     whole = on_values(it.agent, rows).changes
-    np.testing.assert_allclose(windows, whole[:, :REACH], rtol=1e-9, atol=1e-15)
-    assert (np.abs(windows[REACH:]) > 0).any(1).all()
+    monkeypatch.setattr("recollect.watch.influence.REACH", 4)
+    monkeypatch.setattr("recollect.watch.influence.AT_ONCE", 5)
+    near = on_values(it.agent, rows).changes
+    np.testing.assert_allclose(near[:, :3], whole[:, :3], atol=1e-12)
+    np.testing.assert_allclose(near[:, 3], whole[:, 3:].sum(1), atol=1e-12)
 
 
 class Forever(Counting):
@@ -422,7 +434,7 @@ def test_log_odds_of_all_components_together_hold_where_probabilities_round_to_o
 
 def test_changes_below_the_least_are_not_shown() -> None:
     changes = np.array([[0.05, -0.02], [0.05, -0.2], [0.0, 0.0]])
-    one = Influence(changes, "log-odds of the action", None, 0.1)
+    one = Influence(changes, "log-odds of the action", None, None, 0.1)
     np.testing.assert_array_equal(one.shown(), [[0, 0], [0.05, -0.2], [0, 0]])
     np.testing.assert_allclose(one.scaled(3.0).shown(), 3 * one.shown())
 
@@ -584,7 +596,8 @@ def shown(tmp_path_factory):
 
 def check_words(words, influence, step):
     """The page states the level and the total of its changes, or that there is no measurable influence."""
-    assert same(words.partition(": ")[2].partition(". ")[0], influence.level[step])
+    numbers = re.search(r": (\S+); without memory: (\S+)\. ", words)
+    assert numbers and same(numbers[1], influence.level[step]) and same(numbers[2], influence.alone[step])
     sizes = np.abs(influence.changes[step])
     if sizes.max() >= influence.least:
         total = re.search(rf"changes the {influence.unit} by (\S+) in total", words)
@@ -637,7 +650,7 @@ def test_the_page_says_in_words_what_it_draws(shown) -> None:
     _, _, seen = shown
     assert "The actor's memory: gpt2" in seen["titles"] and "The critic's memory: lstm" in seen["titles"]
     assert {"Attention weights", "LSTM hidden state h", "LSTM cell state c"} < set(seen["titles"])
-    assert "Influence of each step on the action" in seen["titles"]
+    assert "Influence of remembered steps on the action" in seen["titles"]
     assert len(seen["words"]) >= 8 and all(seen["words"])
     assert seen["begin"]["image"] > 100
 
@@ -910,7 +923,7 @@ def colours(strip):
 
 def test_the_strip_of_influence_is_at_the_steps_and_dark_where_nothing_is_measurable() -> None:
     changes = np.array([[4.0, 0, 0, 0], [2.0, -2.0, 0, 0], [0.05, 0.01, 0.09, 0], [0.5, 0, 0, 1.0]])
-    influence = {"action": Influence(changes, "log-odds of the action", None, 0.1)}
+    influence = {"action": Influence(changes, "log-odds of the action", None, None, 0.1)}
     pictures = [np.zeros((10, 4, 3), np.uint8)] * 5
     states = Memory("actor", "gru", [], {"0": np.ones((4, 2))}, None, 1.0, influence)
     drawn = frames(pictures, states)
@@ -949,10 +962,13 @@ def percent(share):
 
 
 def influence_at(episode, step):
-    """Log-odds of the action, total, and the changes by the step that is hidden."""
+    """Total, shares by the step that is remembered, and log-odds by the step at which the memory begins."""
     influence = episode["memories"][0]["influence"]["action"]
-    changes = unpack(influence["changes"])[step, : step + 1][::-1]
-    return influence["level"][step], influence["total"][step], changes
+    changes = unpack(influence["changes"])[step, : step + 1]
+    total = influence["total"][step]
+    begins = (influence["alone"][step] + np.cumsum(changes))[::-1]
+    assert begins[0] == pytest.approx(influence["level"][step], abs=0.02)
+    return total, np.abs(changes[::-1]) / total, begins
 
 
 def test_the_example_shows_what_the_docs_say_of_it(example) -> None:
@@ -961,28 +977,45 @@ def test_the_example_shows_what_the_docs_say_of_it(example) -> None:
     assert [episode["success"] for episode in example] == [1, 1, 1]
 
     assert in_sight(third, BALL)[0] == 4 and in_sight(third, BALL)[1] > 11 and 11 in in_sight(third, KEY)
-    level, total, changes = influence_at(third, 11)
-    assert f"{percent(changes[4] / total)} of a total of {total:.1f} falls on step 4" in text
-    assert f"from {level:.1f} to {level - changes[4]:.1f}" in text
-    assert np.argmax(np.abs(changes)) == 4
+    total, shares, begins = influence_at(third, 11)
+    assert f"{percent(shares[4])} of a total of {total:.1f} falls on step 4" in text
+    assert f"begins at step 4 the log-odds of turning away are {begins[4]:.1f}" in text
+    assert f"begins at step 5 they are {begins[5]:.1f}" in text
+    assert f"the three latest have {percent(shares[8:11].sum())} together" in text
 
     assert in_sight(second, KEY)[:2] == [3, 10] and not in_sight(second, BALL)
-    level, total, changes = influence_at(second, 10)
-    share = percent(changes[3] / total)
-    assert f"at step 10 by {changes[3]:.1f} of {level:.1f} ({share} of a total of {total:.1f})" in text
+    total, shares, begins = influence_at(second, 10)
+    change, level = begins[3] - begins[4], begins[0]
+    share = f"{percent(shares[3])} of a total of {total:.1f}"
+    assert f"at step 10 by {change:.1f} of {level:.1f} ({share})" in text
 
     assert in_sight(first, BALL)[:2] == [2, 9]
-    level, total, changes = influence_at(first, 9)
-    past, present = (percent(changes[t] / total) for t in (2, 9))
-    wanted = f"the observation of step 2 has {past} of a total of {total:.1f}, and the present one {present}"
-    assert wanted in text and changes[2] > level  # hidden, the action would be another
+    total, shares, begins = influence_at(first, 9)
+    assert f"are {begins[2]:.1f} with a memory that begins at step 2" in text
+    assert f"and {begins[3]:.1f} with one that begins at step 3" in text
+    assert f"({percent(shares[2])} of a total of {total:.1f})" in text
+    for episode, step, cue in ((first, 9, 2), (third, 11, 4)):
+        assert np.argmax(influence_at(episode, step)[1]) == cue
+
+
+def test_of_three_equal_observations_the_last_has_the_largest_share() -> None:
+    it = api.load(DOCS.parent / "models/poc-ppo_gru.safetensors")
+    largest = []
+    for episode in watch(it, 5, 5, 0, False, None).episodes:
+        rows = episode.record.rows
+        goals = next(iter(rows.obs.values()))[:, 0, 0] != 0
+        assert goals[:3].all() and not goals[3:].any()
+        changes = np.abs(on_actions(it.agent, rows).changes)
+        largest += [t - changes[t].argmax() for t in range(3, len(changes))]
+    assert np.mean(np.array(largest) == 2) > 0.5
 
 
 def test_totals_and_shares_of_the_example_are_of_its_changes(example) -> None:
     for episode in example:
         for influence in episode["memories"][0]["influence"].values():
             sizes = np.abs(unpack(influence["changes"])).sum(1)
-            np.testing.assert_allclose(sizes, influence["total"], rtol=0.02, atol=2e-4)
+            rounding = len(sizes) * influence["changes"]["step"]
+            np.testing.assert_allclose(sizes, influence["total"], atol=rounding)
 
 
 def test_the_example_is_of_the_present_player() -> None:

@@ -1,7 +1,7 @@
 """`recollect watch`: an agent acting, with its memory state, attention weights and the influence of steps.
 
-episodes.py plays and chooses; inside.py computes what is shown, influence.py the influence of each step
-by occlusion; player.py writes the page (player.html, player.css, player.js), strip.py the pictures of a
+episodes.py plays and chooses; inside.py computes what is shown, influence.py the influence of each
+remembered step; player.py writes the page (player.html, player.css, player.js), strip.py the pictures of a
 film.
 """
 

@@ -36,7 +36,7 @@ class Memory:
     states     the memory state after each row, by its path (T, units)
     path       the two main components of all states (T, 2)
     share      of the variance of the states that the path shows
-    influence  how hiding a step changes the action or the value, by which of the two
+    influence  how remembering a step changes the action or the value, by which of the two
     """
 
     name: str

@@ -357,9 +357,9 @@ function attention(memory, index) {
   return panel("Attention weights", layers.length > 1 ? [tool] : [], canvas, ends, strip);
 }
 
-// Changes by hiding one step at a time: shares of the sum of their sizes, or nothing where all are too small.
+// Changes by remembering one step more: shares of the sum of their sizes, or nothing where all are too small.
 function influence(memory, name) {
-  const { changes, total, least, unit, level } = memory.influence[name], reach = changes.shape[1];
+  const { changes, total, least, unit, level, alone } = memory.influence[name], reach = changes.shape[1];
   const words = element("p", { class: "note", "data-influence": name });
   const canvas = pastCanvas(1.6, reach);
   const strip = element("div", { class: "thumbs" });
@@ -367,15 +367,15 @@ function influence(memory, name) {
     const step = acted(), signed = row(changes, step), sizes = signed.map(Math.abs);
     const measurable = total[step] > 0 && Math.max(...sizes) >= least;
     pastMap(canvas, [measurable ? signed : signed.map(() => 0)]);
-    const now = level ? `${unit[0].toUpperCase()}${unit.slice(1)}: ${number(level[step])}. ` : "";
-    words.textContent = now + (measurable
-      ? `Hiding one observation at a time changes the ${unit} by ${number(total[step])} in total. Shares are of this total.`
-      : `No measurable influence: hiding any one observation changes the ${unit} by less than ${number(least)}.`);
+    const outputs = level ? `${unit[0].toUpperCase()}${unit.slice(1)}: ${number(level[step])}; without memory: ${number(alone[step])}. ` : "";
+    words.textContent = outputs + (measurable
+      ? `Remembering one step more at a time changes the ${unit} by ${number(total[step])} in total. Shares are of this total.`
+      : `No measurable influence: remembering one step more changes the ${unit} by less than ${number(least)}.`);
     canvas.setAttribute("aria-label", `influence on the ${name} over the last ${reach} steps; ${words.textContent}`);
     thumbs(strip, measurable ? sizes.map((x) => x / total[step]) : [], (k) => `(${signedNumber(signed[k])})`);
   });
   const ends = element("div", { class: "ends" }, element("span", {}, ago(reach - 1)), element("span", {}, "now"));
-  return panel(`Influence of each step on the ${name}`, [], canvas, ends, words, strip);
+  return panel(`Influence of remembered steps on the ${name}`, [], canvas, ends, words, strip);
 }
 
 // Units by the step at which each changes most.

@@ -154,6 +154,7 @@ def _influence(one: Influence) -> dict[str, Any]:
     return {
         "unit": one.unit,
         "level": plain(one.level, DIGITS),
+        "alone": plain(one.alone, DIGITS),
         "least": plain(one.least, DIGITS),
         "total": plain(total, DIGITS),
         "changes": packed(one.changes),

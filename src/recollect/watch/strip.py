@@ -51,7 +51,7 @@ def _until(drawn: Array, t: int, steps: int) -> Array:
 
 
 def _influence(influence: Influence, lags: int | None, width: int) -> list[Array]:
-    """A strip for each step t: the changes by hiding steps, the largest in full colour.
+    """A strip for each step t: the changes by remembering each step, the largest in full colour.
 
     lags  so many, with the present at the right, as attention weights; None: each step at its place
     """
