@@ -12,7 +12,6 @@ import pytest
 import recollect
 from recollect import cli, compare, tune
 from recollect.config import ALIASES, RunConfig, options
-from recollect.demo import DemoOptions
 from recollect.log import METRICS
 from recollect.memory import available
 from recollect.options import EvalOptions, ProbeOptions, ResumeOptions, WatchOptions
@@ -79,7 +78,7 @@ KNOWN = {
     "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
     "watch": names(WatchOptions) | set(cli.WATCH_NAMES),
     "resume": names(ResumeOptions) | {"-e"},
-    "demo": names(DemoOptions),
+    "demo": training_flags(),
     "list": set(),
 }
 ANY = set().union(*KNOWN.values())

@@ -17,14 +17,14 @@ usage: recollect COMMAND ...
   train ENV            train an agent:            recollect train CartPole-v1
   eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           go on after a stop, to the same result bit for bit
-  watch RUN            see it act, and what is in its memory: a page that plays, a film, a window
+  watch RUN            watch it act, with its memory: a page that plays, a film, a window
   probe RUN            does it use its memory, and does the task need one?
   compare              models x environments x seeds, with intervals
   tune                 search for settings of a model on an environment, over several seeds
   report RUNS          runs beside each other: a page with curves, scores and a verdict
   list WHAT            envs, presets, memories or agents
   bench ENV            where the time goes on this machine
-  demo                 train a lander, play beside a random one, draw the curve
+  demo ENV             train for a minute, evaluate beside a random agent, draw both
 
   recollect COMMAND --help tells more. Exit codes: 0 finished, 1 fault, 2 usage or data,
   130 and 143 stopped by a signal.
@@ -54,8 +54,8 @@ bit for bit, on the same machine with the same versions.
 """
 
 
-WATCH = """See an agent act, and what is in its memory while it does: what it looks at, what it holds, and
-what its choices depend on.
+WATCH = """Watch a trained agent act, with its memory: memory states, attention weights, and the influence of
+each past step on the present action.
 
   recollect watch RUN                      a window where there is a screen, else a page that plays
   recollect watch RUN -o page.html         one file, which needs no network
@@ -250,7 +250,7 @@ def demo(arguments: list[str]) -> int:
     """recollect demo"""
     from .demo import run_demo
 
-    return run_demo(arguments)
+    return run_demo(_positional_first(arguments, "--env.id"))
 
 
 # What flags of training mean to eval.

@@ -63,24 +63,6 @@ def listen() -> Iterator[list[Tensor]]:
         _listeners.remove(heard)
 
 
-_asking: list[None] = []
-
-
-@contextmanager
-def whole_gradients() -> Iterator[None]:
-    """While this is open gradients go as far as rows are looked up, also where learning cuts them."""
-    _asking.append(None)
-    try:
-        yield
-    finally:
-        _asking.pop()
-
-
-def reach_of(gradient: int | None) -> int | None:
-    """How far gradients go now, of a memory that learns with gradients of this reach."""
-    return None if _asking else gradient
-
-
 class Band:
     """Which rows see which in one call: cut into blocks and masked once, then asked by every layer."""
 
