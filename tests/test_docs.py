@@ -15,7 +15,7 @@ from recollect.config import ALIASES, RunConfig, options
 from recollect.demo import DemoOptions
 from recollect.log import METRICS
 from recollect.memory import available
-from recollect.options import EvalOptions, ProbeOptions, ResumeOptions, WatchOptions
+from recollect.options import EvalOptions, ExportOptions, ProbeOptions, ResumeOptions, WatchOptions
 from recollect.session import Destination
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +79,7 @@ KNOWN = {
     "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
     "watch": names(WatchOptions) | set(cli.WATCH_NAMES),
     "resume": names(ResumeOptions) | {"-e"},
+    "export": names(ExportOptions) | {"-e"},
     "demo": names(DemoOptions),
     "list": set(),
 }
