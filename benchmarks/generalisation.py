@@ -22,7 +22,7 @@ from recollect.presets import preset
 from recollect.study import read
 
 STUDY = Path("studies/generalisation.yaml")
-RESULTS = Path("docs/results/generalisation/sizes.json")
+RESULTS = Path(__file__).parents[1] / "docs/results/generalisation/sizes.json"
 SIZES = ("S7", "S9", "S11", "S13", "S13Random", "S17Random")
 RANDOM = "at random"
 Row = dict[str, Any]

@@ -24,8 +24,8 @@ Result = dict[str, Any]
 Judge = Callable[[list[float], list[Result]], bool]
 MEMORY = "minigrid:MiniGrid-MemoryS9-v0"
 COMMANDS = "memory_gym:MortarMayhem-Grid-v0"
-# Three commands, shown for a step each, on 2 x 2 tiles, with 5 steps to walk each; published are ten commands,
-# shown for three steps, on 5 x 5 tiles with 6 steps.
+# Three commands, shown for a step each, on 2 x 2 tiles, with 5 steps to walk each. Published are ten
+# commands, shown for three steps each, on 5 x 5 tiles, with 6 steps to walk each.
 THREE_COMMANDS = {
     f"env.kwargs.{key}": value
     for key, value in {

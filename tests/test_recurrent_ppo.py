@@ -1,10 +1,13 @@
 """Config files of recurrent PPO: read as they are, equal to ours, and refused in one line."""
 
 import copy
+import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
+from benchmarks import published_recurrent
 
 from recollect import cli, recurrent_ppo
 from recollect.presets import assemble
@@ -180,3 +183,15 @@ def test_the_page_has_every_key():
         assert any(line.startswith(f"| `{key}`") for line in rows), key
     for key, option in recurrent_ppo.SAME.items():
         assert any(line.startswith(f"| `{key}` | `{option}`") for line in rows), (key, option)
+
+
+def test_the_page_has_the_results_that_were_kept():
+    kept = json.loads(published_recurrent.RESULTS.read_text())
+    assert published_recurrent.table(kept) in DOC.read_text()
+
+
+def test_the_page_names_tests_that_there_are():
+    names = re.findall(r"`(tests/\w+\.py)::(\w+)`", DOC.read_text())
+    assert len(names) > 4
+    for file, name in names:
+        assert f"def {name}(" in (DOC.parents[1] / file).read_text(), name
