@@ -23,6 +23,19 @@ from typing import Any
 Result = dict[str, Any]
 Judge = Callable[[list[float], list[Result]], bool]
 MEMORY = "minigrid:MiniGrid-MemoryS9-v0"
+COMMANDS = "memory_gym:MortarMayhem-Grid-v0"
+# Three commands, shown for a step each, on 2 x 2 tiles, with 5 steps to walk each. Published are ten
+# commands, shown for three steps each, on 5 x 5 tiles, with 6 steps to walk each.
+THREE_COMMANDS = {
+    f"env.kwargs.{key}": value
+    for key, value in {
+        "command_count": 3,
+        "arena_size": 2,
+        "command_show_duration": 1,
+        "explosion_delay": 5,
+        "explosion_duration": 1,
+    }.items()
+}
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,22 @@ ROWS = (
         seeds=3, variant="pictures",
         # Slow, so no longer than needed; convolutions die at the rate that suits numbers.
         options={"env.kwargs.pictures": True, "ppo.learning_rate": 3e-4, "ppo.target_return": 0.9},
+    ),
+    Row(
+        MEMORY, 2_000_000, "ppo_lstm", "success >= 0.9", mean_of(0.9), "success", 0.9,
+        seeds=3, variant="pictures36",
+        options={
+            "env.kwargs.pictures": True, "env.kwargs.tile": 12, "ppo.learning_rate": 3e-4,
+            "ppo.target_return": 0.9,
+        },
+    ),
+    Row(
+        COMMANDS, 600_000, "ppo_gru", "success >= 0.5", mean_of(0.5), "success", 0.9,
+        seeds=3, variant="three-commands", options=THREE_COMMANDS,
+    ),
+    Row(
+        COMMANDS, 600_000, asked="fails: below 0.2", passes=fails(0.2), metric="success",
+        seeds=3, variant="three-commands", options=THREE_COMMANDS,
     ),
     *popgym("RepeatPreviousEasy"),
     *popgym("RepeatFirstEasy"),

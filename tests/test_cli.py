@@ -80,6 +80,14 @@ BAD_INPUT = {
         ["train", "CartPole-v1", "--ppo.bptt", "7"],
         "L must divide T: N = 32 environments, T = 32 rows, L = 7",
     ),
+    "chunks below 0": (
+        ["train", "CartPole-v1", "--ppo.bptt", "-1"],
+        "ppo.bptt is -1; give the steps of a chunk, or episode (or 0) for whole episodes",
+    ),
+    "chunks by a wrong name": (
+        ["train", "CartPole-v1", "--ppo.bptt", "epsiode"],
+        "--ppo.bptt: no type matching {None}|INT|{episode} could be instantiated from ['epsiode']",
+    ),
     "config file": (["train", "--config", "nowhere.yaml"], "config file nowhere.yaml"),
     "kwargs": (["train", "Acrobot-v1", "--env.kwargs.x", "1"], "unexpected keyword argument 'x'"),
     "mask": (

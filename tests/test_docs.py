@@ -14,7 +14,7 @@ from recollect import cli, compare, tune
 from recollect.config import ALIASES, RunConfig, options
 from recollect.log import METRICS
 from recollect.memory import available
-from recollect.options import EvalOptions, ProbeOptions, ResumeOptions, WatchOptions
+from recollect.options import EvalOptions, ExportOptions, ProbeOptions, ResumeOptions, WatchOptions
 from recollect.session import Destination
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +78,7 @@ KNOWN = {
     "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
     "watch": names(WatchOptions) | set(cli.WATCH_NAMES),
     "resume": names(ResumeOptions) | {"-e"},
+    "export": names(ExportOptions) | {"-e"},
     "demo": training_flags(),
     "list": set(),
 }

@@ -274,7 +274,7 @@ def test_chunks_are_whole_rollouts_with_a_memory_and_single_rows_without():
         ("clip", -0.2),
         ("adam_eps", 0.0),
         ("critic_learning_rate", 0.0),
-        ("bptt", 0),
+        ("bptt", -1),
         ("gamma", math.nan),
         ("learning_rate", math.nan),
     ],

@@ -17,6 +17,7 @@ usage: recollect COMMAND ...
   train ENV            train an agent:            recollect train CartPole-v1
   eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           go on after a stop, to the same result bit for bit
+  export RUN FILE      its agent as one file, which eval, watch and probe take
   watch RUN            watch it act, with its memory: a page that plays, a film, a window
   probe RUN            does it use its memory, and does the task need one?
   compare              models x environments x seeds, with intervals
@@ -163,9 +164,6 @@ def evaluate(arguments: list[str]) -> int:
     else:
         config = preset("ppo", env).env
     if options.render:
-        for flag, given in (("--json", options.json), ("--running-rew-len", options.running_rew_len)):
-            if given:
-                raise UsageError(f"{flag} has no place beside --render, which prints the returns it shows")
         episodes = options.num_episodes if any(k == "--num-episodes" for k, _ in found) else 1
         returns = render(agent, config, options.render, episodes, options.seed, not options.sample)
         print(f"played {config.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
@@ -174,6 +172,13 @@ def evaluate(arguments: list[str]) -> int:
     args = agent, config, options.num_episodes, options.seed, not options.sample, options.run
     _print_evaluation(play(*args, on_episode=show), options.json)
     return 0
+
+
+def export(arguments: list[str]) -> int:
+    """recollect export"""
+    from .export import run_export
+
+    return run_export(arguments)
 
 
 def probe(arguments: list[str]) -> int:
@@ -270,6 +275,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "eval": evaluate,
     "resume": resume,
+    "export": export,
     "watch": watch,
     "probe": probe,
     "compare": compare,

@@ -1,11 +1,13 @@
 """Models by name, over the settings of each environment; and flags and files over these."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from . import recurrent_ppo
 from .agent import BranchConfig
 from .config import Flags, RunConfig, apply, as_flags, last, over, read_yaml, tokens
 from .envs import suites
@@ -190,11 +192,20 @@ def assemble(arguments: Sequence[str], prog: str, about: str, options: Options |
     found = tokens(arguments)
     file = last(found, "--config")
     if file is not None:
-        found = over(flags_of(read_yaml(Path(file))), [f for f in found if f[0] != "--config"])
+        found = over(flags_of(settings_in(Path(file))), [f for f in found if f[0] != "--config"])
     model, env_id = last(found, "--model") or "ppo", last(found, "--env.id") or "CartPole-v1"
     config = preset(model, env_id)
     config, found = with_memories(config, found)
     return apply(config if options is None else options(config), found, prog, about)
+
+
+def settings_in(path: Path) -> dict[str, Any]:
+    """A config file, also one of recurrent PPO, which is named on the screen."""
+    data = read_yaml(path)
+    if not recurrent_ppo.is_theirs(data):
+        return data
+    print(f"recollect: {path}: {recurrent_ppo.note(data)}", file=sys.stderr)
+    return recurrent_ppo.translate(data)
 
 
 def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:

@@ -14,7 +14,7 @@ Bound: TypeAlias = tuple[tuple[str, ...], Callable[[float], bool], str]
 BOUNDS: tuple[Bound, ...] = (
     # Of two rows in a row at most one is a tail row, so a rollout of 2 has something to learn.
     (("num_steps",), lambda x: x >= 2, "at least 2 is needed"),
-    (("update_epochs", "bptt"), lambda x: x >= 1, "at least 1 is needed"),
+    (("update_epochs",), lambda x: x >= 1, "at least 1 is needed"),
     (("gamma", "gae_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
     (ABOVE_0, lambda x: x > 0, "it must be above 0"),
     (("weight_decay", "max_grad_norm"), lambda x: x >= 0, "it must not be below 0"),
@@ -53,8 +53,9 @@ class PPOConfig:
 
     num_steps: int = 128
     """T: rows per environment between two updates."""
-    bptt: int | None = None
-    """L: rows a gradient travels back through a memory; divides T. None: T with a memory, 1 without."""
+    bptt: int | Literal["episode"] | None = None
+    """L: steps of a chunk, through which gradients flow; divides T. episode, or 0: all steps that an
+    episode has in the rollout, L = T. None: T with a memory, 1 without."""
     chunk_state: Literal["stored", "zero", "burn-in", "refresh"] = "stored"
     """Where memories stand when a chunk is learned from: as they stood while acting; at nothing; after
     reading the burn_in rows before it; or computed anew, with today's weights, for every pass."""
@@ -117,6 +118,10 @@ class PPOConfig:
             )
 
     def _check_chunks(self) -> None:
+        if isinstance(self.bptt, int) and self.bptt < 0:
+            raise UsageError(
+                f"ppo.bptt is {self.bptt}; give the steps of a chunk, or episode (or 0) for whole episodes"
+            )
         if (self.burn_in > 0) != (self.chunk_state == "burn-in") or self.burn_in < 0:
             raise UsageError(
                 f"ppo.burn_in is {self.burn_in} with ppo.chunk_state {self.chunk_state}: burn-in needs at "
@@ -129,8 +134,14 @@ class PPOConfig:
         return self.chunk_state in ("burn-in", "refresh")
 
     def chunk_length(self, remembers: bool) -> int:
-        """L: as configured, else whole rollouts with a memory and single rows without one."""
-        return self.bptt or (self.num_steps if remembers else 1)
+        """L: as configured, else whole rollouts with a memory and single rows without one.
+
+        A chunk of T rows holds whole every episode that lies in the rollout, because memories reset
+        themselves inside it; so no sequence is split off, and none is padded.
+        """
+        if self.bptt is None:
+            return self.num_steps if remembers else 1
+        return self.num_steps if self.bptt == "episode" or not self.bptt else self.bptt
 
     def chunks_per_minibatch(self, num_envs: int, length: int) -> int:
         """Chunks of L rows in each gradient step, or a UsageError that names what does not fit."""
