@@ -177,28 +177,29 @@ class OldEnv:
         return observation, float(reward), terminated or truncated, info
 
 
-def _supply() -> None:
+def supply() -> None:
     """What it imports and is not here, under its names."""
     spaces = SimpleNamespace(
         box=SimpleNamespace(Box=gymnasium.spaces.Box),
         discrete=SimpleNamespace(Discrete=gymnasium.spaces.Discrete),
     )
-    _module("gym", make=OldEnv, spaces=spaces)
+    module("gym", make=OldEnv, spaces=spaces)
     unused = {"Trainer": None, "seed_everything": None}
-    _module("pytorch_lightning", LightningModule=LightningModule, **unused)
+    module("pytorch_lightning", LightningModule=LightningModule, **unused)
     networks = {"ActorCategorical": ActorCategorical, "ActorContinous": ActorContinous, "MLP": MLP}
     for name in ("pl_bolts", "pl_bolts.models", "pl_bolts.models.rl", "pl_bolts.models.rl.common"):
-        _module(name)
-    _module("pl_bolts.models.rl.common.networks", **networks)
-    _module("pl_bolts.datamodules", ExperienceSourceDataset=ExperienceSourceDataset)
-    _module("pl_bolts.utils", _GYM_AVAILABLE=True)
-    _module("pl_bolts.utils.warnings", warn_missing_pkg=print)
+        module(name)
+    module("pl_bolts.models.rl.common.networks", **networks)
+    module("pl_bolts.datamodules", ExperienceSourceDataset=ExperienceSourceDataset)
+    module("pl_bolts.utils", _GYM_AVAILABLE=True)
+    module("pl_bolts.utils.warnings", warn_missing_pkg=print)
 
 
-def _module(name: str, **attributes: Any) -> None:
-    module = ModuleType(name)
-    vars(module).update(attributes)
-    sys.modules[name] = module
+def module(name: str, **attributes: Any) -> None:
+    """A module with these attributes, for all imports to come."""
+    made_up = ModuleType(name)
+    vars(made_up).update(attributes)
+    sys.modules[name] = made_up
 
 
 # A run ------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
     """Train the peer's PPO and say how every epoch went."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(Path(settings["peer"]).resolve()))
-    _supply()
+    supply()
     torch.set_num_threads(1)
     Distribution.set_default_validate_args(False)  # which costs more than the networks
     torch.manual_seed(settings["seed"])
