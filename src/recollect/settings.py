@@ -14,8 +14,8 @@ Bound: TypeAlias = tuple[tuple[str, ...], Callable[[float], bool], str]
 BOUNDS: tuple[Bound, ...] = (
     # Of two rows in a row at most one is a tail row, so a rollout of 2 has something to learn.
     (("num_steps",), lambda x: x >= 2, "at least 2 is needed"),
-    (("update_epochs",), lambda x: x >= 1, "at least 1 is needed"),
-    (("gamma", "gae_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
+    (("update_epochs", "steps_per_minibatch"), lambda x: x >= 1, "at least 1 is needed"),
+    (("gamma", "gae_lambda", "target_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
     (ABOVE_0, lambda x: x > 0, "it must be above 0"),
     (("weight_decay", "max_grad_norm"), lambda x: x >= 0, "it must not be below 0"),
 )
@@ -67,10 +67,17 @@ class PPOConfig:
     """Gradient steps per pass, or fewer where chunks cannot be shared out so; None with a batch_size."""
     batch_size: int | None = None
     """Rows per gradient step, instead of num_minibatches."""
+    steps_per_minibatch: int = 1
+    """Gradient steps in a row on each minibatch."""
+    shuffle: bool = True
+    """Whether minibatches are drawn at random; False: in the order of time."""
     gamma: float = 0.99
     """Discount of a reward one step away."""
     gae_lambda: float = 0.95
     """How far advantages trust rewards (1) over values (0)."""
+    target_lambda: float | None = None
+    """The same for the targets of values; None: gae_lambda. 1: discounted returns, with the value of the
+    last observation where an episode goes on."""
     clip: float = 0.2
     """How far the ratio of new to old probability may pay off."""
     clip_decay: Decay = field(default_factory=Decay)
@@ -129,6 +136,11 @@ class PPOConfig:
             )
 
     @property
+    def draw(self) -> "Draw":
+        """How minibatches are drawn."""
+        return Draw(self.shuffle, self.normalize_advantage == "minibatch", self.steps_per_minibatch)
+
+    @property
     def renews_states(self) -> bool:
         """Whether the states of chunks follow the weights from pass to pass."""
         return self.chunk_state in ("burn-in", "refresh")
@@ -161,6 +173,17 @@ class PPOConfig:
         if self.batch_size < length or self.batch_size > num_envs * steps:
             raise UsageError(f"a minibatch of {self.batch_size} rows does not hold whole chunks: {sizes}")
         return self.batch_size // length
+
+
+class Draw(NamedTuple):
+    """How minibatches are drawn from the chunks of a rollout."""
+
+    shuffle: bool = True
+    normalize: bool = False  # advantages get mean 0 and deviation 1 in each minibatch
+    repeats: int = 1  # how often in a row each is drawn
+
+
+SHUFFLED = Draw()
 
 
 class Coefficients(NamedTuple):
