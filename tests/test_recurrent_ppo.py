@@ -106,6 +106,7 @@ def written(tmp_path):
 def test_their_file_is_read_as_ours_of_the_same_settings(name, written, capsys):
     config = assemble(["--config", written(PUBLISHED[name])], "", "")
     assert config == assemble(["--config", str(CONFIGS / f"{name}.yaml")], "", "")
+    assemble(["--config", written(PUBLISHED[name])], "", "")  # said once, however often it is read
     error = capsys.readouterr().err
     assert f"read as {config.model} on {config.env.id}" in error and error.count("\n") == 1
     named = "num-seeds 100000" in error and "(levels are unlimited)" in error
@@ -157,6 +158,11 @@ BAD = {
     "schedule": (
         changed("beta_schedule", "power", drop=True),
         "a config of recurrent PPO lacks beta_schedule.power",
+    ),
+    "no schedule": (changed("beta_schedule", value=0.1), "beta_schedule is 0.1 in a config of recurrent PPO"),
+    "parameters": (
+        changed("environment", value={"type": "MemoryGym", "name": "MysteryPath-v0", "reset_params": [1]}),
+        "reset_params is [1] in a config of recurrent PPO",
     ),
     "environment": (
         changed("environment", "type", value="PocMemory"),

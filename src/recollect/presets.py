@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -254,8 +255,14 @@ def settings_in(path: Path) -> dict[str, Any]:
     data = read_yaml(path)
     if not recurrent_ppo.is_theirs(data):
         return data
-    print(f"recollect: {path}: {recurrent_ppo.note(data)}", file=sys.stderr)
+    _announce(f"recollect: {path}: {recurrent_ppo.note(data)}")
     return recurrent_ppo.translate(data)
+
+
+@cache
+def _announce(text: str) -> None:
+    """Say it, once: a comparison reads its file for every run."""
+    print(text, file=sys.stderr)
 
 
 def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:

@@ -70,7 +70,7 @@ def translate(data: Mapping[str, Any]) -> dict[str, Any]:
 def note(data: Mapping[str, Any]) -> str:
     """One line: what the file was read as, and that it is not the same in everything."""
     settings = translate(data)
-    levels = [f"{key} {x}" for key, x in data["environment"].get("reset_params", {}).items() if key in LEVELS]
+    levels = [f"{key} {x}" for key, x in _reset(data["environment"]).items() if key in LEVELS]
     ignored = f" without {', '.join(levels)} (levels are unlimited)" if levels else ""
     return (
         f"a config of recurrent-ppo-truncated-bptt, read as {settings['model']} on {settings['env.id']}"
@@ -78,8 +78,10 @@ def note(data: Mapping[str, Any]) -> str:
     )
 
 
-def _check(data: Mapping[str, Any], keys: tuple[str, ...], place: str) -> None:
+def _check(data: Any, keys: tuple[str, ...], place: str) -> None:
     """All keys are there, and no other."""
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{place.rstrip('.')} is {data!r} in a config of recurrent PPO; it holds {keys}")
     for key in data:
         if key not in keys:
             raise UsageError(
@@ -101,13 +103,21 @@ def _environment(data: Mapping[str, Any]) -> dict[str, Any]:
             "env.id": f"minigrid:{name}",
             **{f"env.kwargs.{key}": x for key, x in (("pictures", True), ("view", 3), ("actions", 3))},
         },
-        "MemoryGym": {"env.id": f"memory_gym:{name}", **_parameters(data.get("reset_params", {}))},
+        "MemoryGym": {"env.id": f"memory_gym:{name}", **_parameters(_reset(data))},
     }
     if kind not in known:
         raise UsageError(
             f"environment.type {kind} of recurrent PPO is unknown; {nearest(str(kind), [*known])}"
         )
     return known[kind]
+
+
+def _reset(environment: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Its reset parameters, if it has any."""
+    reset = environment.get("reset_params") or {}
+    if not isinstance(reset, Mapping):
+        raise UsageError(f"reset_params is {reset!r} in a config of recurrent PPO; it holds names and values")
+    return reset
 
 
 def _parameters(reset: Mapping[str, Any]) -> dict[str, Any]:
