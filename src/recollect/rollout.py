@@ -25,7 +25,7 @@ from torch import Tensor
 from . import tree
 from .agent import Agent, AgentState
 from .envs import Array, Obs, Step
-from .episodes import Episode
+from .episode_log import Episode
 from .maths import standardize
 from .nets import Rows
 from .ranks import ALONE, Ranks

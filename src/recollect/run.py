@@ -20,7 +20,7 @@ from . import checkpoint
 from .agent import Agent, Player
 from .build import Factory, build, learner_of
 from .config import RunConfig, config_hash, write_yaml
-from .episodes import Episode, read_episodes
+from .episode_log import Episode, read_episodes
 from .errors import UsageError
 from .evaluate import Evaluation, evaluate
 from .folder import locked, new_folder, read_summary, unbegun, unfinished, write_json

@@ -16,7 +16,7 @@ from .algorithms import UPDATES
 from .build import Factory, begin_memories
 from .config import RunConfig, config_hash, to_dict
 from .envs import Envs, make_to_play
-from .episodes import lines_of
+from .episode_log import lines_of
 from .errors import CheckpointError, UsageError
 from .evaluate import play
 from .folder import write_json
