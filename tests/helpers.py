@@ -103,6 +103,8 @@ def assert_same_end(one: Path, other: Path) -> None:
     assert meta_a["counters"] == meta_b["counters"]
     assert meta_a.get("envs") == meta_b.get("envs")
     assert metrics_of(one) == metrics_of(other)
+    episodes, others = (folder / "episodes.jsonl" for folder in (one, other))
+    assert episodes.read_bytes() == others.read_bytes()
 
 
 def assert_same_results(one: Path, other: Path) -> None:

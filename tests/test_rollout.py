@@ -307,9 +307,11 @@ def test_episode_statistics_equal_a_plain_simulation(seed, num_steps, often):
     # In tail rows an adapter gives 0; whatever else stood there would have to count nothing.
     rewards = np.where(tail, 100.0, random.integers(-8, 8, ends.shape) / 4)
     finished, total, length = [], np.zeros(5), np.zeros(5, dtype=int)
-    episodes = Episodes.begin(5)
+    episodes, logged = Episodes.begin(5), []
+    expected, steps = [], (~tail).sum(1).cumsum()
     for i, rollout in enumerate(rollouts(Script(ends, rewards), num_steps)):
-        episodes.read(rollout)
+        episodes.read(rollout, int(steps[i * num_steps - 1]) if i else 0)
+        logged += episodes.latest
         for s, n in np.ndindex(num_steps, 5):
             s += i * num_steps
             if tail[s, n]:
@@ -317,14 +319,16 @@ def test_episode_statistics_equal_a_plain_simulation(seed, num_steps, often):
             total[n], length[n] = total[n] + rewards[s, n], length[n] + 1
             if ends[s, n]:
                 finished.append((total[n], length[n]))
+                expected.append((steps[s], n, total[n], length[n]))
                 total[n], length[n] = 0, 0
+        assert [x[:4] for x in logged] == expected
         assert episodes.finished == len(finished)
         means = episodes.means()
         if len(finished) < 100:
             assert means == {"return": None, "length": None, "success": None}
         else:
-            expected = np.mean(finished[-100:], axis=0)
-            np.testing.assert_allclose([means["return"], means["length"]], expected, atol=1e-9)
+            mean = np.mean(finished[-100:], axis=0)
+            np.testing.assert_allclose([means["return"], means["length"]], mean, atol=1e-9)
 
 
 def test_success_is_the_mean_over_the_last_episodes():

@@ -202,7 +202,7 @@ def test_the_folder_holds_what_is_promised(tmp_path) -> None:
     trained = run_quietly(small_config(), tmp_path)
     assert trained.folder == tmp_path / "ppo" / "CartPole-v1" / "run"
     names = {path.name for path in trained.folder.iterdir()}
-    assert {"config.yaml", "metrics.jsonl", "summary.json", "checkpoints"} <= names
+    assert {"config.yaml", "metrics.jsonl", "episodes.jsonl", "summary.json", "checkpoints"} <= names
     assert any(name.startswith("events.out.tfevents") for name in names)
     kept = sorted(path.name for path in (trained.folder / "checkpoints").iterdir())
     assert kept == [
@@ -216,6 +216,52 @@ def test_the_folder_holds_what_is_promised(tmp_path) -> None:
     summary = json.loads((trained.folder / "summary.json").read_text())
     assert summary["processor"] == processor() and summary["processor"]
     assert summary["status"] == "finished" and summary["step"] == json.loads(lines[-1])["step"]
+
+
+def test_every_episode_is_kept_from_the_first_on(tmp_path) -> None:
+    trained = run_quietly(small_config("probe:recall", "auto", rollouts=20), tmp_path)
+    episodes, rows = trained.episodes(), metrics_of(trained.folder)
+    assert len(episodes) == rows[-1]["episodes"] > 100
+    steps = [episode.step for episode in episodes]
+    assert steps == sorted(steps) and steps[-1] <= rows[-1]["step"]
+    for row in rows:
+        recent = [episode for episode in episodes if episode.step <= row["step"]][-100:]
+        assert len(recent) == min(row["episodes"], 100)
+        if row["return"] is not None:
+            for key, name in (("return", "return_"), ("length", "length"), ("success", "success")):
+                mean = sum(getattr(episode, name) for episode in recent) / 100
+                assert row[key] == pytest.approx(mean, rel=1e-9), key
+    assert {episode.env for episode in episodes} == {0, 1, 2, 3}
+    first = json.loads((trained.folder / "episodes.jsonl").read_text().splitlines()[0])
+    assert tuple(first) == ("step", "env", "return", "length", "success", "terminated")
+    assert first["terminated"] is True
+
+
+def test_an_episode_that_a_barrier_cut_is_not_kept(tmp_path) -> None:
+    trained = run_quietly(small_config("Pendulum-v1", barrier=2), tmp_path)  # 200 steps, cut after 32
+    assert trained.episodes() == [] and metrics_of(trained.folder)[-1]["episodes"] == 0
+
+
+def test_a_resumed_run_repeats_no_episode_and_loses_none(tmp_path, monkeypatch) -> None:
+    straight = run_quietly(small_config(), tmp_path, "straight")
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(7))
+    stopped = run_quietly(small_config(save_interval=4), tmp_path, "stopped")
+    checkpoint.place(stopped.folder / "checkpoints", 7).unlink()
+    file = stopped.folder / "episodes.jsonl"
+    file.write_bytes(file.read_bytes() + b'{"step": 44')  # a line that a crash tore
+    before = len(stopped.episodes())
+    assert 0 < before == metrics_of(stopped.folder)[-1]["episodes"]
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Silent())
+    resumed = api.resume(stopped.folder)
+    assert len(resumed.episodes()) > before
+    assert file.read_bytes() == (straight.folder / "episodes.jsonl").read_bytes()
+
+
+def test_a_folder_without_episodes_is_named(tmp_path) -> None:
+    trained = run_quietly(small_config(), tmp_path)
+    (trained.folder / "episodes.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"run/episodes.jsonl does not exist"):
+        trained.episodes()
 
 
 def test_tensorboard_holds_the_metrics_of_every_iteration(tmp_path) -> None:

@@ -38,7 +38,7 @@ class Learner:
         valid = outcome.valid[:-1]
         self.agent.normalizer.learn({k: x[:-1] for k, x in rollout.rows.obs.items()}, own, self.ranks)
         self.rewards.learn(outcome.reward, valid, outcome.terminated | outcome.truncated)
-        self.episodes.read(outcome)
+        self.episodes.read(outcome, self.step)
         self.iteration += 1
         self.step += int(valid.sum())
         if self.iteration % CHECKED == 0:

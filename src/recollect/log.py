@@ -46,16 +46,20 @@ METRICS = (
 
 
 class JsonLines:
-    """metrics.jsonl: one object a line; what is not finite is null."""
+    """A file of one JSON object a line; on resume it is cut to where the checkpoint was."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._file = open(path, "ab")  # noqa: SIM115 (open for the life of the run)
         self._file.truncate(offset)
 
     def write(self, metrics: Metrics) -> None:
-        """Append one line."""
+        """Append one line of metrics; what is not finite is null."""
         finite = {k: metrics[k] if is_finite(metrics[k]) else None for k in METRICS}
-        self._file.write(json.dumps(finite).encode() + b"\n")
+        self.append(json.dumps(finite) + "\n")
+
+    def append(self, lines: str) -> None:
+        """Append whole lines; other processes can read them at once."""
+        self._file.write(lines.encode())
         self._file.flush()
 
     @property

@@ -14,7 +14,7 @@ belongs to which row:
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from torch import Tensor
 from . import tree
 from .agent import Agent, AgentState
 from .envs import Array, Obs, Step
+from .episode_log import Episode
 from .maths import standardize
 from .nets import Rows
 from .ranks import ALONE, Ranks
@@ -166,27 +167,31 @@ class Episodes:
     running_length: Array  # (N,) int64
     recent: list[tuple[float, int, float]]  # return, length, success of the last 100 to finish
     finished: int = 0
+    latest: list[Episode] = field(default_factory=list)  # those that finished in the last rollout
 
     @classmethod
     def begin(cls, num_envs: int) -> "Episodes":
         """No episode has finished."""
         return cls(np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64), [])
 
-    def read(self, rollout: Rollout | Outcome) -> None:
-        """Take in a rollout; episodes that a barrier cut short count for nothing."""
+    def read(self, rollout: Rollout | Outcome, step: int = 0) -> None:
+        """Take in a rollout that began at this step; episodes that a barrier cut short count for nothing."""
         valid = rollout.valid[:-1].numpy()
         rewards = np.cumsum(np.where(valid, rollout.reward.numpy().astype(np.float64), 0.0), axis=0)
-        lengths = np.cumsum(valid, axis=0)
-        ended = (rollout.terminated | rollout.truncated).numpy()
+        lengths, steps = np.cumsum(valid, axis=0), step + np.cumsum(valid.sum(1))
+        terminated, success = rollout.terminated.numpy(), rollout.success.numpy()
+        ended, cut_short = terminated | rollout.truncated.numpy(), rollout.cut_short[0].numpy()
         # What the sums were when the episode at hand began.
         reward_base, length_base = -self.running_return, -self.running_length
+        self.latest = []
         for t, n in np.argwhere(ended):
-            if t < len(valid) - 1 or not rollout.cut_short[0, n]:
-                success = float(rollout.success[t, n])
-                result = float(rewards[t, n] - reward_base[n]), int(lengths[t, n] - length_base[n])
-                self.recent.append((*result, success))
-                self.finished += 1
+            if t < len(valid) - 1 or not cut_short[n]:
+                total, length = float(rewards[t, n] - reward_base[n]), int(lengths[t, n] - length_base[n])
+                outcome = float(success[t, n]), bool(terminated[t, n])
+                self.latest.append(Episode(int(steps[t]), int(n), total, length, *outcome))
             reward_base[n], length_base[n] = rewards[t, n], lengths[t, n]
+        self.finished += len(self.latest)
+        self.recent += [(x.return_, x.length, x.success) for x in self.latest]
         del self.recent[:-100]
         self.running_return, self.running_length = (
             rewards[-1] - reward_base,

@@ -3,6 +3,7 @@
 runs/<model>/<env>/<id>/
     config.yaml       everything that was decided
     metrics.jsonl     a line per iteration
+    episodes.jsonl    a line per training episode
     events.*          the same for TensorBoard
     checkpoints/      iteration-*.safetensors to resume from; last and best: the weights
     summary.json      how it ended
@@ -19,6 +20,7 @@ from . import checkpoint
 from .agent import Agent, Player
 from .build import Factory, build, learner_of
 from .config import RunConfig, config_hash, write_yaml
+from .episode_log import Episode, read_episodes
 from .errors import UsageError
 from .evaluate import Evaluation, evaluate
 from .folder import locked, new_folder, read_summary, unbegun, unfinished, write_json
@@ -37,6 +39,13 @@ class Trained:
     folder: Path
     summary: dict[str, Any]
     factory: Factory | None = None
+
+    def episodes(self) -> list[Episode]:
+        """Every finished training episode, in the order in which they ended."""
+        path = self.folder / "episodes.jsonl"
+        if not path.is_file():
+            raise UsageError(f"{path} does not exist; training writes it into the folder of a run")
+        return read_episodes(path)
 
     def evaluate(
         self,

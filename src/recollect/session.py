@@ -16,6 +16,7 @@ from .algorithms import UPDATES
 from .build import Factory, begin_memories
 from .config import RunConfig, config_hash, to_dict
 from .envs import Envs, make_to_play
+from .episode_log import lines_of
 from .errors import CheckpointError, UsageError
 from .evaluate import play
 from .folder import write_json
@@ -66,9 +67,11 @@ class Session:
         self.envs, self.learner = envs, learner
         self.checkpoints = folder / "checkpoints"
         self.elapsed, self.offset, self.best = 0.0, 0, -np.inf
+        self.episodes_offset = 0
         self.purge_from: int | None = None
         self.validator: Envs | None = None
         self.jsonl: JsonLines | None = None
+        self.episodes: JsonLines | None = None
         self.leads = learner.ranks.leads
         title = f"{config.model}  {config.env.id}  seed {config.seed}"
         self.display = make_display(title, where.quiet or not self.leads)
@@ -93,6 +96,7 @@ class Session:
                     "goes on without the promise of equality"
                 )
             self.elapsed, self.offset, self.best = meta["time"], meta["offset"], meta["best"]
+            self.episodes_offset = meta.get("episodes_offset", 0)  # older versions kept no episodes
             self.purge_from = self.learner.step + 1
             self.learner.ranks.check_equal(self.learner.optimizer.flats)
             self.display.say(f"resumed {path.name} at step {self.learner.step:,}")
@@ -116,7 +120,7 @@ class Session:
             self._summarize("failed")
             raise
         finally:
-            for sink in (*sinks, self.display):
+            for sink in (*sinks, *([self.episodes] if self.episodes else []), self.display):
                 sink.close()
             for envs in (self.envs, self.validator):
                 if envs is not None:
@@ -126,6 +130,7 @@ class Session:
     def _sinks(self) -> list[Any]:
         """Where metrics are written."""
         self.jsonl = JsonLines(self.folder / "metrics.jsonl", self.offset)
+        self.episodes = JsonLines(self.folder / "episodes.jsonl", self.episodes_offset)
         sinks: list[Any] = [self.jsonl, TensorBoard(self.folder, self.purge_from)]
         if self.where.wandb_project:
             account = self.where.wandb_project, self.where.wandb_entity
@@ -145,6 +150,8 @@ class Session:
             metrics["time"] = self.elapsed
             metrics["sps"] = (learner.step - step_before) / max(self.elapsed - before, 1e-9)
             pace, before, step_before = self.elapsed - before, self.elapsed, learner.step
+            if self.episodes:
+                self.episodes.append(lines_of(learner.episodes.latest))
             for sink in sinks:
                 sink.write(metrics)
             self._warn(metrics)
@@ -184,6 +191,7 @@ class Session:
         meta = {
             **identity(self.learner.agent, self.config),
             "offset": self.jsonl.offset if self.jsonl else 0,
+            "episodes_offset": self.episodes.offset if self.episodes else 0,
             "time": self.elapsed,
             "best": self.best,
         }
