@@ -169,7 +169,7 @@ ROWS = (
         seeds=3, variant="three-commands", options=THREE_COMMANDS,
     ),
     Row(
-        COMMANDS, 600_000, asked="fails: below 0.2", passes=fails(0.2), metric="success",
+        COMMANDS, 600_000, gate="fails: below 0.2", passes=fails(0.2), metric="success",
         seeds=3, variant="three-commands", options=THREE_COMMANDS,
     ),
     *popgym("RepeatPreviousEasy"),

@@ -13,8 +13,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from recollect.report.aggregate import Family, improvements
+from recollect.report.aggregate import differences as differences_of
+from recollect.report.intervals import iqm_weights, mean_weights
+from recollect.report.scores import Final, interval
+from recollect.report.significance import fisher, mann_whitney
+from recollect.report.summary import plain
+
 from .cells import table
-from .exact import fisher, mann_whitney
 
 Entry = dict[str, Any]
 
@@ -131,7 +139,28 @@ class Study:
 
 def read(results: Path, name: str) -> Study:
     """The study of a folder of docs/results."""
-    return Study(json.loads((results / name / "report.json").read_text()), VIEWS.get(name, View()))
+    return Study(_renewed(json.loads((results / name / "report.json").read_text())), VIEWS.get(name, View()))
+
+
+def _renewed(report: Entry) -> Entry:
+    """The same with intervals and tests of the present code, from the score of each seed: a stored report
+    may be older than they are."""
+    finals = [_final(entry) for entry in report["finals"]]
+    trained = [final for final in finals if len(final.scores)]
+    envs, labels = {final.env for final in trained}, list(dict.fromkeys(final.label for final in trained))
+    over_all = improvements(trained, labels) if len(envs) > 1 else []
+    family = Family(differences_of(trained), over_all).adjusted()
+    return report | {"finals": plain(finals), "differences": plain(family.differences)}
+
+
+def _final(entry: Entry) -> Final:
+    scores = np.array(entry["scores"])
+    ends = (0.0, 1.0) if entry["source"] == "success" else (-math.inf, math.inf)
+    intervals = {
+        name: interval(scores, weights(len(scores)), ends)
+        for name, weights in (("mean_interval", mean_weights), ("iqm_interval", iqm_weights))
+    }
+    return Final(**entry | {"seeds": tuple(entry["seeds"]), "scores": scores} | intervals)
 
 
 # The tables -----------------------------------------------------------------------------------

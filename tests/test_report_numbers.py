@@ -1,5 +1,6 @@
 """What a report computes: intervals that hold, curves on one grid, models beside each other."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -412,14 +413,29 @@ def test_welch(x, y, p):
     assert significance.welch(np.array(x, float), np.array(y, float)) == pytest.approx(p, abs=2e-5)
 
 
-def test_fisher_and_mann_whitney_are_those_of_scipy():
+def test_fisher_is_that_of_scipy():
     assert significance.fisher(3, 10, 0, 10) == pytest.approx(0.210526, abs=1e-6)
     assert significance.fisher(3, 10, 0, 20) == pytest.approx(0.029557, abs=1e-6)
     assert significance.fisher(0, 10, 0, 10) == 1.0
-    x, y = np.arange(10.0), np.append(np.arange(5.0, 14), np.inf)
-    assert significance.mann_whitney(x, y) == pytest.approx(0.005075, abs=1e-6)
-    assert significance.mann_whitney(x, x) == pytest.approx(1.0)
-    assert significance.mann_whitney(np.full(3, np.inf), np.full(3, np.inf)) == 1.0
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(0, 4), min_size=1, max_size=4)
+)
+def test_mann_whitney_counts_all_ways_to_deal(x, y):
+    """Against every way to deal the same numbers out; 4 stands for a run that never got there."""
+    x, y = ([np.inf if value == 4 else float(value) for value in side] for side in (x, y))
+
+    def away(first, second):
+        return abs(
+            sum((a > b) + 0.5 * (a == b) for a in first for b in second) - len(first) * len(second) / 2
+        )
+
+    pooled = [*x, *y]
+    deals = list(itertools.combinations(range(len(pooled)), len(x)))
+    split = [([pooled[i] for i in d], [pooled[i] for i in range(len(pooled)) if i not in d]) for d in deals]
+    expected = np.mean([away(*pair) >= away(x, y) for pair in split])
+    assert significance.mann_whitney(x, y) == pytest.approx(expected)
 
 
 def test_holm():

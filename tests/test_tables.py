@@ -6,9 +6,10 @@ import pytest
 from benchmarks import tables
 from benchmarks.cells import full_table, result_cell, speed_cell
 from benchmarks.common import Run, Task
-from benchmarks.exact import fisher, mann_whitney
 from benchmarks.study_tables import Study, View, differences, scores, short, thresholds
 from benchmarks.study_tables import tests as exact_tests
+
+from recollect.report.significance import fisher, mann_whitney
 
 OURS, PEER = Run("ppo", "ours", {}), Run("peer", "sb3", {})
 TASK = Task("X >= 200", (OURS,), (PEER,), target=200, cap=240)

@@ -255,7 +255,7 @@ def _efficiency(summary: Summary) -> Iterator[Block]:
 def _reached_tests(env: str, items: Sequence[Efficiency]) -> Table:
     """Which of two models reaches the threshold sooner, and more often."""
     pairs = list(combinations(items, 2))
-    sooner = holm([mann_whitney(a.steps, b.steps) for a, b in pairs])
+    sooner = holm([mann_whitney(a.steps.tolist(), b.steps.tolist()) for a, b in pairs])
     oftener = holm([fisher(a.reached, len(a.steps), b.reached, len(b.steps)) for a, b in pairs])
     rows = [[a.label, b.label, _p(p), _p(q)] for (a, b), p, q in zip(pairs, sooner, oftener, strict=True)]
     caption = (

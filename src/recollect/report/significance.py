@@ -8,7 +8,9 @@ Shapes.  n seeds of one model, m of another.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 
@@ -30,33 +32,37 @@ def welch(x: Floats, y: Floats) -> float:
     return student_p(by / spread, float(freedom))
 
 
-def mann_whitney(x: Floats, y: Floats) -> float:
-    """p of neither of x (n,) and y (m,) tending to be larger; ties and infinities are ranked as they are.
+def fisher(a: int, of_a: int, b: int, of_b: int) -> float:
+    """Fisher's exact test, two-sided: a of of_a runs against b of of_b."""
+    both = range(max(0, a + b - of_b), min(of_a, a + b) + 1)
+    ways = {k: math.comb(of_a, k) * math.comb(of_b, a + b - k) for k in both}
+    return float(Fraction(sum(way for way in ways.values() if way <= ways[a]), sum(ways.values())))
 
-    The normal approximation with its corrections for ties and for continuity.
+
+def mann_whitney(a: Sequence[float], b: Sequence[float]) -> float:
+    """The Mann-Whitney test, two-sided and exact with ties.
+
+    infinite  a run that never got there, later than all others
     """
-    both = np.concatenate([x, y])
-    n, m, total = len(x), len(y), len(x) + len(y)
-    above = float(np.sum((x[:, None] > y) + 0.5 * (x[:, None] == y)))
-    counts = np.unique(both, return_counts=True)[1]
-    ties = float((counts**3 - counts).sum()) / (total * (total - 1)) if total > 1 else 0.0
-    variance = n * m / 12 * (total + 1 - ties)
-    if variance <= 0:
-        return 1.0
-    away = max(0.0, abs(above - n * m / 2) - 0.5) / math.sqrt(variance)
-    return math.erfc(away / math.sqrt(2))
+    pooled = sorted([*a, *b])
+    last = {value: place for place, value in enumerate(pooled, 1)}
+    # Twice the mean rank of equal values, so that all ranks are whole.
+    rank = {value: last[value] + last[value] - pooled.count(value) + 1 for value in last}
+    centre = len(a) * (len(pooled) + 1)
+    observed = abs(sum(rank[value] for value in a) - centre)
+    sums = _rank_sums([rank[value] for value in pooled], len(a))
+    extreme = sum(ways for total, ways in sums.items() if abs(total - centre) >= observed)
+    return float(Fraction(extreme, math.comb(len(pooled), len(a))))
 
 
-def fisher(x: int, n: int, y: int, m: int) -> float:
-    """Fisher's exact test: p of x of n and y of m being draws of one probability, on both sides."""
-    total, hits = n + m, x + y
-
-    def weight(k: int) -> int:
-        return math.comb(n, k) * math.comb(m, hits - k)
-
-    here = weight(x)
-    places = range(max(0, hits - m), min(n, hits) + 1)
-    return sum(weight(k) for k in places if weight(k) <= here) / math.comb(total, hits)
+def _rank_sums(ranks: Sequence[int], size: int) -> Counter[int]:
+    """Sum of ranks -> in how many groups of a size it comes out."""
+    ways = [Counter({0: 1}), *(Counter[int]() for _ in range(size))]  # by how many were dealt so far
+    for rank in ranks:
+        for dealt in range(size, 0, -1):
+            for total, count in ways[dealt - 1].items():
+                ways[dealt][total + rank] += count
+    return ways[size]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
