@@ -18,7 +18,7 @@ SOURCES = {str(p.relative_to(ROOT)): p.read_text() for p in sorted(ROOT.rglob("*
 
 # Each may import what stands in earlier lines, and nothing of its own line or a later one.
 LAYERS = (
-    ("_version", "tree", "errors", "heap", "rng", "signals"),
+    ("_version", "tree", "errors", "heap", "rng", "signals", "episode_log"),
     ("maths", "stats", "ranks"),
     ("envs", "memory"),
     ("pictures",),

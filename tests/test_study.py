@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from recollect.config import tokens
 from recollect.errors import UsageError
+from recollect.memory.mlp import MlpConfig
 from recollect.presets import assemble
 from recollect.study import Study, Variant, read
 
@@ -182,7 +183,8 @@ def test_every_study_holds_whole_configs(path):
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_config_is_a_whole_run(path):
     config = assemble(["--config", str(path)], "", "")
-    chunks = config.ppo.chunks_per_minibatch(config.env.num_envs, config.ppo.chunk_length(True))
+    remembers = any(branch.memory != MlpConfig() for branch in (config.actor, config.critic))
+    chunks = config.ppo.chunks_per_minibatch(config.env.num_envs, config.ppo.chunk_length(remembers))
     assert chunks >= 1
 
 
@@ -195,3 +197,11 @@ def test_table_one_is_the_same_as_a_file_and_in_its_study():
         if (config.model, config.seed, config.env.id) == ("ppo_gpt_published", 1, "LunarLander-v3")
     ]
     assert replace(frozen, env=replace(frozen.env, threads=alone.env.threads)) == alone
+
+
+@pytest.mark.parametrize("name", ["cartpole", "lunarlander"])
+def test_the_files_of_the_tutorial_are_runs_of_its_study(name):
+    alone = assemble(["--config", str(ROOT / "configs" / f"tutorial_{name}.yaml")], "", "")
+    configs = {c.env.id: c for c in read([], ROOT / "studies" / "tutorial_published.yaml").configs()}
+    config = configs[alone.env.id]
+    assert replace(config, seed=1, env=replace(config.env, threads=alone.env.threads)) == alone
