@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-
 from benchmarks import episodes
+
 from recollect.errors import UsageError
 
 from .helpers import run_quietly, small_config
