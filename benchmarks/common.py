@@ -1,18 +1,15 @@
-"""What the comparisons with other libraries share: runs as processes, results, lines of a table."""
+"""What the comparisons with other libraries share: tasks, runs as processes, and their results."""
 
-import argparse
 import contextlib
 import json
 import os
 import resource
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,11 +23,13 @@ def result(
     reached: bool | None,
     metric: str = "return",
     took: float | None = None,
+    backend: str = "Gymnasium",
 ) -> Result:
     """What one run reports, with the most memory this process has had.
 
     seconds  what counts: the cap, where the target was not reached
     took     what the steps really took; None: the same
+    backend  what stepped the environments
     """
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
@@ -41,6 +40,7 @@ def result(
         "reached": reached,
         "memory_mb": memory,
         "seconds_a_step": seconds / steps,
+        "backend": backend,
     }
 
 
@@ -74,23 +74,6 @@ def describe(task: str, who: str, seed: int, found: Result, metric: str = "retur
     )
 
 
-def cells(ours: list[Result], peer: list[Result], cost: str) -> tuple[str, str, str]:
-    """Medians of ours, medians of the peer's, and what part of the peer's cost is ours."""
-    ratio = statistics.median(r[cost] for r in peer) / statistics.median(r[cost] for r in ours)
-    return medians(ours, 2), medians(peer, 1), f"1/{ratio:.1f}"
-
-
-def medians(runs: list[Result], digits: int) -> str:
-    """Seconds, steps and steps per second, each the median of its own."""
-    seconds, steps, pace = (statistics.median(r[key] for r in runs) for key in ("seconds", "steps", "sps"))
-    return f"{seconds:.{digits}f} s, {steps:,.0f} steps, {pace:,.0f} steps/s"
-
-
-def memory(runs: list[Result]) -> str:
-    """The most that any of the runs took."""
-    return f"{max(r['memory_mb'] for r in runs):.0f} MB"
-
-
 def kept(out: Path, prefix: str, task: str) -> Path:
     """The file that holds the runs of a row."""
     name = task.replace(" ", "_").replace(">=", "ge").replace(",", "").replace("/", "_per_")
@@ -99,6 +82,7 @@ def kept(out: Path, prefix: str, task: str) -> Path:
 
 # Rows of a table -------------------------------------------------------------------------------
 
+GYMNASIUM = {"env.backend": "gymnasium"}
 MARGIN = 120.0  # seconds a run may take beyond its cap: what loads before it, and its last update
 
 
@@ -116,12 +100,11 @@ class Task:
     """One row, or one for each of ours and each peer: a target under a cap, or the pace."""
 
     name: str
-    asked: str
     ours: tuple[Run, ...]
     peers: tuple[Run, ...] = ()
     metric: Literal["return", "success"] = "return"
     target: float | None = None
-    cap: float = 600.0  # seconds
+    cap: float = 600.0  # seconds until the target, or an end for a run without one
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -134,6 +117,12 @@ def ours(env: str, model: str, steps: int | None = None, options: dict[str, Any]
     given = options or {}
     settings = {"env": env, "model": model, "steps": steps, "options": given}
     return Run(given.get("config", model), "ours", settings)
+
+
+def both_backends(env: str, model: str, steps: int | None = None, **options: Any) -> tuple[Run, Run]:
+    """A preset with the backend that it takes, EnvPool, and with the one that the peers have."""
+    first, second = (ours(env, model, steps, {**options, **more}) for more in ({}, GYMNASIUM))
+    return first, replace(second, label=f"{model}, Gymnasium")
 
 
 def measure(task: Task, seeds: int, common: dict[str, Any]) -> dict[str, list[Result]]:
@@ -149,88 +138,7 @@ def measure(task: Task, seeds: int, common: dict[str, Any]) -> dict[str, list[Re
     return found
 
 
-def rows(task: Task, found: dict[str, list[Result]]) -> list[str]:
-    """Lines of the table, one for each of ours and each peer."""
-    cost = "seconds_a_step" if task.target is None else "seconds"
-    lines = []
-    for our in task.ours:
-        mine = found[our.label]
-        beside = [(peer.label, cells(mine, found[peer.label], cost)) for peer in task.peers]
-        texts = [f"{left} | {label}: {right} | {ratio}" for label, (left, right, ratio) in beside]
-        alone = [f"{medians(mine, 2)} | - | -"]
-        end = f"{task.asked} | {memory(mine)} |"
-        lines += [f"| {task.name}, {our.label} | {text} | {end}" for text in texts or alone]
-    return lines
-
-
-def commit_of(checkout: Path) -> str | None:
-    """The commit of a checkout, if it has a .git of its own."""
-    if not (checkout / ".git").exists():
-        return None
-    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def options(about: str, repository: str) -> argparse.ArgumentParser:
-    """The command line of a comparison; one of the peers is a checkout of a repository."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tasks", nargs="*", help="names, or parts of names, of rows")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--table", action="store_true", help="print what was kept, run nothing")
-    parser.add_argument("--peer", type=Path, help=f"a checkout of {repository}")
-    parser.add_argument("--peer-commit", help="its commit, where the checkout has no .git")
-    parser.add_argument("--peer-threads", type=int, help="of torch in the peers; without it, torch's choice")
-    return parser
-
-
-def chosen(tasks: Sequence[Task], parts: Sequence[str] | None) -> list[Task]:
-    """The rows that --tasks names."""
-    return [task for task in tasks if not parts or any(part in task.name for part in parts)]
-
-
-def main(about: str, prefix: str, tasks: Sequence[Task], repository: str, packages: dict[str, str]) -> None:
-    """Measure and print the table of a comparison.
-
-    packages  the peers that are installed, by shim; any other is the checkout of the repository
-    """
-    parser = options(about, repository)
-    args = parser.parse_args()
-    tasks = chosen(tasks, args.tasks)
-    commit = args.peer_commit or (commit_of(args.peer) if args.peer else None)
-    needed = any(peer.shim not in packages for task in tasks for peer in task.peers)
-    if needed and not args.table and (args.peer is None or commit is None):
-        parser.error(f"--peer names a checkout of {repository}; without .git, --peer-commit says which")
-    suffix = f" with {args.peer_threads} threads" if args.peer_threads else ""
-
-    def source(peer: Run) -> str:
-        package = packages.get(peer.shim)
-        return (f"{package} {version(package)}" if package else f"{repository} at {commit}") + suffix
-
-    compare(tasks, args, prefix, source)
-
-
-def compare(
-    tasks: Sequence[Task], args: argparse.Namespace, prefix: str, source: Callable[[Run], str]
-) -> None:
-    """Measure rows, keep their runs in files and print the table, or print what was kept.
-
-    source  what a peer is, with its version
-    """
-    # So that a run's process is ended before this one.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    args.out.mkdir(parents=True, exist_ok=True)
-    common = {"peer": str(args.peer), "threads": args.peer_threads}
-    lines = ["| task | recollect | peer | time | asked | memory |", "|---|---|---|---|---|---|"]
-    peers: dict[str, None] = {}  # in order, each once
-    for task in tasks:
-        file = kept(args.out, prefix, task.name)
-        if not args.table:
-            found = measure(task, args.seeds, common)
-            whole = {"task": asdict(task), "peers": [source(peer) for peer in task.peers], "runs": found}
-            file.write_text(json.dumps(whole, indent=1) + "\n")
-        if file.exists():
-            whole = json.loads(file.read_text())
-            lines += rows(task, whole["runs"])
-            peers |= dict.fromkeys(whole["peers"])
-    print("\n".join([*lines, "", f"Peers: {', '.join(peers) or 'none'}."]))
+def measured(tasks: Sequence[Task], prefix: str, out: Path) -> list[tuple[Task, dict[str, list[Result]]]]:
+    """The tasks that have been measured, with their runs by label."""
+    files = [(task, kept(out, prefix, task.name)) for task in tasks]
+    return [(task, json.loads(file.read_text())["runs"]) for task, file in files if file.exists()]

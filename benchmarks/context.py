@@ -1,13 +1,16 @@
 """What a longer context costs GPT-2, for the same rows read and learned from.
 
     python -m benchmarks.context [--contexts 64 128 256 512 1024] [--plot docs/images/context.svg]
+        [--out benchmarks/results]
 
 Forward and backward over sequences of one long episode, so that every row looks back as far as it
 may. `banded` reads each row once; `window` reads a context for every row, over fewer rows because it
-is slow. Printed is the time of a row, and how its logarithm grows with that of the context.
+is slow. Printed is the time of a row, and how its logarithm grows with that of the context. The times are
+kept in OUT/context.json.
 """
 
 import argparse
+import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -18,6 +21,7 @@ import numpy as np
 import torch
 
 from recollect.memory.gpt2 import Gpt2Config
+from recollect.weights import processor
 
 ROWS = {"banded": (1024, 2), "window": (8, 2)}  # T, B
 FEATURES = 8
@@ -57,7 +61,7 @@ def draw(contexts: Sequence[int], found: dict[str, list[float]], path: Path) -> 
     for name, times in found.items():
         label = f"{name}, slope {slope(contexts, times):.2f}"
         axes.loglog(contexts, [1e6 * t for t in times], "o-", label=label)
-    axes.set(xlabel="context in rows", ylabel="microseconds a row", xticks=contexts)
+    axes.set(xlabel="context length in steps", ylabel="microseconds per step", xticks=contexts)
     axes.set_xticks(contexts, [str(c) for c in contexts])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
@@ -72,6 +76,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     found: dict[str, list[float]] = {"banded": [], "window": []}
@@ -83,6 +88,9 @@ def main() -> None:
             f"| {context} | {1e6 * found['banded'][-1]:.0f} | {1e6 * found['window'][-1]:.0f} |", flush=True
         )
     print(", ".join(f"{name}: slope {slope(args.contexts, times):.2f}" for name, times in found.items()))
+    args.out.mkdir(parents=True, exist_ok=True)
+    kept = {"contexts": args.contexts, "seconds": found, "threads": args.threads, "processor": processor()}
+    (args.out / "context.json").write_text(json.dumps(kept, indent=1) + "\n")
     if args.plot:
         draw(args.contexts, found, args.plot)
 

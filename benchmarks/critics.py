@@ -1,20 +1,24 @@
 """Critics side by side on the same rollouts: which learns values, and how fast?
 
     python -m benchmarks.critics LunarLander-v3 "--critic mlp" "--critic gpt2 --critic.hidden"
-        [--steps 300000] [--seed 1] [--every 20]
+        [--steps 300000] [--seed 1] [--every 20] [--out benchmarks/results]
 
 One agent acts and learns as the preset `ppo` says. Each critic that is named, by flags of train,
 learns beside it from the rows that this agent made, and is used by nobody. So all see the same
 data, and what differs is the critic. Printed is the explained variance of the discounted return
-that came after (lambda 1, beyond a rollout the acting agent's own critic), before learning from it.
+that came after (lambda 1, beyond a rollout the acting agent's own critic), before learning from it. The
+same is written to OUT/critics-ENV-SEED.json.
 """
 
 import argparse
 import copy
+import json
 import shlex
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,8 +63,8 @@ class Beside:
         return quality, update(mine, own, self.plan, self.length)["value_loss"]
 
 
-def run(config: RunConfig, others: Sequence[str], every: int) -> None:
-    """Train, and print a row every so many rollouts."""
+def run(config: RunConfig, others: Sequence[str], every: int) -> list[dict[str, Any]]:
+    """Train, and print and return a line every so many rollouts."""
     envs = make(config.env)
     adapter = envs.adapter
     config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
@@ -69,6 +73,7 @@ def run(config: RunConfig, others: Sequence[str], every: int) -> None:
     critics = [Beside(flags, beside(config, flags), envs) for flags in others]
     rollout = Rollout(acting.agent, acting.row, cfg.num_steps)
     history: list[list[tuple[float, float]]] = []
+    lines: list[dict[str, Any]] = []
     print("critics:", *(f"  {i}: {critic.flags}" for i, critic in enumerate(critics)), sep="\n")
     print(f"{'steps':>9} {'return':>8}   " + "  ".join(f"EV {i}   loss {i}" for i in range(len(critics))))
     while plan.progress(acting.iteration, acting.step) < 1:
@@ -86,9 +91,10 @@ def run(config: RunConfig, others: Sequence[str], every: int) -> None:
             for critic in critics:
                 critic.learner.state = critic.learner.agent.initial_state(envs.num_envs)
         if acting.iteration % every == 0:
-            show(acting, history[-every:])
+            lines.append(show(acting, history[-every:]))
     print("all      ", end="")
     show(acting, history)
+    return lines
 
 
 def beside(config: RunConfig, flags: str) -> RunConfig:
@@ -97,12 +103,13 @@ def beside(config: RunConfig, flags: str) -> RunConfig:
     return replace(config, critic=found.critic, ppo=found.ppo)
 
 
-def show(acting: Learner, rows: Sequence[Sequence[tuple[float, float]]]) -> None:
-    """Means over rollouts."""
+def show(acting: Learner, rows: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:
+    """Means over rollouts, printed and returned."""
     columns = [[statistics.mean(x) for x in zip(*critic, strict=True)] for critic in zip(*rows, strict=True)]
     result = acting.episodes.means()["return"]
     shown = "  ".join(f"{quality:5.2f} {loss:8.1f}" for quality, loss in columns)
     print(f"{acting.step:>9,} {'-' if result is None else f'{result:.1f}':>8}   {shown}", flush=True)
+    return {"steps": acting.step, "return": result, "explained_variance": [quality for quality, _ in columns]}
 
 
 def main() -> None:
@@ -113,9 +120,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     args = parser.parse_args()
     flags = ["--env.id", args.env, "--steps", str(args.steps), "--seed", str(args.seed)]
-    run(assemble(flags, "critics", ""), args.critics, args.every)
+    args.out.mkdir(parents=True, exist_ok=True)
+    lines = run(assemble(flags, "critics", ""), args.critics, args.every)
+    file = args.out / f"critics-{args.env}-{args.seed}.json"
+    file.write_text(json.dumps({"critics": args.critics, "seed": args.seed, "lines": lines}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -23,13 +23,26 @@ from typing import Any
 Result = dict[str, Any]
 Judge = Callable[[list[float], list[Result]], bool]
 MEMORY = "minigrid:MiniGrid-MemoryS9-v0"
+COMMANDS = "memory_gym:MortarMayhem-Grid-v0"
+# Three commands, shown for a step each, on 2 x 2 tiles, with 5 steps to walk each. Published are ten
+# commands, shown for three steps each, on 5 x 5 tiles, with 6 steps to walk each.
+THREE_COMMANDS = {
+    f"env.kwargs.{key}": value
+    for key, value in {
+        "command_count": 3,
+        "arena_size": 2,
+        "command_show_duration": 1,
+        "explosion_delay": 5,
+        "explosion_duration": 1,
+    }.items()
+}
 
 
 @dataclass(frozen=True)
 class Row:
     """One model on one task.
 
-    asked    of the scores, in words; `passes` says the same
+    gate     what the scores must be, in words; `passes` computes it
     metric   what a score is: the mean return, or the share of successes
     learned  the mean of 100 training episodes from which on the task counts as learned
     variant  what its options change, in a word
@@ -38,7 +51,7 @@ class Row:
     env: str
     steps: int
     model: str = "ppo"
-    asked: str = "our own table"
+    gate: str = "none"
     passes: Judge | None = None
     metric: str = "mean"
     learned: float = float("inf")
@@ -53,7 +66,7 @@ class Row:
         return "-".join(filter(None, parts)).replace(":", "-").replace("/", "-")
 
 
-# What is asked --------------------------------------------------------------------------------
+# Gates ---------------------------------------------------------------------------------------
 
 
 def mean_of(least: float) -> Judge:
@@ -103,10 +116,10 @@ def popgym(name: str) -> list[Row]:
 
 
 ROWS = (
-    Row("CartPole-v1", 200_000, asked="500 in all", passes=all_of(500), learned=475, seeds=5),
-    Row("Acrobot-v1", 1_000_000, asked=">= -78", passes=mean_of(-78), learned=-90, seeds=5),
-    Row("LunarLander-v3", 1_000_000, asked=">= 260", passes=mean_of(260), learned=200, seeds=5),
-    Row("BipedalWalker-v3", 5_000_000, asked=">= 300", passes=mean_of(300), learned=280, seeds=5),
+    Row("CartPole-v1", 200_000, gate="500 in all", passes=all_of(500), learned=475, seeds=5),
+    Row("Acrobot-v1", 1_000_000, gate=">= -78", passes=mean_of(-78), learned=-90, seeds=5),
+    Row("LunarLander-v3", 1_000_000, gate=">= 260", passes=mean_of(260), learned=200, seeds=5),
+    Row("BipedalWalker-v3", 5_000_000, gate=">= 300", passes=mean_of(300), learned=280, seeds=5),
     Row(
         "poc", 100_000, "ppo_gru", "success 1 in all, 0.99 within 16 k steps (median)",
         both(all_of(1), learned_by(16_000)), "success", 0.99,
@@ -114,34 +127,50 @@ ROWS = (
     Row("poc", 40_000, "ppo_trxl", "success 1 in all", all_of(1), "success", 0.99),
     Row("poc", 40_000, "ppo_gtrxl", "success 1 in all", all_of(1), "success", 0.99),
     Row("poc", 40_000, "ppo_gpt_actor", "success 1 in all", all_of(1), "success", 0.99),
-    Row("poc", 100_000, asked="fails: below 0.8", passes=fails(0.8), metric="success"),
+    Row("poc", 100_000, gate="fails: below 0.8", passes=fails(0.8), metric="success"),
     Row(
         "CartPoleMasked", 410_000, "ppo_lstm", ">= 195, worst >= 187",
         both(mean_of(195), all_of(187)), learned=190,
     ),
-    Row("CartPoleMasked", 410_000, asked="fails: below 150", passes=fails(150)),
+    Row("CartPoleMasked", 410_000, gate="fails: below 150", passes=fails(150)),
     Row(
         "CartPoleNoVel-v1", 100_000, "ppo_lstm", "interquartile mean >= 490",
         interquartile(490), learned=475,
     ),
-    Row("CartPoleNoVel-v1", 100_000, asked="fails: below 200", passes=fails(200)),
+    Row("CartPoleNoVel-v1", 100_000, gate="fails: below 200", passes=fails(200)),
     Row("PendulumNoVel-v1", 500_000, "ppo_lstm", ">= -220", mean_of(-220), learned=-220),
-    Row("PendulumNoVel-v1", 500_000, asked="fails: below -400", passes=fails(-400)),
+    Row("PendulumNoVel-v1", 500_000, gate="fails: below -400", passes=fails(-400)),
     Row(
         "MountainCarContinuousNoVel-v0", 300_000, "ppo_lstm", ">= 88 in 7 of 10",
         most_of(88, 0.7), learned=88,
     ),
-    Row("MountainCarContinuousNoVel-v0", 300_000, asked="fails: below 80", passes=fails(80)),
+    Row("MountainCarContinuousNoVel-v0", 300_000, gate="fails: below 80", passes=fails(80)),
     Row(
         MEMORY, 2_000_000, "ppo_lstm", "success >= 0.95, none below 0.9",
         both(mean_of(0.95), all_of(0.9)), "success", 0.95, seeds=5,
     ),
-    Row(MEMORY, 2_000_000, asked="fails: below 0.7", passes=fails(0.7), metric="success", seeds=5),
+    Row(MEMORY, 2_000_000, gate="fails: below 0.7", passes=fails(0.7), metric="success", seeds=5),
     Row(
         MEMORY, 2_000_000, "ppo_lstm", "success >= 0.7", mean_of(0.7), "success", 0.7,
         seeds=3, variant="pictures",
         # Slow, so no longer than needed; convolutions die at the rate that suits numbers.
         options={"env.kwargs.pictures": True, "ppo.learning_rate": 3e-4, "ppo.target_return": 0.9},
+    ),
+    Row(
+        MEMORY, 2_000_000, "ppo_lstm", "success >= 0.9", mean_of(0.9), "success", 0.9,
+        seeds=3, variant="pictures36",
+        options={
+            "env.kwargs.pictures": True, "env.kwargs.tile": 12, "ppo.learning_rate": 3e-4,
+            "ppo.target_return": 0.9,
+        },
+    ),
+    Row(
+        COMMANDS, 600_000, "ppo_gru", "success >= 0.5", mean_of(0.5), "success", 0.9,
+        seeds=3, variant="three-commands", options=THREE_COMMANDS,
+    ),
+    Row(
+        COMMANDS, 600_000, gate="fails: below 0.2", passes=fails(0.2), metric="success",
+        seeds=3, variant="three-commands", options=THREE_COMMANDS,
     ),
     *popgym("RepeatPreviousEasy"),
     *popgym("RepeatFirstEasy"),
@@ -201,7 +230,7 @@ def line(row: Row, found: Sequence[Result]) -> str:
     return (
         f"| {row.env}{f' ({row.variant})' if row.variant else ''} | {row.model} | {row.steps:,} | "
         f"{', '.join(f'{x:.{digits}f}' for x in scores)} | {statistics.mean(scores):.{digits}f} | "
-        f"{row.asked}{verdict} | {at} | {statistics.median(r['seconds'] for r in found):.0f} |"
+        f"{row.gate}{verdict} | {at} | {statistics.median(r['seconds'] for r in found):.0f} |"
     )
 
 
@@ -241,7 +270,7 @@ def main() -> None:
         print(json.dumps(run(ROWS[int(index)], int(seed), int(threads), keep)))
         return
     rows = chosen(args.tasks)
-    print("| task | model | steps | score of each seed | mean | asked | learned after (k steps) | seconds |")
+    print("| task | model | steps | score of each seed | mean | gate | learned after (k steps) | seconds |")
     print("|---|---|---|---|---|---|---|---|")
     if args.table:
         for row in rows:

@@ -671,6 +671,37 @@ def test_heads_begin_nearly_uniform_and_values_at_full_size(action):
 
 
 @pytest.mark.parametrize("shared", [False, True])
+def test_layers_may_begin_as_torch_has_them(shared):
+    plain = BranchConfig(hidden=(32,), head_hidden=(16,))
+    cfg = replace(plain, init="torch")
+    agent = build_agent(read_spaces(VECTOR, spaces.Discrete(3)), cfg, replace(cfg, shared=shared), False, 0)
+    for part in agent.modules():
+        if isinstance(part, torch.nn.Linear):
+            bound = part.in_features**-0.5
+            for weight in (part.weight, part.bias):
+                assert 0 < weight.abs().max() <= bound
+            assert part.weight.abs().max() > 0.5 * bound
+
+
+def test_the_last_layer_of_an_encoder_may_be_linear():
+    stacked, width = layers(5, (16, 8), "relu", linear_output=True)
+    assert width == 8 and [type(part).__name__ for part in stacked] == ["Linear", "ReLU", "Linear"]
+    assert (stacked(torch.randn(50, 5)) < 0).any()
+    assert layers(5, (), "relu", linear_output=True)[1] == 5
+
+
+def test_an_encoder_that_is_not_trained_keeps_its_weights():
+    cfg = BranchConfig(hidden=(6,), head_hidden=(5,), trained_encoder=False)
+    s = prepare(cfg, cfg)
+    before = copy.deepcopy(s.agent.state_dict())
+    roll(s)
+    ppo.update(s.learner, s.rollout, s.plan, L)
+    still = {name for name, x in s.agent.named_parameters() if torch.equal(x, before[name])}
+    assert still == {name for name in before if ".encoder." in name}
+    assert len(still) == 4
+
+
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("name", MEMORIES)
 @pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,))])
 def test_every_parameter_gets_a_gradient_and_is_in_the_optimiser(name, action, shared):

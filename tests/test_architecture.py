@@ -34,7 +34,7 @@ LAYERS = (
     ("config",),
     ("checkpoint", "log", "evaluate", "folder"),
     ("weights",),
-    ("tasks",),
+    ("tasks", "recurrent_ppo"),
     ("presets",),
     ("build",),
     ("session",),

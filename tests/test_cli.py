@@ -80,6 +80,14 @@ BAD_INPUT = {
         ["train", "CartPole-v1", "--ppo.bptt", "7"],
         "L must divide T: N = 32 environments, T = 32 rows, L = 7",
     ),
+    "chunks below 0": (
+        ["train", "CartPole-v1", "--ppo.bptt", "-1"],
+        "ppo.bptt is -1; give the steps of a chunk, or episode (or 0) for whole episodes",
+    ),
+    "chunks by a wrong name": (
+        ["train", "CartPole-v1", "--ppo.bptt", "epsiode"],
+        "--ppo.bptt: no type matching {None}|INT|{episode} could be instantiated from ['epsiode']",
+    ),
     "config file": (["train", "--config", "nowhere.yaml"], "config file nowhere.yaml"),
     "kwargs": (["train", "Acrobot-v1", "--env.kwargs.x", "1"], "unexpected keyword argument 'x'"),
     "mask": (
@@ -106,7 +114,7 @@ BAD_INPUT = {
     "no environment": (["train", "--steps", "9"], "which environment? recollect train CartPole-v1"),
     "no picture": (
         ["eval", "random", "-e", "probe:match", "--render", "x.gif"],
-        "probe:match has no picture",
+        "probe:match cannot be rendered: it has no rgb_array render mode",
     ),
     "threads": (["train", "CartPole-v1", "--threads", "0"], "threads is 0, at least 1 is needed"),
     "width": (
@@ -394,3 +402,10 @@ def test_the_display_is_lines_without_a_terminal_and_a_panel_on_one(tmp_path) ->
     screen.close()
     text = stream.getvalue()
     assert "a run" in text and "100%" in text and "50,000" in text and "↑" in text and "█" in text
+
+
+def test_bench_says_that_its_figures_are_of_one_run(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("recollect.bench.SECONDS", 0.1)
+    assert cli.main(["bench", "CartPole-v1", "--seed", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "one run of 0.1 s, seed 3: medians over its rollouts; other runs differ"

@@ -256,6 +256,15 @@ def test_parameters_reach_every_episode():
     assert (rows["reward"][failed] == -1).all() and failed.any()
 
 
+def test_several_numbers_are_drawn_from():
+    envs = build("MortarMayhem-Grid-v0", kwargs={"command_count": "1,4", "explosion_delay": 6})
+    lengths = set()
+    for i in range(8):
+        envs.reset(seeds(2 * i + 2)[-2:])
+        lengths |= {len(env._commands) for env in inner(envs)}
+    assert lengths == {1, 4}
+
+
 @pytest.mark.parametrize(
     ("name", "kwargs", "hint"),
     [
@@ -265,6 +274,9 @@ def test_parameters_reach_every_episode():
         ("MortarMayhem-v0", {"max_steps": 3}, "max_steps"),
         ("MortarMayhem-v0", {"command_count": 2.5}, "type int"),
         ("MortarMayhem-v0", {"command_count": True}, "type int"),
+        ("MortarMayhem-v0", {"command_count": "1,2.5"}, "command_count is '1,2.5', a value of type int"),
+        ("MortarMayhem-v0", {"command_count": "1,x"}, "command_count is '1,x', a value of type int"),
+        ("MortarMayhem-v0", {"command_count": ""}, "cannot begin"),
         ("MortarMayhem-v0", {"visual_feedback": 1}, "type bool"),
         ("MysteryPath-v0", {"reward_goal": "much"}, "type float"),
         ("MysteryPath-v0", {"reward_goal": None}, "type float"),

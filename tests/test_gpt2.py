@@ -269,8 +269,10 @@ def test_later_steps_share_an_embedding_and_each_episode_counts_anew(tokens):
 
 @every_form
 @all_tokens
-def test_dropout_acts_in_gradient_steps_alone(tokens, attention):
-    plain, leaving_out = (built(tokens=tokens, attention=attention, dropout=p) for p in (0.0, 0.5))
+@pytest.mark.parametrize("option", ["dropout", "attention_dropout"])
+def test_dropout_acts_in_gradient_steps_alone(tokens, attention, option):
+    plain, leaving_out = (built(tokens=tokens, attention=attention, **{option: p}) for p in (0.0, 0.5))
+    assert (plain.dropout, leaving_out.dropout) == (0.0, 0.5)
     leaving_out.load_state_dict(plain.state_dict())
     first = flags("1...1..", ".......")
     x, state = inputs(first, tokens), plain.initial_state(2)
@@ -285,6 +287,25 @@ def test_dropout_acts_in_gradient_steps_alone(tokens, attention):
     assert not torch.equal(one, other) and not torch.equal(one, wanted)
     leaving_out.eval()
     assert torch.equal(said(), wanted)
+
+
+def test_what_is_left_out_of_attention_is_looked_up_in_the_mean():
+    """Weights are left out and the rest made larger, so that what is found stays the same on average."""
+    band = Band(torch.zeros(1, 4000, dtype=torch.long), 0, 1, 1, torch.float64)
+    value = torch.ones(4000, 1, 1, dtype=torch.float64)
+    found = band.attend(value, value, value, dropout=0.25)
+    assert set(found.flatten().tolist()) == {0.0, 1 / 0.75}
+    assert found.mean().item() == pytest.approx(1, abs=0.05)
+
+
+@all_tokens
+def test_what_makes_tokens_may_begin_as_torch_has_it(tokens):
+    cfg = Gpt2Config(**{**SMALL, "tokens": tokens, "embedding_init": "torch", "positions": 500})
+    made = cfg.build(IN + action_dim(cfg), action_dim(cfg)).tokens
+    assert made.step.weight.std().item() == pytest.approx(1, abs=0.1)
+    linear = [made.seen] + ([made.action] if tokens == "interleaved" else [])
+    for part in linear:
+        assert 0.2 * part.in_features**-0.5 < part.weight.abs().max() <= part.in_features**-0.5
 
 
 def critic(**options):
@@ -398,7 +419,8 @@ def test_the_action_before_is_a_token_of_its_own_or_none_at_all(tokens):
 
 
 def test_resuming_with_dropout_equals_never_stopping(tmp_path, monkeypatch):
-    config = small_config(critic=critic(dropout=0.3, tokens="interleaved"), rollouts=10)
+    leaving_out = {"dropout": 0.3, "attention_dropout": 0.2}
+    config = small_config(critic=critic(**leaving_out, tokens="interleaved"), rollouts=10)
     stop_and_resume(config, tmp_path, monkeypatch, 5)
 
 
@@ -410,6 +432,7 @@ def test_resuming_with_dropout_equals_never_stopping(tmp_path, monkeypatch):
     [
         ({"width": 10, "heads": 3}, "gpt2.width is 10, which 3 heads do not divide"),
         ({"dropout": 1.0}, "gpt2.dropout is 1.0, it must lie in [0, 1)"),
+        ({"attention_dropout": 1.0}, "gpt2.attention_dropout is 1.0, it must lie in [0, 1)"),
         ({"dropout": -0.1}, "gpt2.dropout is -0.1, it must lie in [0, 1)"),
         ({"dropout": math.nan}, "gpt2.dropout is nan, it must lie in [0, 1)"),
         ({"trained_blocks": -1}, "gpt2.trained_blocks is -1, at least 0 is needed"),

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,7 +31,7 @@ from recollect.maths import (
     variance,
 )
 from recollect.optim import MOST_SKIPPED, FlatAdam
-from recollect.rollout import Rollout, chunk, opening_row
+from recollect.rollout import Rollout, chunk, cut_rows, opening_row
 from recollect.settings import Decay, Plan, PPOConfig
 
 # Advantages -----------------------------------------------------------------------------------
@@ -270,11 +271,13 @@ def test_chunks_are_whole_rollouts_with_a_memory_and_single_rows_without():
         ("gamma", 1.01),
         ("gamma", -0.1),
         ("gae_lambda", 2.0),
+        ("target_lambda", -0.5),
+        ("steps_per_minibatch", 0),
         ("learning_rate", 0.0),
         ("clip", -0.2),
         ("adam_eps", 0.0),
         ("critic_learning_rate", 0.0),
-        ("bptt", 0),
+        ("bptt", -1),
         ("gamma", math.nan),
         ("learning_rate", math.nan),
     ],
@@ -432,6 +435,43 @@ def test_an_update_takes_all_its_steps_and_moves_every_weight():
     after = weights(s.agent)
     assert all(not torch.equal(before[name], after[name]) for name in before)
     assert metrics["skipped_steps"] == 0 and metrics["learning_rate"] == 2.5e-4
+
+
+def test_steps_in_a_row_on_a_minibatch_are_steps_of_their_own():
+    s = rolled(num_minibatches=4, update_epochs=2, steps_per_minibatch=5)
+    ppo.update(s.learner, s.rollout, s.plan, 4)
+    assert steps_taken(s) == 40
+    # Of a single minibatch several steps in a row are several passes.
+    options = "steps_per_minibatch", "update_epochs"
+    rows, passes = (rolled(num_minibatches=1, **{name: 3}) for name in options)
+    cfg = replace(rows.plan.ppo, update_epochs=1)
+    ppo.update(rows.learner, rows.rollout, replace(rows.plan, ppo=cfg), 4)
+    ppo.update(passes.learner, passes.rollout, passes.plan, 4)
+    assert steps_taken(rows) == steps_taken(passes) == 3
+    after = weights(passes.agent)
+    assert all((p - after[name]).abs().max() < 1e-9 for name, p in weights(rows.agent).items())
+
+
+def test_a_target_lambda_of_1_makes_targets_discounted_returns():
+    """The advantages stay what they are."""
+    s = rolled(target_lambda=1.0, gamma=0.9, gae_lambda=0.5)
+    batch, everyone = ppo.prepared(s.learner, s.rollout, s.plan.ppo, 4)
+    plain, _ = ppo.prepared(s.learner, s.rollout, replace(s.plan.ppo, target_lambda=None), 4)
+    assert torch.equal(batch.advantage, plain.advantage)
+    assert torch.equal(everyone.target, batch.target) and not torch.equal(batch.target, plain.target)
+    rollout = s.rollout
+    wanted = torch.zeros_like(rollout.reward, dtype=torch.float64)
+    for n in range(wanted.shape[1]):
+        ahead = rollout.value[-1, n]
+        for t in reversed(range(len(wanted))):
+            if not rollout.valid[t, n]:
+                ahead = rollout.value[t, n]  # of the final observation, if the episode was cut before it
+                continue
+            if rollout.terminated[t, n]:
+                ahead = 0.0
+            ahead = wanted[t, n] = rollout.reward[t, n] + 0.9 * ahead
+    live = wanted * rollout.valid[:-1]
+    torch.testing.assert_close(batch.target, cut_rows(live, 4), rtol=0, atol=1e-12)
 
 
 def test_a_learning_rate_of_zero_changes_nothing():

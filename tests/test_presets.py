@@ -20,16 +20,25 @@ WANTED = {
     "ppo_mingru": ("Chain", "Chain"),
     "ppo_gpt": ("Mlp", "Banded"),
     "ppo_gpt_frozen": ("Mlp", "Banded"),
+    "ppo_published": ("Mlp", "Mlp"),
+    "ppo_gpt_published": ("Mlp", "Banded"),
     "ppo_gpt_shared": ("Banded", "shared"),
     "ppo_gpt_actor": ("Banded", "Banded"),
     "ppo_trxl": ("TransformerXl", "shared"),
     "ppo_gtrxl": ("TransformerXl", "shared"),
 }
-SMALL = ["--env.num-envs", "2", "--ppo.num-steps", "16", "--ppo.num-minibatches", "1", "--rollouts", "2"]
+SMALL = ["--env.num-envs", "2", "--ppo.num-steps", "16", "--rollouts", "2"]
+MINIBATCHES = {"ppo_published": ["--ppo.batch-size", "32"], "ppo_gpt_published": ["--ppo.batch-size", "32"]}
+# Parts that keep their first weights.
+FROZEN = {
+    "ppo_gpt_frozen": ("critic.memory.",),
+    "ppo_gpt_published": ("critic.memory.", "actor.encoder."),
+}
 
 
 def built(model, env_id, *flags):
-    config = assemble(["--env.id", env_id, "--model", model, *SMALL, *flags], "", "")
+    small = [*SMALL, *MINIBATCHES.get(model, ["--ppo.num-minibatches", "1"])]
+    config = assemble(["--env.id", env_id, "--model", model, *small, *flags], "", "")
     envs = make(config.env)
     adapter = envs.adapter
     config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
@@ -69,7 +78,7 @@ def test_a_task_has_the_same_settings_by_its_long_name(env_id):
     assert short.actor == long.actor and short.ppo == long.ppo
 
 
-@pytest.mark.parametrize("model", ["ppo_gpt", "ppo_gpt_frozen", "ppo_gpt_actor"])
+@pytest.mark.parametrize("model", ["ppo_gpt", "ppo_gpt_frozen", "ppo_gpt_published", "ppo_gpt_actor"])
 def test_a_critic_with_a_memory_of_its_own_shares_none(model):
     """Also where the task's own settings let both share one."""
     config = assemble(["--env.id", "minigrid:MemoryS9", "--model", model], "", "")
@@ -85,8 +94,7 @@ def test_every_model_learns_and_agrees_with_its_acting(model):
     metrics = list(ppo.train(envs, begin(envs, agent, plan), plan))
     assert all(m["ratio_error"] < 1e-4 and m["value_error"] < 1e-4 for m in metrics)
     still = {name for name, p in agent.named_parameters() if torch.equal(p, before[name])}
-    frozen = {name for name in before if name.startswith("critic.memory.")}
-    assert still == (frozen if model == "ppo_gpt_frozen" else set())
+    assert still == {name for name in before if name.startswith(FROZEN.get(model, ("none",)))}
     envs.adapter.close()
 
 

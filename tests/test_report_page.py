@@ -74,6 +74,7 @@ def test_the_numbers_are_all_in_the_json(runs, report):
     assert data["finals"] == expected["finals"] and data["differences"] == expected["differences"]
     assert {group["label"] for group in data["groups"]} == {"ppo", "ppo_lstm", "ppo_gru"}
     assert [scale["low_is"] for scale in data["scales"]] == ["random", "worst"]
+    assert [scale["high_is"] for scale in data["scales"]] == ["reference", "reference"]
     assert [Path(item["folder"]).name for item in data["left_out"]] == ["broken"]
     score = json.loads((runs / "ppo" / "CartPole-v1" / "s2" / "evaluation.json").read_text())["mean"]
     (mine,) = [f for f in data["finals"] if (f["env"], f["label"]) == ("CartPole-v1", "ppo")]
@@ -86,7 +87,9 @@ def test_the_text_holds_every_part(report):
         "## Verdict\n\n**CartPole-v1.** ppo",
         "3 seeds",
         "goes on, or died",
-        "0 is a random agent in CartPole-v1 and the worst run in CartPoleNoVel-v1",
+        "0 is a random agent in CartPole-v1; 0 is the worst run",
+        "| random agent | - | - |",
+        "means | P (95 %)",
         "| ppo | 1 2 3 |",
         "Probability of improvement",
         "90 % of the way",
@@ -417,8 +420,8 @@ def visited(report, tmp_path_factory):
 
 def test_the_page_shows_a_curve_for_every_group(visited):
     assert visited["errors"] == []
-    assert visited["curves"] == [4, 2]  # one of CartPole's is imported
-    assert (visited["profiles"], visited["dots"], visited["bands"]) == (2, 6, 4)
+    assert visited["curves"] == [5, 2]  # one of CartPole's is imported
+    assert (visited["profiles"], visited["dots"], visited["bands"]) == (2, 7, 4)
     assert visited["drawn"] < 2000
 
 
@@ -440,11 +443,11 @@ def test_a_reader_chooses_what_the_curves_show(visited):
         "entropy",
         "explained_variance",
     ]
-    assert visited["hidden"] == [[3, 1], "false"]
-    assert visited["time"] == [[3, 2], True, True]  # the imported curve knows no time
+    assert visited["hidden"] == [[4, 1], "false"]
+    assert visited["time"] == [[4, 2], True, True]  # the imported curve knows no time
     assert visited["entropy"] == [[3, 2], True]
     for change in ("iqm", "smooth", "log"):
-        assert visited[change] == [[4, 2], True], change
+        assert visited[change] == [[5, 2], True], change
     assert visited["back"]
 
 

@@ -16,7 +16,7 @@ from recollect import rollout as rows_of
 from recollect.agent import Agent, AgentState, BranchConfig, build_agent
 from recollect.envs import EnvConfig, Envs, Step, VecEnv
 from recollect.rollout import Episodes, Rollout, Row
-from recollect.settings import Plan, PPOConfig
+from recollect.settings import Draw, Plan, PPOConfig
 
 TERMINATED, TRUNCATED = 1, 2
 
@@ -426,6 +426,21 @@ def test_minibatches_are_shuffled_by_their_generator_alone():
 
     assert order(0) == order(0) != order(1)
     assert order(0) != sorted(order(0))
+
+
+def test_minibatches_in_the_order_of_time_are_drawn_several_times_in_a_row():
+    _, batch = numbered(12, 1, 2)  # 6 chunks of 2 rows
+    random = np.random.default_rng(0)
+    parts = rows_of.minibatches(batch, 1, 2, random, Draw(shuffle=False, repeats=3))
+    rows = [part.rows.obs["obs"][..., 0].T.flatten().tolist() for part in parts]
+    assert rows == 3 * [[0, 1, 2, 3]] + 3 * [[4, 5, 6, 7]] + 3 * [[8, 9, 10, 11]]
+
+
+def test_in_the_order_of_time_every_minibatch_is_of_one_stretch_of_all_environments():
+    _, batch = numbered(8, 4, 2)
+    parts = rows_of.minibatches(batch, 4, 8, np.random.default_rng(0), Draw(shuffle=False))
+    rows = [sorted(part.rows.obs["obs"][..., 0].flatten().tolist()) for part in parts]
+    assert rows == [list(range(start, start + 16)) for start in (0, 16)]
 
 
 # Tail rows teach nothing ------------------------------------------------------------------------

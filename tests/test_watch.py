@@ -24,15 +24,24 @@ from recollect.envs import EnvConfig, Envs, make
 from recollect.errors import UsageError
 from recollect.memory.attention import Band, Distances, listen
 from recollect.memory.gpt2 import Gpt2Config
+from recollect.memory.rnn import GruConfig
 from recollect.memory.trxl import TrxlConfig
 from recollect.normalize import RewardScale
 from recollect.record import record, remembers
 from recollect.run import Trained
 from recollect.settings import PPOConfig
 from recollect.watch.episodes import chosen, watch
-from recollect.watch.influence import REACH, on_actions, on_values
-from recollect.watch.inside import Memory, advantages, components, thoughts
-from recollect.watch.player import Gallery, _shares, exact, packed
+from recollect.watch.influence import (
+    LEAST_CHOICE,
+    LEAST_VALUE,
+    REACH,
+    Influence,
+    log_odds,
+    on_actions,
+    on_values,
+)
+from recollect.watch.inside import Memory, advantages, components, internals
+from recollect.watch.player import Gallery, exact, packed, state_titles
 from recollect.watch.strip import frames
 from recollect.weights import load_rewards
 
@@ -107,10 +116,10 @@ def played(it, seed=3):
     return record(it.agent.player(1, True, seed), envs, 1, [seed])[1]
 
 
-def mind(it, found):
+def computed(it, found):
     scale = RewardScale(1, it.config.ppo.gamma, False, 1.0)
     kinds = tuple("some" if remembers(part) else None for part in (it.agent.actor, it.agent.critic))
-    return thoughts(it.agent, found, it.config.ppo, scale, kinds)
+    return internals(it.agent, found, it.config.ppo, scale, kinds)
 
 
 # The agent's own ------------------------------------------------------------------------------
@@ -131,7 +140,7 @@ def test_a_picture_shows_what_the_action_was_based_on() -> None:
 def test_values_choices_and_entropy_are_what_the_agent_has_step_by_step(critic, env) -> None:
     it = trained("gru", critic, env, torch.float64)
     found = played(it)
-    shown = mind(it, found)
+    shown = computed(it, found)
     agent, rows = it.agent, found.rows
     state, values, params = agent.initial_state(1), [], []
     read, acts = agent.value_state(state), state.actor
@@ -178,9 +187,9 @@ def test_values_are_in_rewards_of_the_task_where_their_scale_is_known() -> None:
     found = played(it)
     scale = RewardScale(1, 0.99, True)
     scale.mean, scale.var, scale.count = (torch.tensor(x, dtype=torch.float64) for x in (0.0, 9.0, 50.0))
-    plain, scaled = mind(it, found), thoughts(it.agent, found, it.config.ppo, scale, (None, None))
+    plain, scaled = computed(it, found), internals(it.agent, found, it.config.ppo, scale, (None, None))
     np.testing.assert_allclose(scaled.value, 3 * plain.value, rtol=1e-6)
-    unknown = thoughts(it.agent, found, it.config.ppo, None, (None, None))
+    unknown = internals(it.agent, found, it.config.ppo, None, (None, None))
     assert unknown.advantage is None and scaled.advantage is not None
 
 
@@ -266,101 +275,140 @@ def test_nobody_listens_afterwards() -> None:
 # Influence ------------------------------------------------------------------------------------
 
 
-def nudged(it, rows, asked, t, entry, by):
-    """What is chosen in a row, and its value, with one input of row t moved; actions apart come last."""
-
-    def move(_module, _given, x):
-        x = x.clone()
-        if entry < 2:
-            x[t, 0, entry] += by
-        return x
-
-    def move_apart(_module, given):
-        x, *rest = given
-        x = x.clone()
-        if entry >= 2:
-            x[t, 0, entry - 2 - it.agent.critic.inputs.action_dim] += by
-        return x, *rest
-
-    agent = it.agent
-    parts = [part for part in (agent.actor, agent.critic) if hasattr(part, "inputs")]
-    hooks = [part.inputs.register_forward_hook(move) for part in parts]
-    hooks += [part.memory.register_forward_pre_hook(move_apart) for part in parts if part.action_apart]
-    agent.eval()
-    params, values = agent.both(first_rows(rows, asked + 1), agent.initial_state(1))
-    agent.train()
-    for hook in hooks:
-        hook.remove()
-    action = rows.prev_action[asked + 1]
+def outputs(agent, rows):
+    """What the influences are differences of: log-odds, or means in deviations, and values, step by step."""
+    params, values, state = [], [], agent.initial_state(1)
+    read, acts = agent.value_state(state), state.actor
+    with torch.no_grad():
+        for t in range(len(rows.first) - 1):
+            row = span(rows, t, t + 1)
+            value, read = agent.value(row, read)
+            param, acts = agent.actor(row, acts)
+            params.append(param[0]), values.append(value[0])
+    params, values = torch.cat(params), torch.cat(values)
     if agent.policy.discrete:
-        said = agent.policy.evaluate(params[asked], action)[0].exp()
-    else:
-        said = params[asked, :, : agent.policy.width]
-    return torch.cat([said.flatten(), values[asked]]).detach()
+        p = agent.policy.evaluate(params, rows.prev_action[1:, 0])[0].exp()
+        return torch.log(p / (1 - p))[:, None], values
+    mean, log_deviation = params.chunk(2, -1)
+    return mean / log_deviation.exp(), values
 
 
-def first_rows(rows, count):
-    return type(rows)({k: x[:count] for k, x in rows.obs.items()}, *(x[:count] for x in rows[1:]))
+def span(rows, begin, end):
+    return type(rows)({k: x[begin:end] for k, x in rows.obs.items()}, *(x[begin:end] for x in rows[1:]))
 
 
-def slopes(it, rows, asked, t, entries=2, step=1e-5):
-    """Central differences (inputs, answers and the value)."""
-    moved = [[nudged(it, rows, asked, t, i, by) for by in (step, -step)] for i in range(entries)]
-    return torch.stack([(up - down) / (2 * step) for up, down in moved])
+def wanted(agent, rows):
+    """Changes (T, K) of actions and values, with a memory that begins at each step in turn."""
+    length = len(rows.first) - 1
+    by_action, by_value = np.zeros((length, length)), np.zeros((length, length))
+    later = outputs(agent, span(rows, length - 1, length + 1))
+    for begin in reversed(range(length - 1)):
+        actions, values = outputs(agent, span(rows, begin, length + 1))
+        change = actions[1:] - later[0]
+        change = change[:, 0] if agent.policy.discrete else change.norm(dim=-1)
+        for t in range(begin + 1, length):
+            by_action[t, t - begin] = change[t - begin - 1]
+            by_value[t, t - begin] = (values[1:] - later[1])[t - begin - 1]
+        later = actions, values
+    return by_action, by_value
+
+
+def near_zero(rows):
+    """Observations as if they were normalised."""
+    return rows._replace(obs={"obs": (rows.obs["obs"] - 40) / 10})
+
+
+def same_influence(agent, rows):
+    rows = near_zero(rows)
+    by_action, by_value = wanted(agent, rows)
+    np.testing.assert_allclose(on_actions(agent, rows).changes, by_action, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(on_values(agent, rows).changes, by_value, rtol=1e-6, atol=1e-9)
+    assert min(np.abs(x[-1]).max() for x in (by_action, by_value)) > 1e-4
 
 
 @pytest.mark.parametrize("env", [Counting, Reaching])
 @pytest.mark.parametrize("critic", [*REMEMBERING, "shared"])
-def test_influence_is_the_gradient(critic, env) -> None:
+def test_influence_is_the_change_by_remembering_a_step(critic, env) -> None:
     it = trained("lstm" if critic == "shared" else critic, critic, env, torch.float64)
-    rows = played(it).rows
-    acted = first_rows(rows, LENGTH)
-    by_action = on_actions(it.agent, acted, rows.prev_action[1:])
-    by_value = on_values(it.agent, acted)
-    assert by_action.shape == by_value.shape == (LENGTH, LENGTH)
-    for t in (0, 4, LENGTH - 1):
-        slope, back = slopes(it, rows, LENGTH - 1, t), LENGTH - 1 - t
-        np.testing.assert_allclose(by_action[-1, back], slope[:, :-1].norm(), rtol=1e-4, atol=1e-9)
-        np.testing.assert_allclose(by_value[-1, back], slope[:, -1].norm(), rtol=1e-4, atol=1e-9)
-    assert (by_value[0, 1:] == 0).all()
+    same_influence(it.agent, played(it).rows)
 
 
 UNUSUAL = {
-    "gradients that learning cuts": TrxlConfig(context=8, width=8, heads=2, layers=2, gradient=0),
-    "gradients of one row": TrxlConfig(context=8, width=8, heads=2, layers=2, gradient=1),
-    "an action apart": Gpt2Config(context=8, width=8, heads=2, layers=2, tokens="interleaved"),
-    "dropout": Gpt2Config(context=8, width=8, heads=2, layers=2, dropout=0.5),
+    "gradients that learning cuts": BranchConfig(
+        memory=TrxlConfig(context=8, width=8, heads=2, layers=2, gradient=0), hidden=(6,)
+    ),
+    "the action as a token": BranchConfig(
+        memory=Gpt2Config(context=8, width=8, heads=2, layers=2, tokens="interleaved"), hidden=(6,)
+    ),
+    "dropout": BranchConfig(
+        memory=Gpt2Config(context=8, width=8, heads=2, layers=2, dropout=0.5), hidden=(6,)
+    ),
+    "action and reward as inputs": replace(branch("gru"), prev_action=True, prev_reward=True),
 }
 
 
 @pytest.mark.parametrize("kind", UNUSUAL)
-def test_influence_is_that_of_acting_whatever_learning_does(kind) -> None:
+def test_influence_is_that_of_acting_in_unusual_branches(kind) -> None:
     it = trained("mlp", "mlp", dtype=torch.float64)
-    critic = BranchConfig(memory=UNUSUAL[kind], hidden=(6,))
     spec = it.agent.obs_spec, it.agent.action_spec
-    agent = lively(build_agent(spec, it.config.actor, critic, False, 0)).double()
-    it = replace(it, agent=agent)
-    rows = played(it).rows
-    shown = on_values(agent, first_rows(rows, LENGTH))
-    apart = agent.critic.inputs.action_dim if agent.critic.action_apart else 0
-    for t in (5, 8, LENGTH - 1):
-        slope = slopes(it, rows, LENGTH - 1, t, 2 + apart)[:, -1].norm()
-        np.testing.assert_allclose(shown[-1, LENGTH - 1 - t], slope, rtol=1e-4, atol=1e-9)
-        assert slope > 0
+    agent = lively(build_agent(spec, branch("gru"), UNUSUAL[kind], False, 0)).double()
+    same_influence(agent, played(replace(it, agent=agent)).rows)
     assert agent.training  # as it was
 
 
-def test_windows_begin_at_the_states_in_which_their_rows_did(monkeypatch) -> None:
+@pytest.mark.parametrize("cues", [[3], [2, 3]])
+def test_a_memory_that_copies_a_cue_shows_the_step_that_it_copies(cues) -> None:
+    size, last = 5.0, cues[-1]
+    it = trained("gru", "mlp", dtype=torch.float64)
+    config = BranchConfig(memory=GruConfig(width=1), hidden=())
+    agent = build_agent(
+        (it.agent.obs_spec, it.agent.action_spec), config, it.config.critic, False, 0
+    ).double()
+    gru = agent.actor.memory.layers[0]
+    with torch.no_grad():  # an observation is (cue, flag); the gate is open where the flag is 1
+        for p in agent.actor.parameters():
+            p.zero_()
+        gru.input[1, 1], gru.bias[1] = -200.0, 100.0
+        gru.input[2, 0] = 1.0
+        agent.actor.head.out.weight[1, 0] = size
+        agent.actor.head.out.bias[2] = -1000.0  # two actions
+    rows = played(replace(it, agent=agent)).rows
+    obs = torch.zeros(LENGTH + 1, 1, 2, dtype=torch.float64)
+    obs[cues] = 1.0
+    rows = rows._replace(obs={"obs": obs}, prev_action=torch.ones_like(rows.prev_action))
+    influence = on_actions(agent, rows)
+    changes = np.zeros((LENGTH, LENGTH))
+    for t in range(last + 1, LENGTH):
+        changes[t, t - last] = size * np.tanh(1.0)
+    np.testing.assert_allclose(influence.changes, changes, atol=1e-9)
+    np.testing.assert_allclose(influence.level[last:], size * np.tanh(1.0), atol=1e-9)
+    np.testing.assert_allclose(influence.alone[last + 1 :], 0.0, atol=1e-9)
+    assert influence.least == LEAST_CHOICE and influence.unit == "log-odds of the action"
+
+
+@pytest.mark.parametrize("of", [on_actions, on_values])
+def test_changes_sum_to_the_output_minus_the_output_without_memory(of) -> None:
     it = trained("gru", "lstm", dtype=torch.float64)
-    long = 3 * REACH
+    long = REACH + 20
     it = replace(it, factory=lambda: gymnasium.wrappers.TimeLimit(Forever(), long))
-    rows = played(it).rows
-    windows = on_values(it.agent, first_rows(rows, long))
-    assert windows.shape == (long, REACH)
-    monkeypatch.setattr("recollect.watch.influence.REACH", long)
-    whole = on_values(it.agent, first_rows(rows, long))
-    np.testing.assert_allclose(windows, whole[:, :REACH], rtol=1e-9, atol=1e-15)
-    assert (windows[REACH:] > 0).any(1).all()
+    rows = near_zero(played(it).rows)
+    influence = of(it.agent, rows)
+    assert influence.changes.shape == (long, REACH) and (influence.changes[:, 0] == 0).all()
+    np.testing.assert_allclose(influence.changes.sum(1), influence.level - influence.alone, atol=1e-12)
+    actions, values = outputs(it.agent, rows)
+    level = actions[:, 0] if of is on_actions else values
+    np.testing.assert_allclose(influence.level, level, rtol=1e-9)
+
+
+def test_the_last_step_of_the_reach_stands_for_all_that_are_earlier(monkeypatch) -> None:
+    it = trained("gru", "lstm", dtype=torch.float64)
+    rows = near_zero(played(it).rows)
+    whole = on_values(it.agent, rows).changes
+    monkeypatch.setattr("recollect.watch.influence.REACH", 4)
+    monkeypatch.setattr("recollect.watch.influence.AT_ONCE", 5)
+    near = on_values(it.agent, rows).changes
+    np.testing.assert_allclose(near[:, :3], whole[:, :3], atol=1e-12)
+    np.testing.assert_allclose(near[:, 3], whole[:, 3:].sum(1), atol=1e-12)
 
 
 class Forever(Counting):
@@ -368,6 +416,35 @@ class Forever(Counting):
         obs, reward, _, _, info = super().step(0)
         self.count -= 1
         return obs, reward, False, False, info
+
+
+def test_log_odds_of_all_components_together_hold_where_probabilities_round_to_one() -> None:
+    logits = torch.tensor([[60.0, 0.0, 0.5], [-60.0, 0.0, 0.5], [0.3, 0.1, 2.0]], dtype=torch.float64)
+    action = torch.zeros(3, 1, dtype=torch.int64)
+    others = np.log(1 + np.exp(0.5))
+    last = 0.3 - np.log(np.exp(0.1) + np.exp(2.0))
+    np.testing.assert_allclose(log_odds(logits, action, (3,)), [60 - others, -60 - others, last], rtol=1e-12)
+    pairs = torch.tensor([[0.4, -0.1, 1.0, 0.0, 0.2, 7.0]], dtype=torch.float64)
+    both = torch.tensor([[1, 2, 0]])
+    p = pairs[:, :2].softmax(-1)[0, 1] * pairs[:, 2:5].softmax(-1)[0, 2]
+    np.testing.assert_allclose(log_odds(pairs, both, (2, 3, 1)), [torch.log(p / (1 - p))], rtol=1e-12)
+    alone = log_odds(pairs[:, :1], both[:, 2:], (1,))
+    assert torch.isfinite(alone).all()  # a single choice: p = 1
+
+
+def test_changes_below_the_least_are_not_shown() -> None:
+    changes = np.array([[0.05, -0.02], [0.05, -0.2], [0.0, 0.0]])
+    one = Influence(changes, "log-odds of the action", None, None, 0.1)
+    np.testing.assert_array_equal(one.shown(), [[0, 0], [0.05, -0.2], [0, 0]])
+    np.testing.assert_allclose(one.scaled(3.0).shown(), 3 * one.shown())
+
+
+def test_the_least_change_of_values_is_a_share_of_their_range() -> None:
+    it = trained(dtype=torch.float64)
+    record_of = played(it)
+    influence = on_values(it.agent, record_of.rows)
+    values = computed(it, record_of).value
+    assert influence.least == pytest.approx(LEAST_VALUE * np.ptp(values[:-1]))
 
 
 # Choosing and packing -------------------------------------------------------------------------
@@ -412,10 +489,21 @@ def test_equal_pictures_are_kept_once() -> None:
     assert len(gallery.images) == 2 and all(x.startswith("data:image/webp") for x in gallery.images)
 
 
-def test_shares_are_of_each_row() -> None:
-    found = _shares(np.array([[3.0, 1.0], [0.0, 0.0], [1e-9, 3e-9]]))
-    np.testing.assert_allclose(unpack(found["shares"]), [[0.75, 0.25], [0, 0], [0.25, 0.75]], atol=1e-4)
-    assert found["total"] == [4.0, 0.0, pytest.approx(4e-9)]
+@pytest.mark.parametrize(
+    ("kind", "count", "titles"),
+    [
+        ("lstm", 2, ["LSTM hidden state h", "LSTM cell state c"]),
+        ("gru", 1, ["GRU hidden state h"]),
+        ("mingru", 2, ["minGRU hidden state h, layer 1 of 2", "minGRU hidden state h, layer 2 of 2"]),
+        ("my_memory:Ema", 1, ["memory state"]),
+        ("my_memory:Ema", 2, ["memory state, part 1 of 2", "memory state, part 2 of 2"]),
+        ("lstm", 3, ["memory state, part 1 of 3", "memory state, part 2 of 3", "memory state, part 3 of 3"]),
+        ("gpt2", 0, []),
+        (None, 0, []),
+    ],
+)
+def test_parts_of_a_state_have_the_names_of_their_kind(kind, count, titles) -> None:
+    assert state_titles(kind, count) == titles
 
 
 def test_components_hold_what_varies() -> None:
@@ -442,6 +530,7 @@ const state = () => ({
   seen: all("#observed .number").map((x) => x.textContent),
   image: one("#screen img") ? one("#screen img").src.length : null,
   weight: all(".thumbs[data-weight]").map((x) => Number(x.dataset.weight)),
+  influence: Object.fromEntries(all("[data-influence]").map((x) => [x.dataset.influence, x.textContent])),
 });
 function key(name, more = {}) {
   const how = { key: name, bubbles: true, cancelable: true, ...more };
@@ -505,6 +594,18 @@ def shown(tmp_path_factory):
     return run, page, seen_by_a_browser(page, VISIT, folder)
 
 
+def check_words(words, influence, step):
+    """The page states the level and the total of its changes, or that there is no measurable influence."""
+    numbers = re.search(r": (\S+); without memory: (\S+)\. ", words)
+    assert numbers and same(numbers[1], influence.level[step]) and same(numbers[2], influence.alone[step])
+    sizes = np.abs(influence.changes[step])
+    if sizes.max() >= influence.least:
+        total = re.search(rf"changes the {influence.unit} by (\S+) in total", words)
+        assert total and same(total[1], sizes.sum())
+    else:
+        assert "No measurable influence" in words and influence.unit in words
+
+
 def data(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
 
@@ -516,7 +617,7 @@ def test_the_page_shows_the_numbers_of_each_step(shown) -> None:
     again = watch(run, 3, 3, 0, False, None).episodes
     for name, episode, step in (("third", 0, 3), ("seventh", 0, 7), ("other", 1, 0)):
         told, one = seen[name], again[episode]
-        inner = thoughts(run.agent, one.record, run.config.ppo, scale, ("gpt2", "lstm"))
+        inner = internals(run.agent, one.record, run.config.ppo, scale, ("gpt2", "lstm"))
         assert told["step"] == step and told["clock"] == f"step {step} of {one.length}"
         assert same(told["reward"], one.record.reward[step, 0])
         assert same(told["sum"], one.record.reward[: step + 1, 0].sum())
@@ -530,7 +631,10 @@ def test_the_page_shows_the_numbers_of_each_step(shown) -> None:
         (weight,) = told["weight"]
         mean = inner.memories[0].attention[-1][step].mean(0)
         assert weight == pytest.approx(mean.max(), abs=1e-3)
-    assert seen["end"]["clock"].startswith("the end, ended") and seen["end"]["reward"] == "-"
+        for memory in inner.memories:
+            for name, influence in memory.influence.items():
+                check_words(told["influence"][name], influence, step)
+    assert seen["end"]["clock"].startswith("the end, terminated") and seen["end"]["reward"] == "-"
     assert same(seen["end"]["sum"], again[0].score)
 
 
@@ -545,7 +649,8 @@ def test_the_page_plays_scrubs_and_changes_episodes(shown) -> None:
 def test_the_page_says_in_words_what_it_draws(shown) -> None:
     _, _, seen = shown
     assert "The actor's memory: gpt2" in seen["titles"] and "The critic's memory: lstm" in seen["titles"]
-    assert {"What it looks at", "What it holds, part 1 of 2", "Where it is"} < set(seen["titles"])
+    assert {"Attention weights", "LSTM hidden state h", "LSTM cell state c"} < set(seen["titles"])
+    assert "Influence of remembered steps on the action" in seen["titles"]
     assert len(seen["words"]) >= 8 and all(seen["words"])
     assert seen["begin"]["image"] > 100
 
@@ -574,7 +679,7 @@ def recaller(tmp_path_factory):
 def test_an_environment_that_nobody_draws_is_shown_as_numbers(recaller, tmp_path, capsys) -> None:
     page = tmp_path / "page.html"
     assert cli.main(["watch", str(recaller), "-o", str(page), "--episodes", "2"]) == 0
-    assert "without pictures: nobody draws this environment" in capsys.readouterr().out
+    assert "without pictures: the environment has no rgb_array render mode" in capsys.readouterr().out
     seen = seen_by_a_browser(page, VISIT, tmp_path)
     assert seen["errors"] == [] and seen["begin"]["image"] is None and seen["begin"]["seen"]
     assert any("as bars" in words for words in seen["words"])
@@ -626,7 +731,7 @@ def test_where_nothing_can_draw_one_line_says_what_to_install(shown, tmp_path, m
 
 ERRORS = {
     "nobody": (["watch"], "which agent? recollect watch RUN"),
-    "random": (["watch", "random"], "random has nothing on its mind"),
+    "random": (["watch", "random"], "`watch` needs a trained agent: 'random' has no memory to show"),
     "missing": (["watch", "nowhere"], "nowhere does not exist"),
     "suffix": (
         ["watch", "nowhere", "-o", "x.avi"],
@@ -806,3 +911,119 @@ def test_the_strip_below_a_film_shows_what_the_memory_holds_or_looks_at() -> Non
     strip = frames(pictures, looked)[1][12]
     assert (strip[45] != strip[5]).any() and (strip[5] == strip[25]).all()  # the present is at the right
     assert frames(pictures, None) == pictures
+
+
+def colours(strip):
+    """What each column of an influence strip shows: + orange, - blue, 0 dark."""
+    kinds = []
+    for red, _, blue in strip[-1].astype(int):
+        kinds.append("0" if max(red, blue) < 40 else "+" if red > blue else "-")
+    return "".join(kinds)
+
+
+def test_the_strip_of_influence_is_at_the_steps_and_dark_where_nothing_is_measurable() -> None:
+    changes = np.array([[4.0, 0, 0, 0], [2.0, -2.0, 0, 0], [0.05, 0.01, 0.09, 0], [0.5, 0, 0, 1.0]])
+    influence = {"action": Influence(changes, "log-odds of the action", None, None, 0.1)}
+    pictures = [np.zeros((10, 4, 3), np.uint8)] * 5
+    states = Memory("actor", "gru", [], {"0": np.ones((4, 2))}, None, 1.0, influence)
+    drawn = frames(pictures, states)
+    assert {frame.shape for frame in drawn} == {(10 + 48 + 4 + 16, 4, 3)}
+    assert [colours(frame) for frame in drawn] == ["+000", "-+00", "0000", "+00+", "+00+"]
+    attention = [np.full((4, 1, 3), 1 / 3)]  # three steps, the present at the right
+    looks = Memory("actor", "gpt2", attention, {}, None, 1.0, influence)
+    assert [colours(frame)[1:] for frame in frames([np.zeros((10, 3, 3), np.uint8)] * 4, looks)] == [
+        "0+",
+        "-+",
+        "00",
+        "0+",
+    ]
+
+
+# The example of the documentation ---------------------------------------------------------------
+
+DOCS = Path(__file__).parent.parent / "docs"
+KEY, BALL = 5, 6  # objects of MiniGrid
+
+
+@pytest.fixture(scope="module")
+def example():
+    """The episodes of the page in docs/examples."""
+    return data(DOCS / "examples/memory.html")["episodes"]
+
+
+def in_sight(episode, thing):
+    """The steps at which an object is in the window of the agent."""
+    objects = unpack(episode["seen"])[:, 0::3]
+    return np.flatnonzero((objects == thing).any(1)).tolist()
+
+
+def percent(share):
+    return f"{100 * share:.0f} %"
+
+
+def influence_at(episode, step):
+    """Total, shares by the step that is remembered, and log-odds by the step at which the memory begins."""
+    influence = episode["memories"][0]["influence"]["action"]
+    changes = unpack(influence["changes"])[step, : step + 1]
+    total = influence["total"][step]
+    begins = (influence["alone"][step] + np.cumsum(changes))[::-1]
+    assert begins[0] == pytest.approx(influence["level"][step], abs=0.02)
+    return total, np.abs(changes[::-1]) / total, begins
+
+
+def test_the_example_shows_what_the_docs_say_of_it(example) -> None:
+    text = (DOCS / "watch.md").read_text()
+    first, second, third = example
+    assert [episode["success"] for episode in example] == [1, 1, 1]
+
+    assert in_sight(third, BALL)[0] == 4 and in_sight(third, BALL)[1] > 11 and 11 in in_sight(third, KEY)
+    total, shares, begins = influence_at(third, 11)
+    assert f"{percent(shares[4])} of a total of {total:.1f} falls on step 4" in text
+    assert f"begins at step 4 the log-odds of turning away are {begins[4]:.1f}" in text
+    assert f"begins at step 5 they are {begins[5]:.1f}" in text
+    assert f"the three latest have {percent(shares[8:11].sum())} together" in text
+
+    assert in_sight(second, KEY)[:2] == [3, 10] and not in_sight(second, BALL)
+    total, shares, begins = influence_at(second, 10)
+    change, level = begins[3] - begins[4], begins[0]
+    share = f"{percent(shares[3])} of a total of {total:.1f}"
+    assert f"at step 10 by {change:.1f} of {level:.1f} ({share})" in text
+
+    assert in_sight(first, BALL)[:2] == [2, 9]
+    total, shares, begins = influence_at(first, 9)
+    assert f"are {begins[2]:.1f} with a memory that begins at step 2" in text
+    assert f"and {begins[3]:.1f} with one that begins at step 3" in text
+    assert f"({percent(shares[2])} of a total of {total:.1f})" in text
+    for episode, step, cue in ((first, 9, 2), (third, 11, 4)):
+        assert np.argmax(influence_at(episode, step)[1]) == cue
+
+
+def test_of_three_equal_observations_the_last_has_the_largest_share() -> None:
+    it = api.load(DOCS.parent / "models/poc-ppo_gru.safetensors")
+    largest = []
+    for episode in watch(it, 5, 5, 0, False, None).episodes:
+        rows = episode.record.rows
+        goals = next(iter(rows.obs.values()))[:, 0, 0] != 0
+        assert goals[:3].all() and not goals[3:].any()
+        changes = np.abs(on_actions(it.agent, rows).changes)
+        largest += [t - changes[t].argmax() for t in range(3, len(changes))]
+    assert np.mean(np.array(largest) == 2) > 0.5
+
+
+def test_totals_and_shares_of_the_example_are_of_its_changes(example) -> None:
+    for episode in example:
+        for influence in episode["memories"][0]["influence"].values():
+            sizes = np.abs(unpack(influence["changes"])).sum(1)
+            rounding = len(sizes) * influence["changes"]["step"]
+            np.testing.assert_allclose(sizes, influence["total"], atol=rounding)
+
+
+def test_the_example_is_of_the_present_player() -> None:
+    page = (DOCS / "examples/memory.html").read_text()
+    for name in ("player.js", "player.css"):
+        assert (DOCS.parent / "src/recollect/watch" / name).read_text().strip() in page
+
+
+def test_the_docs_state_the_size_of_the_example() -> None:
+    size = (DOCS / "examples/memory.html").stat().st_size
+    assert f"one file of {size / 1000:.0f} kB" in (DOCS / "watch.md").read_text()

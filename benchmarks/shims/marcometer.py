@@ -104,7 +104,7 @@ def run(settings: dict[str, Any]) -> Result:
     seconds = watch.seconds if watch.reached or target is None else cap
     reached = None if target is None else watch.reached
     counts = min(seconds, cap), watch.steps, watch.mean, reached
-    found = result(*counts, settings["metric"], watch.seconds)
+    found = result(*counts, settings["metric"], watch.seconds, "a process each")
     return {**found, "memory_mb": found["memory_mb"] + workers}
 
 

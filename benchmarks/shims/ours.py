@@ -12,6 +12,8 @@ from typing import Any
 
 from ..common import Result, result
 
+BACKENDS = {"envpool": "EnvPool", "gymnasium": "Gymnasium", "own": "recollect"}
+
 
 def run(settings: dict[str, Any]) -> Result:
     """Train; the seconds are those until the target, or all of them where there is none."""
@@ -25,15 +27,16 @@ def run(settings: dict[str, Any]) -> Result:
     with tempfile.TemporaryDirectory() as out:
         trained = recollect.train(**what, options=options, out=out, quiet=True)
         lines = (trained.folder / "metrics.jsonl").read_text().splitlines()
+        backend = BACKENDS[trained.config.env.backend]
     rows = [json.loads(line) for line in lines]
     last = rows[-1]
     if target is None:
-        return result(last["time"], last["step"], last[metric], None, metric)
+        return result(last["time"], last["step"], last[metric], None, metric, backend=backend)
     good = (row for row in rows if row[metric] is not None and row[metric] >= target)
     first = next((row for row in good if row["time"] <= cap), None)
     if first is None:
-        return result(cap, last["step"], last[metric], False, metric, last["time"])
-    return result(first["time"], first["step"], first[metric], True, metric)
+        return result(cap, last["step"], last[metric], False, metric, last["time"], backend)
+    return result(first["time"], first["step"], first[metric], True, metric, backend=backend)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
-"""PPO whose GPT-2 critic reads one window of steps for every step, as GPT2PPO's authors train it.
+"""Our own re-implementation of the one-window method: PPO whose GPT-2 critic gets a window for every step.
 
-One environment; each step one window goes through the critic, and each gradient step reads a window
-for every row of its minibatch. The network is transformers' own, with their sizes: what is measured
-is the way of the data, and nothing is gained or lost by what is learned.
+It is not the code of GPT2PPO's authors. One environment; each step one window goes through the critic, and
+each gradient step runs a window for every step of its minibatch. The network is the GPT-2 of the package
+transformers, at the sizes that they state. All weights of the critic are trained here, the GPT-2 among
+them, as in the critic of recollect that it is compared with. The authors' optimisers hold only the heads,
+so that their GPT-2 is never trained, and their update computes less than this one.
+
+What is measured is the time of a step. The returns of so few steps mean nothing, so none are reported.
 
 Settings: env, steps, seed and threads (None: torch's choice).
 """

@@ -2,7 +2,8 @@
 
 All else is PPO's: collecting, values, advantages, chunks of memories. PPO with one pass, one minibatch
 and no clip takes the same step, because a ratio that is 1 has the gradient of its logarithm. What PPO
-needs for several passes (clip, update_epochs, num_minibatches, target_kl) means nothing here.
+needs for several steps (clip, update_epochs, num_minibatches, steps_per_minibatch, shuffle, target_kl)
+means nothing here.
 """
 
 import torch

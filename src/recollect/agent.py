@@ -13,7 +13,19 @@ from .envs.spaces import ActionSpec, Array, Obs, ObsSpec
 from .errors import UsageError
 from .memory import MemoryConfig
 from .memory.mlp import MlpConfig
-from .nets import Activation, Inputs, Policy, Rows, ValueHead, actor_head, layers, linear, make_policy
+from .nets import (
+    Activation,
+    Init,
+    Inputs,
+    Policy,
+    Rows,
+    ValueHead,
+    actor_head,
+    initialise,
+    layers,
+    linear,
+    make_policy,
+)
 from .normalize import Normalizer
 from .pictures import Pictures
 from .tree import Tree
@@ -31,6 +43,12 @@ class BranchConfig:
     """Widths of layers between the memory and the output."""
     activation: Activation = "tanh"
     """Of all these layers."""
+    linear_output: bool = False
+    """Whether the last layer of the encoder has no activation."""
+    init: Init = "orthogonal"
+    """Initial weights of all these layers and the output: orthogonal without bias, or torch's default."""
+    trained_encoder: bool = True
+    """Whether the encoder's layers learn; False: they keep their initial weights."""
     pictures: Pictures = "nature"
     """How pictures are read: three convolutions, or a small residual network."""
     picture_features: int | None = 256
@@ -74,12 +92,13 @@ class Branch(nn.Module):
         super().__init__()
         self.inputs, self.resets, self.residual = inputs, cfg.reset, cfg.residual
         width = inputs.out_dim
+        encoding = cfg.hidden, cfg.activation, cfg.linear_output
         self.memory_first, self.action_apart = cfg.memory.before_encoder, cfg.memory.action_apart
         if self.memory_first:
             self.memory = cfg.memory.build(width)
-            self.encoder, width = layers(self.memory.out_dim, cfg.hidden, cfg.activation)
+            self.encoder, width = layers(self.memory.out_dim, *encoding)
         else:
-            self.encoder, width = layers(width, cfg.hidden, cfg.activation)
+            self.encoder, width = layers(width, *encoding)
             apart = (inputs.action_dim,) if self.action_apart else ()
             self.memory = cfg.memory.build(width + sum(apart), *apart)
             if cfg.residual:
@@ -89,6 +108,8 @@ class Branch(nn.Module):
         self.features_dim = width
         self.body, width = layers(width, cfg.head_hidden, cfg.activation)
         self.head = make_head(width)
+        initialise(nn.ModuleList([self.encoder, self.body, self.head]), cfg.init)
+        self.encoder.requires_grad_(cfg.trained_encoder)
 
     def features(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         """Rows (T, B, ...) -> what is seen and remembered (T, B, F), state."""
@@ -121,6 +142,7 @@ class SharedCritic(nn.Module):
         super().__init__()
         self.body, width = layers(width, cfg.head_hidden, cfg.activation)
         self.head = ValueHead(width)
+        initialise(self, cfg.init)
 
     def forward(self, features: Tensor) -> Tensor:
         """(T, B, F) -> V (T, B)."""

@@ -37,6 +37,7 @@ def run_bench(arguments: list[str]) -> int:
         print(f"{name:<12}{1000 * seconds:>14.2f}{share:>8}{rows / seconds:>12,.0f}")
     print(f"{'all':<12}{1000 * total:>14.2f}{'':>8}{rows / total:>12,.0f}")
     print(f"environment alone, random actions: {_environment_alone(envs):,.0f} steps/s")
+    print(f"one run of {SECONDS:g} s, seed {config.seed}: medians over its rollouts; other runs differ")
     envs.adapter.close()
     return 0
 

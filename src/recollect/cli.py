@@ -17,14 +17,15 @@ usage: recollect COMMAND ...
   train ENV            train an agent:            recollect train CartPole-v1
   eval RUN             play with a trained one:   recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           go on after a stop, to the same result bit for bit
-  watch RUN            see it act, and what is in its memory: a page that plays, a film, a window
+  export RUN FILE      its agent as one file, which eval, watch and probe take
+  watch RUN            watch it act, with its memory: a page that plays, a film, a window
   probe RUN            does it use its memory, and does the task need one?
   compare              models x environments x seeds, with intervals
   tune                 search for settings of a model on an environment, over several seeds
   report RUNS          runs beside each other: a page with curves, scores and a verdict
   list WHAT            envs, presets, memories or agents
   bench ENV            where the time goes on this machine
-  demo                 train a lander, play beside a random one, draw the curve
+  demo ENV             train for a minute, evaluate beside a random agent, draw both
 
   recollect COMMAND --help tells more. Exit codes: 0 finished, 1 fault, 2 usage or data,
   130 and 143 stopped by a signal.
@@ -54,8 +55,8 @@ bit for bit, on the same machine with the same versions.
 """
 
 
-WATCH = """See an agent act, and what is in its memory while it does: what it looks at, what it holds, and
-what its choices depend on.
+WATCH = """Watch a trained agent act, with its memory: memory states, attention weights, and the influence of
+each past step on the present action.
 
   recollect watch RUN                      a window where there is a screen, else a page that plays
   recollect watch RUN -o page.html         one file, which needs no network
@@ -163,9 +164,6 @@ def evaluate(arguments: list[str]) -> int:
     else:
         config = preset("ppo", env).env
     if options.render:
-        for flag, given in (("--json", options.json), ("--running-rew-len", options.running_rew_len)):
-            if given:
-                raise UsageError(f"{flag} has no place beside --render, which prints the returns it shows")
         episodes = options.num_episodes if any(k == "--num-episodes" for k, _ in found) else 1
         returns = render(agent, config, options.render, episodes, options.seed, not options.sample)
         print(f"played {config.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
@@ -174,6 +172,13 @@ def evaluate(arguments: list[str]) -> int:
     args = agent, config, options.num_episodes, options.seed, not options.sample, options.run
     _print_evaluation(play(*args, on_episode=show), options.json)
     return 0
+
+
+def export(arguments: list[str]) -> int:
+    """recollect export"""
+    from .export import run_export
+
+    return run_export(arguments)
 
 
 def probe(arguments: list[str]) -> int:
@@ -250,7 +255,7 @@ def demo(arguments: list[str]) -> int:
     """recollect demo"""
     from .demo import run_demo
 
-    return run_demo(arguments)
+    return run_demo(_positional_first(arguments, "--env.id"))
 
 
 # What flags of training mean to eval.
@@ -270,6 +275,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "eval": evaluate,
     "resume": resume,
+    "export": export,
     "watch": watch,
     "probe": probe,
     "compare": compare,

@@ -77,13 +77,32 @@ def _played(
 def _picture(envs: Envs, env: str) -> Array:
     picture = envs.adapter.picture()
     if picture is None:
-        raise UsageError(f"{env} has no picture: nobody draws it")
+        raise UsageError(f"{env} cannot be rendered: it has no rgb_array render mode")
     return picture.copy()
+
+
+def why_not(envs: Envs, seed: int = 0) -> str:
+    """Why an environment cannot be rendered; empty where it can."""
+    try:
+        envs.adapter.reset([seed])
+        picture = envs.adapter.picture()
+    except UsageError as error:
+        return str(error)
+    if picture is not None:
+        return ""
+    if envs.adapter.backend == "envpool":
+        return "EnvPool cannot render"
+    return "the environment has no rgb_array render mode"
+
+
+def without_screen() -> None:
+    """Let pygame, which renders many environments, look for no screen."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def writable(path: Path) -> None:
     """Make the folder of a file, and see that it can be written, before minutes of work are lost."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # what draws its pictures shall look for no screen
+    without_screen()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         there = path.exists()

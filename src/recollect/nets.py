@@ -19,6 +19,7 @@ from .envs.spaces import ActionSpec, ObsSpec
 from .pictures import Eye, Pictures
 
 Activation: TypeAlias = Literal["tanh", "relu", "gelu", "silu", "elu"]
+Init: TypeAlias = Literal["orthogonal", "torch"]
 
 
 class Rows(NamedTuple):
@@ -72,13 +73,18 @@ _ACTIVATIONS: dict[Activation, type[nn.Module]] = {
 }
 
 
-def layers(in_dim: int, widths: Sequence[int], activation: Activation) -> tuple[nn.Sequential, int]:
-    """Linear layers, each followed by its activation, orthogonal with gain sqrt(2); and their width."""
+def layers(
+    in_dim: int, widths: Sequence[int], activation: Activation, linear_output: bool = False
+) -> tuple[nn.Sequential, int]:
+    """Linear layers, each followed by its activation, orthogonal with gain sqrt(2); and their width.
+
+    linear_output  whether the last has no activation
+    """
     parts: list[nn.Module] = []
     for width in widths:
         parts += [linear(in_dim, width, math.sqrt(2)), _ACTIVATIONS[activation]()]
         in_dim = width
-    return nn.Sequential(*parts), in_dim
+    return nn.Sequential(*(parts[:-1] if linear_output else parts)), in_dim
 
 
 def linear(in_dim: int, out_dim: int, gain: float) -> nn.Linear:
@@ -87,6 +93,14 @@ def linear(in_dim: int, out_dim: int, gain: float) -> nn.Linear:
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def initialise(module: nn.Module, init: Init) -> None:
+    """Draw the weights of linear layers again, where they are not to begin orthogonal."""
+    if init == "torch":
+        for layer in module.modules():
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
 
 
 # Rows to features -----------------------------------------------------------------------------

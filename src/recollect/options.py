@@ -35,6 +35,22 @@ class ResumeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Which agent is written, and where."""
+
+    run: str = ""
+    """A run folder, a checkpoint or a saved agent."""
+    file: str = ""
+    """The file to write; it must not exist."""
+    best: bool = False
+    """The weights of the best validation instead of the last; of a run folder."""
+    env: str | None = None
+    """The environment again, if its id imports a module (-e)."""
+    imports: tuple[str, ...] = ()
+    """Other names in the file that may import a module: memories from outside."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Seeded:
     """What is played from seeds."""
 
@@ -72,6 +88,9 @@ class EvalOptions(Seeded):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}, at least 1 is needed")
+        for flag, given in (("--json", self.json), ("--running-rew-len", self.running_rew_len)):
+            if self.render and given:
+                raise UsageError(f"{flag} has no place beside --render, which prints the returns it shows")
 
 
 @dataclass(frozen=True, kw_only=True)

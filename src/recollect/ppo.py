@@ -103,11 +103,12 @@ def advantages(rollout: Rollout | Outcome, reward: Tensor, gamma: float, gae_lam
 def prepared(learner: Learner, rollout: Rollout, cfg: PPOConfig, length: int) -> tuple[Batch, Scores]:
     """The rollout as chunks with their advantages, as the networks see it; and scores of all processes."""
     ranks, outcome = learner.ranks, rollout.outcome(learner.ranks)
-    reward = learner.rewards.scaled(outcome.reward)
+    reward, own = learner.rewards.scaled(outcome.reward), ranks.block(rollout.num_envs)
     advantage = advantages(outcome, reward, cfg.gamma, cfg.gae_lambda)
-    batch = chunk(rollout, length, advantage[:, ranks.block(rollout.num_envs)])
+    surplus = advantage if (far := cfg.target_lambda) is None else advantages(outcome, reward, cfg.gamma, far)
+    batch = chunk(rollout, length, advantage[:, own], surplus[:, own])
     rows = batch.rows._replace(obs=learner.agent.normalizer(batch.rows.obs))
-    return batch._replace(rows=rows), scores(outcome, length, advantage)
+    return batch._replace(rows=rows), scores(outcome, length, advantage, surplus)
 
 
 # Update ---------------------------------------------------------------------------------------
@@ -151,9 +152,8 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
         if epoch and cfg.renews_states:
             batch = batch._replace(state=chunk_states(agent, rollout, cfg))
         random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
-        normalize = cfg.normalize_advantage == "minibatch"
         passed: list[Tensor] = []
-        for part in minibatches(batch, num_envs, size, random, normalize, everyone, ranks):
+        for part in minibatches(batch, num_envs, size, random, cfg.draw, everyone, ranks):
             terms, ratio, values = losses(agent, part, cfg, now.clip)
             if not history and not passed and not agent.dropout:
                 errors = agreement(ratio, values, part.value, part.valid) | errors

@@ -1,11 +1,14 @@
 """Models by name, over the settings of each environment; and flags and files over these."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from . import recurrent_ppo
 from .agent import BranchConfig
 from .config import Flags, RunConfig, apply, as_flags, last, over, read_yaml, tokens
 from .envs import suites
@@ -15,7 +18,7 @@ from .memory.gpt2 import Gpt2Config
 from .memory.rnn import GruConfig, LstmConfig, MinGruConfig, RecurrentConfig
 from .memory.stack import StackConfig
 from .memory.trxl import GtrxlConfig, TrxlConfig
-from .settings import Algorithm
+from .settings import Algorithm, PPOConfig
 from .tasks import FLEETING, TASKS, default
 
 Options: TypeAlias = Callable[[RunConfig], Any]
@@ -71,6 +74,54 @@ def ppo_gpt_frozen(config: RunConfig) -> RunConfig:
     frozen = replace(INTERLEAVED, trained_blocks=0, trained_ends=False)
     critic = replace(looking_back(config.critic, frozen), shared=False)
     return replace(in_short_chunks(config), actor=deeper(config.actor), critic=critic)
+
+
+def ppo_published(config: RunConfig) -> RunConfig:
+    """The plain PPO that GPT2PPO was compared with, at its settings: one layer of 128 in each network."""
+    layer = BranchConfig(hidden=(), head_hidden=(128,), activation="relu", init="torch", log_std=-0.5)
+    # An epoch is 2,048 steps of one environment, which is reset after it. Each 128 steps in a row are
+    # learned from five times in a row.
+    ppo = PPOConfig(
+        num_steps=2048,
+        num_minibatches=None,
+        batch_size=128,
+        update_epochs=1,
+        steps_per_minibatch=5,
+        shuffle=False,
+        gamma=0.99,
+        gae_lambda=0.95,
+        target_lambda=1.0,
+        clip=0.2,
+        vf_coef=1.0,
+        learning_rate=3e-4,
+        critic_learning_rate=1e-3,
+        adam_eps=1e-8,
+        max_grad_norm=0.0,
+    )
+    env = replace(config.env, num_envs=1, time_limit=500, normalize_obs=False, normalize_reward=False)
+    env = replace(env, reward_scale=1.0)
+    return replace(config, env=env, actor=layer, critic=layer, ppo=ppo, barrier=1)
+
+
+def ppo_gpt_published(config: RunConfig) -> RunConfig:
+    """GPT2PPO as its code ran: only the layers after a random GPT-2, and after two random layers, learn."""
+    config = ppo_published(config)
+    actor = replace(config.actor, hidden=(64, 64), linear_output=True, trained_encoder=False)
+    gpt2 = replace(
+        INTERLEAVED,
+        context=64,
+        width=64,
+        layers=2,
+        heads=8,
+        positions=1024,
+        dropout=0.5,
+        attention_dropout=0.5,
+        embedding_init="torch",
+        trained_blocks=0,
+        trained_ends=False,
+    )
+    critic = replace(config.critic, memory=gpt2)
+    return replace(in_short_chunks(config), actor=actor, critic=critic)
 
 
 def in_short_chunks(config: RunConfig) -> RunConfig:
@@ -164,6 +215,8 @@ MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {
     "ppo_mingru": ppo_mingru,
     "ppo_gpt": ppo_gpt,
     "ppo_gpt_frozen": ppo_gpt_frozen,
+    "ppo_published": ppo_published,
+    "ppo_gpt_published": ppo_gpt_published,
     "ppo_gpt_shared": ppo_gpt_shared,
     "ppo_gpt_actor": ppo_gpt_actor,
     "ppo_trxl": ppo_trxl,
@@ -190,11 +243,26 @@ def assemble(arguments: Sequence[str], prog: str, about: str, options: Options |
     found = tokens(arguments)
     file = last(found, "--config")
     if file is not None:
-        found = over(flags_of(read_yaml(Path(file))), [f for f in found if f[0] != "--config"])
+        found = over(flags_of(settings_in(Path(file))), [f for f in found if f[0] != "--config"])
     model, env_id = last(found, "--model") or "ppo", last(found, "--env.id") or "CartPole-v1"
     config = preset(model, env_id)
     config, found = with_memories(config, found)
     return apply(config if options is None else options(config), found, prog, about)
+
+
+def settings_in(path: Path) -> dict[str, Any]:
+    """A config file, also one of recurrent PPO, which is named on the screen."""
+    data = read_yaml(path)
+    if not recurrent_ppo.is_theirs(data):
+        return data
+    _announce(f"recollect: {path}: {recurrent_ppo.note(data)}")
+    return recurrent_ppo.translate(data)
+
+
+@cache
+def _announce(text: str) -> None:
+    """Say it, once: a comparison reads its file for every run."""
+    print(text, file=sys.stderr)
 
 
 def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from .episode_log import Episode
 from .maths import standardize
 from .nets import Rows
 from .ranks import ALONE, Ranks
+from .settings import SHUFFLED, Draw
 from .tree import Tree
 
 
@@ -233,7 +235,7 @@ class Batch(NamedTuple):
     weight: Tensor  # of each row in a mean over the valid rows of all processes
 
 
-def chunk(rollout: Rollout, length: int, advantage: Tensor) -> Batch:
+def chunk(rollout: Rollout, length: int, advantage: Tensor, surplus: Tensor | None = None) -> Batch:
     """A rollout as chunks of L rows; chunk k N + n holds rows k L to (k + 1) L of environment n."""
     steps = rollout.num_steps
     state = join(rollout.starts), join(rollout.critic_starts)
@@ -241,14 +243,20 @@ def chunk(rollout: Rollout, length: int, advantage: Tensor) -> Batch:
     rows = slice_rows(rollout.rows, slice(0, steps))
     rows = Rows({k: cut(x) for k, x in rows.obs.items()}, *map(cut, rows[1:]))
     log_prob = cut(rollout.log_prob.masked_fill(~rollout.valid[:steps], 0.0))
-    own = scores(rollout, length, advantage)
+    own = scores(rollout, length, advantage, surplus)
     return Batch(rows, AgentState(*state), cut(rollout.action), log_prob, *own, own.weight)
 
 
-def scores(rollout: Rollout | Outcome, length: int, advantage: Tensor) -> Scores:
-    """The scores of its rows as chunks; whatever a tail row holds, nobody reads it."""
+def scores(
+    rollout: Rollout | Outcome, length: int, advantage: Tensor, surplus: Tensor | None = None
+) -> Scores:
+    """The scores of its rows as chunks; whatever a tail row holds, nobody reads it.
+
+    surplus  targets minus values; None: the advantage
+    """
     valid, value = rollout.valid[:-1], rollout.value[:-1]
-    live = (x.masked_fill(~valid, 0.0) for x in (value, advantage, advantage + value))
+    target = value + (advantage if surplus is None else surplus)
+    live = (x.masked_fill(~valid, 0.0) for x in (value, advantage, target))
     return Scores(*(cut_rows(x, length) for x in (valid, *live)))
 
 
@@ -283,24 +291,25 @@ def minibatches(
     num_envs: int,
     size: int,
     random: np.random.Generator,
-    normalize: bool = False,
+    draw: Draw = SHUFFLED,
     everyone: Scores | None = None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Batch]:
-    """This process's part of all chunks in random order, `size` at a time; those without a valid row not.
+    """This process's part of all chunks, `size` at a time, in random order or in that of time; those
+    without a valid row not.
 
     Each minibatch takes the same share from each block of environments, so that a run split over
     processes draws what the whole run draws. What its rows weigh in a mean, and what their
     advantages are worth, follows from the whole minibatch.
 
     num_envs   of all processes
-    normalize  whether advantages get mean 0 and deviation 1
     everyone   the chunks of all processes; alone, the batch itself
     """
     whole = everyone or batch
     chunks, blocks = whole.valid.shape[1], blocks_of(num_envs, size, ranks)
     ids = np.arange(chunks).reshape(-1, blocks, num_envs // blocks)
-    order = random.permuted(ids.swapaxes(0, 1).reshape(blocks, -1), axis=1)
+    order = ids.swapaxes(0, 1).reshape(blocks, -1)
+    order = random.permuted(order, axis=1) if draw.shuffle else order
     share, own = size // blocks, blocks // ranks.size
     for start in range(0, chunks // blocks, share):
         drawn = order[:, start : start + share]
@@ -309,13 +318,14 @@ def minibatches(
         if not valid.any():
             continue
         weight, advantage = valid / valid.sum(), whole.advantage.index_select(1, index)
-        if normalize:
+        if draw.normalize:
             advantage = standardize(advantage, weight)
         mine = ranks.block(own * drawn.shape[1])
         time, env = np.divmod(drawn.ravel()[mine], num_envs)
         local = time * (num_envs // ranks.size) + env - ranks.block(num_envs // ranks.size).start
         part = take(batch, torch.from_numpy(local))
-        yield part._replace(weight=weight[:, mine], advantage=advantage[:, mine])
+        part = part._replace(weight=weight[:, mine], advantage=advantage[:, mine])
+        yield from repeat(part, draw.repeats)
 
 
 def slice_rows(rows: Rows, span: slice) -> Rows:

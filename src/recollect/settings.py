@@ -14,8 +14,8 @@ Bound: TypeAlias = tuple[tuple[str, ...], Callable[[float], bool], str]
 BOUNDS: tuple[Bound, ...] = (
     # Of two rows in a row at most one is a tail row, so a rollout of 2 has something to learn.
     (("num_steps",), lambda x: x >= 2, "at least 2 is needed"),
-    (("update_epochs", "bptt"), lambda x: x >= 1, "at least 1 is needed"),
-    (("gamma", "gae_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
+    (("update_epochs", "steps_per_minibatch"), lambda x: x >= 1, "at least 1 is needed"),
+    (("gamma", "gae_lambda", "target_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
     (ABOVE_0, lambda x: x > 0, "it must be above 0"),
     (("weight_decay", "max_grad_norm"), lambda x: x >= 0, "it must not be below 0"),
 )
@@ -53,8 +53,9 @@ class PPOConfig:
 
     num_steps: int = 128
     """T: rows per environment between two updates."""
-    bptt: int | None = None
-    """L: rows a gradient travels back through a memory; divides T. None: T with a memory, 1 without."""
+    bptt: int | Literal["episode"] | None = None
+    """L: steps of a chunk, through which gradients flow; divides T. episode, or 0: all steps that an
+    episode has in the rollout, L = T. None: T with a memory, 1 without."""
     chunk_state: Literal["stored", "zero", "burn-in", "refresh"] = "stored"
     """Where memories stand when a chunk is learned from: as they stood while acting; at nothing; after
     reading the burn_in rows before it; or computed anew, with today's weights, for every pass."""
@@ -66,10 +67,17 @@ class PPOConfig:
     """Gradient steps per pass, or fewer where chunks cannot be shared out so; None with a batch_size."""
     batch_size: int | None = None
     """Rows per gradient step, instead of num_minibatches."""
+    steps_per_minibatch: int = 1
+    """Gradient steps in a row on each minibatch."""
+    shuffle: bool = True
+    """Whether minibatches are drawn at random; False: in the order of time."""
     gamma: float = 0.99
     """Discount of a reward one step away."""
     gae_lambda: float = 0.95
     """How far advantages trust rewards (1) over values (0)."""
+    target_lambda: float | None = None
+    """The same for the targets of values; None: gae_lambda. 1: discounted returns, with the value of the
+    last observation where an episode goes on."""
     clip: float = 0.2
     """How far the ratio of new to old probability may pay off."""
     clip_decay: Decay = field(default_factory=Decay)
@@ -117,6 +125,10 @@ class PPOConfig:
             )
 
     def _check_chunks(self) -> None:
+        if isinstance(self.bptt, int) and self.bptt < 0:
+            raise UsageError(
+                f"ppo.bptt is {self.bptt}; give the steps of a chunk, or episode (or 0) for whole episodes"
+            )
         if (self.burn_in > 0) != (self.chunk_state == "burn-in") or self.burn_in < 0:
             raise UsageError(
                 f"ppo.burn_in is {self.burn_in} with ppo.chunk_state {self.chunk_state}: burn-in needs at "
@@ -124,13 +136,24 @@ class PPOConfig:
             )
 
     @property
+    def draw(self) -> "Draw":
+        """How minibatches are drawn."""
+        return Draw(self.shuffle, self.normalize_advantage == "minibatch", self.steps_per_minibatch)
+
+    @property
     def renews_states(self) -> bool:
         """Whether the states of chunks follow the weights from pass to pass."""
         return self.chunk_state in ("burn-in", "refresh")
 
     def chunk_length(self, remembers: bool) -> int:
-        """L: as configured, else whole rollouts with a memory and single rows without one."""
-        return self.bptt or (self.num_steps if remembers else 1)
+        """L: as configured, else whole rollouts with a memory and single rows without one.
+
+        A chunk of T rows holds whole every episode that lies in the rollout, because memories reset
+        themselves inside it; so no sequence is split off, and none is padded.
+        """
+        if self.bptt is None:
+            return self.num_steps if remembers else 1
+        return self.num_steps if self.bptt == "episode" or not self.bptt else self.bptt
 
     def chunks_per_minibatch(self, num_envs: int, length: int) -> int:
         """Chunks of L rows in each gradient step, or a UsageError that names what does not fit."""
@@ -150,6 +173,17 @@ class PPOConfig:
         if self.batch_size < length or self.batch_size > num_envs * steps:
             raise UsageError(f"a minibatch of {self.batch_size} rows does not hold whole chunks: {sizes}")
         return self.batch_size // length
+
+
+class Draw(NamedTuple):
+    """How minibatches are drawn from the chunks of a rollout."""
+
+    shuffle: bool = True
+    normalize: bool = False  # advantages get mean 0 and deviation 1 in each minibatch
+    repeats: int = 1  # how often in a row each is drawn
+
+
+SHUFFLED = Draw()
 
 
 class Coefficients(NamedTuple):

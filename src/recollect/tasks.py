@@ -153,6 +153,25 @@ def minigrid() -> RunConfig:
     )
 
 
+def memory_gym() -> RunConfig:
+    """One memory for both heads, and rollouts that are short beside an episode of ten commands."""
+    wide = BranchConfig(hidden=(256,), picture_features=64, activation="relu")
+    return RunConfig(
+        env=EnvConfig(id="memory_gym:MortarMayhem-Grid-v0", num_envs=32, normalize_reward=True),
+        actor=wide,
+        critic=replace(wide, shared=True),
+        ppo=PPOConfig(
+            num_steps=64,
+            learning_rate=1e-3,
+            lr_decay=TO_ZERO,
+            ent_coef=0.005,
+            ent_decay=Decay(final=0.001),
+            adam_eps=1e-8,
+        ),
+        steps=2_000_000,
+    )
+
+
 def popgym() -> RunConfig:
     """Rollouts longer than an episode of the easy card games."""
     return RunConfig(
@@ -170,6 +189,7 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "poc": poc,
     "minigrid": minigrid,
     "popgym": popgym,
+    "memory_gym": memory_gym,
     "Pendulum": pendulum,
     "PendulumNoVel": pendulum,
     "MountainCarContinuous": mountain_car,

@@ -1,9 +1,9 @@
 """Memory Gym: pictures of 84 x 84, a finite and an endless form of three tasks (`make memory-gym`).
 
 Keyword arguments are the reset parameters of Memory Gym, by its names: --env.kwargs.command_count 5.
-Where it takes a list of numbers to draw from, one number is given. Speeds, sizes and durations are in
-its own units; `default_reset_parameters` of its classes holds all of them. The endless tasks have no time
-limit until `max_steps` or env.time_limit sets one.
+Where it takes a list of numbers to draw from, one is given, or several as 0,1,2. Speeds, sizes and
+durations are in its own units; `default_reset_parameters` of its classes holds all of them. The endless
+tasks have no time limit until `max_steps` or env.time_limit sets one.
 
 What is changed here, and nothing else:
 
@@ -16,6 +16,7 @@ What is changed here, and nothing else:
 
 import copy
 import importlib.util
+import json
 import os
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import gymnasium as gym
 
 from ..errors import UsageError, nearest
-from . import EnvConfig, VecEnv
+from . import EnvConfig, Scalar, VecEnv
 from .gym import GymEnv
 
 # id -> the module and class, and what it tests
@@ -144,12 +145,21 @@ def _parameters(config: EnvConfig, name: str, defaults: dict[str, Any]) -> dict[
             raise UsageError(f"memory_gym:{name} has no parameter {key}; known: {known}")
         listed = isinstance(defaults[key], list)
         default = defaults[key][0] if listed else defaults[key]
+        values = _several(value) if listed else [value]
         kinds = (int, float) if type(default) is float else (type(default),)
-        if type(value) not in kinds:
+        if not all(type(x) in kinds for x in values):
             needed = kinds[-1].__name__
             raise UsageError(f"memory_gym:{name}: {key} is {value!r}, a value of type {needed} is needed")
-        parameters[key] = [value] if listed else value
+        parameters[key] = values if listed else value
     return parameters
+
+
+def _several(value: Scalar) -> list[Any]:
+    """One number, or the numbers in a text such as 0,1,2; a text that holds none stays a text."""
+    try:
+        return list(json.loads(f"[{value}]")) if isinstance(value, str) else [value]
+    except ValueError:
+        return [value]
 
 
 def _bound(env: gym.Env[Any, Any], name: str, config: EnvConfig) -> int | None:

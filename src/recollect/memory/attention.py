@@ -63,24 +63,6 @@ def listen() -> Iterator[list[Tensor]]:
         _listeners.remove(heard)
 
 
-_asking: list[None] = []
-
-
-@contextmanager
-def whole_gradients() -> Iterator[None]:
-    """While this is open gradients go as far as rows are looked up, also where learning cuts them."""
-    _asking.append(None)
-    try:
-        yield
-    finally:
-        _asking.pop()
-
-
-def reach_of(gradient: int | None) -> int | None:
-    """How far gradients go now, of a memory that learns with gradients of this reach."""
-    return None if _asking else gradient
-
-
 class Band:
     """Which rows see which in one call: cut into blocks and masked once, then asked by every layer."""
 
@@ -101,6 +83,7 @@ class Band:
         v: Tensor,
         distances: Distances | None = None,
         far: Far | None = None,
+        dropout: float = 0.0,
     ) -> Tensor:
         """What tokens find among those before them, in the shape of q.
 
@@ -108,13 +91,14 @@ class Band:
         k, v       (B, (P + T) M, W)  of the P rows before them, and theirs
         distances  scores to add, with one token a row
         far        other keys and values for rows further back
+        dropout    share of weights to leave out, without distances and far
         """
         query, key, value = self._queries(q), self._keys(k), self._keys(v)
         bias = self.bias if q.shape[1] > self.rows else self.bias[..., self.tokens - 1 :: self.tokens, :]
         if distances is None and far is None and not _listeners:
             # One call, which keeps no scores; it knows one axis of batches.
             q, k, v, mask = (x.flatten(0, 1) for x in (query, key, value, bias))
-            found = F.scaled_dot_product_attention(q, k, v, mask)
+            found = F.scaled_dot_product_attention(q, k, v, mask, dropout)
             return self._joined(found.unflatten(0, query.shape[:2]))
         query = query * (q.shape[-1] // self.heads) ** -0.5
         if distances is not None:

@@ -50,6 +50,11 @@ class Gpt2Config(MemoryConfig):
     """Steps of an episode that have an embedding of their own; all later ones share the last."""
     dropout: float = 0.0
     """Share of features left out in gradient steps; critics only."""
+    attention_dropout: float = 0.0
+    """Share of attention weights left out in gradient steps; critics only."""
+    embedding_init: Literal["gpt2", "torch"] = "gpt2"
+    """Initial weights of what makes tokens: GPT-2's normal of 0.02, or torch's defaults, of which those of
+    the step are the largest part."""
     pretrained: str | None = None
     """Folder or hub id of a Hugging Face GPT-2 that blocks begin as, with its width, layers and heads."""
     trained_blocks: int | None = None
@@ -59,8 +64,9 @@ class Gpt2Config(MemoryConfig):
 
     def __post_init__(self) -> None:
         self.check_sizes("context", "width", "layers", "heads", "positions")
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"gpt2.dropout is {self.dropout}, it must lie in [0, 1)")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UsageError(f"gpt2.{name} is {getattr(self, name)}, it must lie in [0, 1)")
         if self.trained_blocks is not None and self.trained_blocks < 0:
             raise UsageError(f"gpt2.trained_blocks is {self.trained_blocks}, at least 0 is needed")
         if self.pretrained is None:  # else the sizes are not known yet
@@ -71,6 +77,11 @@ class Gpt2Config(MemoryConfig):
             raise UsageError(f"gpt2.width is {self.width}, which {self.heads} heads do not divide")
         if (self.trained_blocks or 0) > self.layers:
             raise UsageError(f"gpt2.trained_blocks is {self.trained_blocks}, there are {self.layers}")
+
+    @property
+    def leaves_out(self) -> float:
+        """The larger of both dropouts: above 0 gradient steps see another function than acting."""
+        return max(self.dropout, self.attention_dropout)
 
     @property
     def action_apart(self) -> bool:
@@ -105,6 +116,9 @@ class Tokens(nn.Module):
             self.action = _linear(action_dim, cfg.width)
             self.opening = nn.Parameter(0.02 * torch.randn(cfg.width))
         self.norm = nn.LayerNorm(cfg.width)
+        if cfg.embedding_init == "torch":
+            for part in self.children():
+                cast(nn.Linear | nn.Embedding | nn.LayerNorm, part).reset_parameters()
         self.dropout = cfg.dropout
         self.requires_grad_(cfg.trained_ends)
 
@@ -165,7 +179,12 @@ class Block(nn.Module):
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """In gradient steps only: acting, values and evaluation are one function."""
-    return F.dropout(x, p) if p and training and torch.is_grad_enabled() else x
+    return F.dropout(x, p) if share(p, training) else x
+
+
+def share(p: float, training: bool) -> float:
+    """The share that is left out now."""
+    return p if training and torch.is_grad_enabled() else 0.0
 
 
 def _linear(in_dim: int, out_dim: int, std: float = 0.02) -> nn.Linear:
@@ -182,7 +201,8 @@ class Banded(Memory):
     def __init__(self, cfg: Gpt2Config, tokens: Tokens, trunk: Trunk) -> None:
         super().__init__()
         self.tokens, self.trunk = tokens, trunk
-        self.past, self.dropout = cfg.context - 1, cfg.dropout
+        self.past, self.dropout = cfg.context - 1, cfg.leaves_out
+        self.attention_dropout = cfg.attention_dropout
         self.out_dim, self.reach = cfg.width, 1 + cfg.layers * self.past
 
     def begin(self) -> None:
@@ -200,6 +220,7 @@ class Banded(Memory):
         step, age = steps(first, age)
         count, (rows, batch) = self.tokens.count, first.shape
         band = Band(step.clamp(max=self.past), self.past, self.trunk.heads, count, x.dtype)
+        p = share(self.attention_dropout, self.training)
         h = self.tokens(x, step).transpose(0, 1).reshape(batch, rows * count, -1)
         # After the last block nothing is read but the last token of each row.
         answered = slice(count - 1, None, count)
@@ -211,7 +232,7 @@ class Banded(Memory):
             def look(q: Tensor, k: Tensor, v: Tensor, past: KeysValues = past) -> Tensor:
                 k, v = torch.cat([past[0], k], 1), torch.cat([past[1], v], 1)
                 after.append((k[:, rows * count :], v[:, rows * count :]))
-                return band.attend(q, k, v)
+                return band.attend(q, k, v, dropout=p)
 
             h = block(h, look, which)
         y = self.trunk.norm(h).transpose(0, 1)
@@ -225,7 +246,8 @@ class Window(Memory):
         super().__init__()
         self.tokens, self.trunk = tokens, trunk
         self.in_dim = tokens.seen.in_features + tokens.action_dim
-        self.past, self.dropout = cfg.context - 1, cfg.dropout
+        self.past, self.dropout = cfg.context - 1, cfg.leaves_out
+        self.attention_dropout = cfg.attention_dropout
         self.out_dim, self.reach = cfg.width, cfg.context
 
     def begin(self) -> None:
@@ -248,10 +270,11 @@ class Window(Memory):
         h = self.tokens(windows, step.clamp(min=0)).reshape(rows * batch, context * count, -1)
         back = torch.minimum(step, ahead + self.past).clamp(min=0).T
         band = Band(back, self.past, self.trunk.heads, count, x.dtype)
+        p = share(self.attention_dropout, self.training)
 
         def look(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             past = q.new_zeros(len(q), self.past * count, q.shape[2])
-            return band.attend(q, torch.cat([past, k], 1), torch.cat([past, v], 1))
+            return band.attend(q, torch.cat([past, k], 1), torch.cat([past, v], 1), dropout=p)
 
         for block in self.trunk.blocks:
             h = block(h, look)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..tree import Tree
 from . import Memory, MemoryConfig
-from .attention import Band, Distances, Far, reach_of, steps
+from .attention import Band, Distances, Far, steps
 
 RELU = math.sqrt(2)  # gain of weights whose result goes through a relu, which halves its square
 SLOWEST = 10_000.0  # of the sinusoids, in radians: how many rows the slowest takes for one
@@ -137,17 +137,16 @@ class Block(nn.Module):
     def _look(self, x: Tensor, past: Tensor, band: Band) -> tuple[Tensor, Tensor]:
         """What rows find in the past and in one another, and what they leave to look at."""
         seen, distances, far = self.before_attention(x), None, None
-        gradient = reach_of(self.gradient)
         q = self.query(seen)
         if self.places is not None:
             q, distances = self.places(q)
-        if gradient is None:
+        if self.gradient is None:
             both = self._keys_and_values(seen, past)
         else:
             # Errors end at what the rows before had to say; how it is read is still learned.
             ended = self._keys_and_values(self.before_attention(x.detach()), past.detach())
-            both = self._keys_and_values(seen, past) if gradient else ended
-            far = Far(gradient, ended[:, 0], ended[:, 1]) if gradient else None
+            both = self._keys_and_values(seen, past) if self.gradient else ended
+            far = Far(self.gradient, ended[:, 0], ended[:, 1]) if self.gradient else None
         found = band.attend(q, both[:, 0], both[:, 1], distances, far)
         return self.out(found), both[:, :, x.shape[1] :]
 

@@ -35,22 +35,29 @@ IMPORT = """a curve of another program to draw beside ours: LABEL@ENV=PATH, or L
 environment. PATH is a CSV file with the columns step and return, SB3's progress.csv or monitor.csv, or a
 folder of TensorBoard events. Repeat it, with the same label for further seeds"""
 
+X_AXES = {"steps": "step", "epochs": "iteration", "time": "time", "episodes": "episodes"}
 NAMED = 10  # of what is left out, on the screen
 
 
 def run_report(arguments: Sequence[str]) -> int:
     """recollect report"""
     options = _parser().parse_args(list(arguments))
-    write_report(options.runs, options.out, options.imports, ["recollect", "report", *arguments])
+    command = ["recollect", "report", *arguments]
+    write_report(options.runs, options.out, options.imports, command, X_AXES[options.x])
     return 0
 
 
 def write_report(
-    paths: Sequence[Path], out: Path, imports: Sequence[str] = (), command: Sequence[str] = ()
+    paths: Sequence[Path],
+    out: Path,
+    imports: Sequence[str] = (),
+    command: Sequence[str] = (),
+    axis: str = "step",
 ) -> None:
     """Read runs, and write report.html, report.md, report.json and figures/ into a folder.
 
     command  what to write down as the way to make it again
+    axis     what the curves of the text are drawn over, one of curves.AXES; the page offers all
     """
     from .blocks import charts
     from .contents import sections, title
@@ -74,17 +81,17 @@ def write_report(
     out.mkdir(parents=True, exist_ok=True)
     _write(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
     _write(out / "report.html", page("recollect report", name, facts, parts, colours))
-    pictures = _figures(charts(parts), summary, out / "figures")
+    pictures = _figures(charts(parts), summary, out / "figures", axis)
     _write(out / "report.md", markdown(name, facts, parts, pictures))
     _say(summary, out)
 
 
-def _figures(charts: "Sequence[Chart]", summary: "Summary", folder: Path) -> dict[str, str]:
+def _figures(charts: "Sequence[Chart]", summary: "Summary", folder: Path, axis: str) -> dict[str, str]:
     """The text goes without figures where there is no matplotlib; the page never needs it."""
     from .figures import draw
 
     try:
-        return draw(charts, summary, folder)
+        return draw(charts, summary, folder, axis)
     except UsageError as error:
         print(f"recollect: {error}; the page has its charts all the same", file=sys.stderr)
         return {}
@@ -129,5 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders above them")
     parser.add_argument("-o", "--out", type=Path, default=Path("report"), help="where it is written: report")
+    about_x = "what the curves of the text are drawn over; the page offers all"
+    parser.add_argument("--x", choices=list(X_AXES), default="steps", help=about_x)
     parser.add_argument("--import", dest="imports", action="append", default=[], metavar="X", help=IMPORT)
     return parser

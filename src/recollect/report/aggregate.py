@@ -3,8 +3,9 @@
 Shapes.  n seeds of one model, m of another, K environments, P points of a profile.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -17,11 +18,13 @@ from .intervals import (
     share_interval,
     stratified,
     wins_interval,
+    wins_variance,
 )
 from .scores import Final, Scale
+from .significance import LEVEL, holm, welch
 
 PROFILE_POINTS = 51
-MANY = 8  # models; of more, only the best is held against each of the others
+MANY = 8  # models; of more, only pairs with the best are shown
 
 
 @dataclass(frozen=True)
@@ -35,16 +38,19 @@ class Difference:
     """The difference of the means."""
     interval: Interval | None
     """None where one of them has one seed."""
+    iqm_by: float
+    """The difference of the interquartile means."""
+    iqm_interval: Interval | None
+    p: float
+    """Of equal means, by Welch's t-test; adjusted for the family once that is known. NaN for one seed."""
     wins: float
     """How often a seed of `better` is above a seed of `worse`; a tie counts half."""
     wins_interval: Interval
-    seeds_needed: int | None
-    """Of each, to tell a difference of this size in four of five tries; None if it cannot be said."""
 
     @property
-    def certain(self) -> bool:
-        """Whether the interval of the difference holds no 0."""
-        return self.interval is not None and (self.interval.low > 0 or self.interval.high < 0)
+    def differs(self) -> bool:
+        """Whether the means differ at the level of the report."""
+        return self.p < LEVEL
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,14 @@ class Improvement:
     other: str
     probability: float
     interval: Interval
+    p: float
+    """Of a probability of one half; adjusted for the family once that is known."""
     envs: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether the probability is not one half, at the level of the report."""
+        return self.p < LEVEL
 
 
 Strata = Mapping[str, Sequence[Floats]]  # model -> normalised scores (n,) in each environment
@@ -121,9 +134,10 @@ def mean_of_means(groups: Sequence[Floats]) -> Floats:
 
 
 def profile_grid(strata: Strata) -> Floats:
-    """The scores that profiles are of (P,): from the worst run, or 0, to 1."""
-    scores = [x.min() for groups in strata.values() for x in groups]
-    return np.linspace(min([0.0, *scores]), 1.0, PROFILE_POINTS)
+    """The scores that profiles are of (P,): from the worst run, or 0, to the best run, or 1."""
+    scores = [x for groups in strata.values() for x in groups]
+    low = min([0.0, *(x.min() for x in scores)])
+    return np.linspace(low, max([1.0, *(x.max() for x in scores)]), PROFILE_POINTS)
 
 
 def profiles(strata: Strata, grid: Floats) -> list[Profile]:
@@ -142,12 +156,22 @@ def improvements(finals: Sequence[Final], ranked: Sequence[str]) -> list[Improve
     by_env = {(final.env, final.label): final.scores for final in finals}
     envs = sorted({final.env for final in finals})
     made: list[Improvement] = []
-    for label, other in pairs(ranked):
+    for label, other in combinations(ranked, 2):
         common = [env for env in envs if (env, label) in by_env and (env, other) in by_env]
         if common:
             both = [(by_env[env, label], by_env[env, other]) for env in common]
-            made.append(Improvement(label, other, *improvement(both), len(common)))
+            probability, interval = improvement(both)
+            p = improvement_p(both, probability)
+            made.append(Improvement(label, other, probability, interval, p, len(common)))
     return made
+
+
+def improvement_p(both: Sequence[tuple[Floats, Floats]], probability: float) -> float:
+    """p of neither model being more likely to win, in the mean over environments: the test whose values
+    that are not rejected make up the interval."""
+    variances = [float(wins_variance(np.array(0.5), len(x), len(y))) for x, y in both]
+    deviation = math.sqrt(sum(variances)) / len(both)
+    return math.erfc(abs(probability - 0.5) / deviation / math.sqrt(2))
 
 
 def improvement(both: Sequence[tuple[Floats, Floats]]) -> tuple[float, Interval]:
@@ -173,7 +197,7 @@ def differences(finals: Sequence[Final]) -> list[Difference]:
     for env in sorted({final.env for final in finals}):
         ranked = sorted((f for f in finals if f.env == env), key=lambda final: -final.mean)
         by_label = {final.label: final for final in ranked}
-        made += [difference(by_label[a], by_label[b]) for a, b in pairs(list(by_label))]
+        made += [difference(by_label[a], by_label[b]) for a, b in combinations(by_label, 2)]
     return made
 
 
@@ -182,9 +206,17 @@ def difference(better: Final, worse: Final) -> Difference:
     x, y = better.scores, worse.scores
     by = better.mean - worse.mean
     wins, wins_over = improvement([(x, y)])
-    interval = stratified([x, y], difference_of_means)
     return Difference(
-        better.env, better.label, worse.label, by, interval, wins, wins_over, seeds_needed(x, y)
+        env=better.env,
+        better=better.label,
+        worse=worse.label,
+        by=by,
+        interval=stratified([x, y], difference_of_means),
+        iqm_by=better.iqm - worse.iqm,
+        iqm_interval=stratified([x, y], difference_of_iqms),
+        p=welch(x, y),
+        wins=wins,
+        wins_interval=wins_over,
     )
 
 
@@ -193,22 +225,31 @@ def difference_of_means(groups: Sequence[Floats]) -> Floats:
     return np.asarray(groups[0].mean(1) - groups[1].mean(1))
 
 
-def seeds_needed(x: Floats, y: Floats) -> int | None:
-    """Of each of two models, to tell a difference as large as this one, four times in five.
-
-    n = (1.96 + 0.84)^2 (s_x^2 + s_y^2) / d^2, and two for the estimates of the deviations.
-    """
-    by = abs(float(x.mean() - y.mean()))
-    if min(len(x), len(y)) < 2:
-        return None
-    spread = float(np.sqrt(np.var(x, ddof=1) + np.var(y, ddof=1)))
-    if by <= 1e-3 * spread:
-        return None
-    return int(np.ceil(7.85 * (spread / by) ** 2)) + 2
+def difference_of_iqms(groups: Sequence[Floats]) -> Floats:
+    """Rows (R, n) and (R, m) of two models -> (R,)."""
+    first, second = (np.sort(rows, axis=1) @ iqm_weights(rows.shape[1]) for rows in groups)
+    return np.asarray(first - second)
 
 
-def pairs(ranked: Sequence[str]) -> list[tuple[str, str]]:
-    """All of few models; of many, the first against each of the others."""
-    if len(ranked) <= MANY:
-        return list(combinations(ranked, 2))
-    return [(ranked[0], other) for other in ranked[1:]]
+@dataclass(frozen=True)
+class Family:
+    """All tests of a report, whose p-values are adjusted together (Holm)."""
+
+    differences: list[Difference]
+    improvements: list[Improvement]
+
+    @property
+    def tests(self) -> int:
+        """How many there are."""
+        return sum(not math.isnan(p) for p in self._p_values())
+
+    def adjusted(self) -> "Family":
+        """The same with adjusted p-values."""
+        p_values, count = holm(self._p_values()), len(self.differences)
+        return Family(
+            [replace(x, p=p) for x, p in zip(self.differences, p_values[:count], strict=True)],
+            [replace(x, p=p) for x, p in zip(self.improvements, p_values[count:], strict=True)],
+        )
+
+    def _p_values(self) -> list[float]:
+        return [x.p for x in self.differences] + [x.p for x in self.improvements]

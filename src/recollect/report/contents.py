@@ -5,6 +5,7 @@ import platform
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,15 +13,17 @@ import numpy as np
 
 from .._version import __version__
 from ..log import duration, number
-from .aggregate import MANY
+from .aggregate import MANY, Difference
 from .blocks import Block, Bullets, Chart, Code, Line, Links, Plot, Row, Section, Table, Text, slugs
-from .curves import Lines
+from .curves import RANDOM, Lines
 from .efficiency import Efficiency, Threshold
 from .groups import Group, differing, spelled
 from .intervals import Interval
 from .runs import probed
 from .scores import Final
+from .significance import fisher, holm, mann_whitney
 from .summary import Summary
+from .verdict import equal_seeds
 
 
 def title(summary: Summary) -> str:
@@ -86,8 +89,9 @@ def _scores(summary: Summary) -> Iterator[Block]:
     if not summary.finals:
         return
     yield Text(
-        "One number a seed. IQM is the mean of the middle half, which one bad seed cannot spoil. A 95 % "
-        "interval says where the mean over all possible seeds may lie."
+        "One number a seed. IQM is the mean of the middle half, which one bad seed cannot spoil. The 95 % "
+        "interval is of the mean over all possible seeds. Ten seeds are too few for it where one run in ten "
+        "fails: then it holds in about two cases of three."
     )
     names = slugs(summary.envs)
     for env in summary.envs:
@@ -95,12 +99,17 @@ def _scores(summary: Summary) -> Iterator[Block]:
         if finals:
             about = f"{env}: {SCORES[finals[0].source]}"
             rows = [Row(final.label, final.scores, final.mean, final.mean_interval) for final in finals]
-            words = f"{about}: " + ", ".join(f"{f.label} {number(f.mean)}" for f in finals) + "."
+            if env in summary.random:
+                rows.append(Row(RANDOM, np.empty(0), summary.random[env], None))
+            words = f"{about}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
             yield Chart(f"scores-{names[env]}", "dots", f"{about}, every seed a dot", words, rows=rows)
-            yield _score_table(about, finals)
+            yield _score_table(about, finals, summary.random.get(env))
+            for final in finals:
+                if final.all_equal:
+                    yield Text(f"{final.label}: {equal_seeds(len(final.scores))}.")
 
 
-def _score_table(about: str, finals: Sequence[Final]) -> Table:
+def _score_table(about: str, finals: Sequence[Final], random: float | None) -> Table:
     columns = ["model", "seeds", "scores", "mean", "95 %", "IQM", "95 %"]
     rows = [
         [
@@ -117,6 +126,8 @@ def _score_table(about: str, finals: Sequence[Final]) -> Table:
     if finals[0].source == "success":
         columns.append("mean return")
         rows = [[*row, number(final.mean_return)] for row, final in zip(rows, finals, strict=True)]
+    if random is not None:
+        rows.append([RANDOM, "-", "-", number(random), *["-"] * (len(columns) - 4)])
     return Table(about, columns, rows)
 
 
@@ -124,25 +135,40 @@ def _differences(summary: Summary) -> Iterator[Block]:
     if not summary.differences:
         return
     yield Text(
-        "How far apart the means of two models are. An interval without 0 tells them apart. The last "
-        "column is how often a seed of the first is above a seed of the second; at 0.5 it is a coin."
+        "How far apart the means and the IQMs of two models are, each with the 95 % interval of this one "
+        "difference. p is of Welch's t-test of equal means, adjusted (Holm) for all tests of the verdict; "
+        "below 0.05 the means differ. P is the probability that a seed of the first is above a seed of the "
+        "second; 0.5 is no difference."
     )
+    columns = ["model", "against", "difference", "95 %", "of IQMs", "95 %", "p", "means", "P (95 %)"]
     for env in summary.envs:
-        here = [difference for difference in summary.differences if difference.env == env]
-        if here:
-            rows = [
-                [
-                    d.better,
-                    d.worse,
-                    number(d.by),
-                    _ends(d.interval),
-                    "yes" if d.certain else "no",
-                    f"{d.wins:.2f} ({_shares(d.wins_interval)})",
-                ]
-                for d in here
-            ]
-            columns = ["model", "against", "difference", "95 %", "told apart", "above (95 %)"]
+        rows = [_difference_row(d) for d in _shown(summary, env)]
+        if rows:
             yield Table(env, columns, rows, names=2)
+
+
+def _shown(summary: Summary, env: str) -> list[Difference]:
+    """All pairs of few models; of many, those with the best."""
+    here = [difference for difference in summary.differences if difference.env == env]
+    models = [final for final in summary.finals if final.env == env]
+    if len(models) <= MANY:
+        return here
+    best = max(models, key=lambda final: final.mean).label
+    return [difference for difference in here if difference.better == best]
+
+
+def _difference_row(d: Difference) -> list[str]:
+    return [
+        d.better,
+        d.worse,
+        number(d.by),
+        _ends(d.interval),
+        number(d.iqm_by),
+        _ends(d.iqm_interval),
+        _p(d.p),
+        "-" if np.isnan(d.p) else "differ" if d.differs else "no detectable difference",
+        f"{d.wins:.2f} ({_shares(d.wins_interval)})",
+    ]
 
 
 def _overall(summary: Summary) -> Iterator[Block]:
@@ -174,24 +200,38 @@ def _aggregates(summary: Summary) -> Iterator[Block]:
 
 def _improvements(summary: Summary) -> Table:
     caption = "Probability of improvement: that a run of the first is above a run of the second"
-    if len({final.label for final in summary.finals}) > MANY:
+    pairs = summary.improvements
+    if len(summary.aggregates) > MANY:
         caption += "; only the best against each other model"
-    columns = ["model", "against", "probability", "95 %", "environments"]
+        pairs = [pair for pair in pairs if pair.label == summary.aggregates[0].label]
+    columns = ["model", "against", "probability", "95 %", "p", "environments"]
     rows = [
-        [pair.label, pair.other, f"{pair.probability:.2f}", _shares(pair.interval), str(pair.envs)]
-        for pair in summary.improvements
+        [
+            pair.label,
+            pair.other,
+            f"{pair.probability:.2f}",
+            _shares(pair.interval),
+            _p(pair.p),
+            str(pair.envs),
+        ]
+        for pair in pairs
     ]
     return Table(caption, columns, rows, names=2)
 
 
 def _scaled(summary: Summary) -> str:
     """What 0 and 1 stand for."""
-    random = [scale.env for scale in summary.scales if scale.low_is == "random"]
-    worst = [scale.env for scale in summary.scales if scale.low_is == "worst"]
-    lows = [f"a random agent in {', '.join(random)}"] if random else []
-    unknown = "where no random agent was evaluated, or none is worse than the best run"
-    lows += [f"the worst run in {', '.join(worst)}, {unknown}"] if worst else []
-    return f"0 is {' and '.join(lows)}; 1 is the best run"
+    scales = summary.scales
+    ends = [
+        ("0 is a random agent", [s.env for s in scales if s.low_is == "random"]),
+        (
+            "0 is the worst run, for want of a random agent below it,",
+            [s.env for s in scales if s.low_is == "worst"],
+        ),
+        ("1 is the threshold or published score", [s.env for s in scales if s.high_is == "reference"]),
+        ("1 is the best run, for want of such a score,", [s.env for s in scales if s.high_is == "best"]),
+    ]
+    return "; ".join(f"{words} in {', '.join(envs)}" for words, envs in ends if envs)
 
 
 def _efficiency(summary: Summary) -> Iterator[Block]:
@@ -205,8 +245,24 @@ def _efficiency(summary: Summary) -> Iterator[Block]:
     columns = ["model", "reached", "steps, middle seed", "earliest to latest"]
     columns += ["time, middle seed", "earliest to latest", "steps/s"]
     for threshold in summary.thresholds:
-        rows = [_efficiency_row(item) for item in summary.efficiencies if item.env == threshold.env]
-        yield Table(f"{threshold.env}: return of {number(threshold.value)}, {_why(threshold)}", columns, rows)
+        items = [item for item in summary.efficiencies if item.env == threshold.env]
+        caption = f"{threshold.env}: return of {number(threshold.value)}, {_why(threshold)}"
+        yield Table(caption, columns, [_efficiency_row(item) for item in items])
+        if 1 < len(items) <= MANY:
+            yield _reached_tests(threshold.env, items)
+
+
+def _reached_tests(env: str, items: Sequence[Efficiency]) -> Table:
+    """Which of two models reaches the threshold sooner, and more often."""
+    pairs = list(combinations(items, 2))
+    sooner = holm([mann_whitney(a.steps.tolist(), b.steps.tolist()) for a, b in pairs])
+    oftener = holm([fisher(a.reached, len(a.steps), b.reached, len(b.steps)) for a, b in pairs])
+    rows = [[a.label, b.label, _p(p), _p(q)] for (a, b), p, q in zip(pairs, sooner, oftener, strict=True)]
+    caption = (
+        f"{env}: p of no model reaching it sooner (Mann-Whitney, never is last) and of none reaching it more "
+        "often (Fisher), each column adjusted (Holm)"
+    )
+    return Table(caption, ["model", "against", "sooner: p", "more often: p"], rows, names=2)
 
 
 def _efficiency_row(item: Efficiency) -> list[str]:
@@ -279,6 +335,8 @@ def _versions(summary: Summary) -> Iterator[Block]:
             versions = run.summary.get("versions")
             if isinstance(versions, Mapping):
                 counts.update((str(name), str(value)) for name, value in versions.items())
+            if "processor" in run.summary:
+                counts["processor", str(run.summary["processor"])] += 1
     rows = [[name, value, str(runs)] for (name, value), runs in sorted(counts.items())]
     if rows:
         yield Table("What the runs were made with", ["what", "version", "runs"], rows)
@@ -298,6 +356,12 @@ def _left_out(summary: Summary) -> Iterator[Block]:
 
 def _ends(interval: Interval | None) -> str:
     return "-" if interval is None else f"{number(interval.low)} to {number(interval.high)}"
+
+
+def _p(p: float) -> str:
+    if np.isnan(p):
+        return "-"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def _shares(interval: Interval) -> str:

@@ -4,8 +4,8 @@ Shapes.  n seeds, P points of the grid.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -23,8 +23,8 @@ METRICS = (
     "entropy",
     "explained_variance",
 )
-AXES = ("step", "time", "episodes")
-POINTS, ALL_POINTS = 100, 5000  # of one curve; of all curves of a report, which must stay small
+AXES = ("step", "iteration", "time", "episodes")
+POINTS, ALL_POINTS = 80, 4000  # of one curve; of all curves of a report, which must stay small
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Lines:
     """All curves of one track."""
 
     label: str
-    kind: Literal["finished", "unfinished", "imported"]
+    kind: Literal["finished", "unfinished", "imported", "random"]
     seeds: int
     curves: Mapping[str, Mapping[str, Curve]]
     """Metric -> axis -> curve, where anything is known."""
@@ -83,6 +83,23 @@ def panels(tracks: Sequence[Track]) -> list[Panel]:
     points = min(POINTS, max(20, ALL_POINTS // max(1, len(tracks))))
     envs = sorted({track.env for track in tracks})
     return [_panel(env, [track for track in tracks if track.env == env], points) for env in envs]
+
+
+RANDOM = "random agent"
+
+
+def with_random(panel: Panel, evaluation: Mapping[str, Any]) -> Panel:
+    """The panel with a horizontal line for the scores of an agent that acts at random."""
+    scores = {"return": evaluation.get("mean"), "success": evaluation.get("success")}
+    drawn = {metric for line in panel.lines for metric in line.curves}
+    curves = {
+        metric: {
+            axis: Curve(np.full(len(grid), float(score)), *[None] * 5) for axis, grid in panel.grids.items()
+        }
+        for metric, score in scores.items()
+        if score is not None and metric in drawn
+    }
+    return replace(panel, lines=[*panel.lines, Lines(RANDOM, "random", 1, curves)]) if curves else panel
 
 
 def resample(x: Floats, y: Floats, grid: Floats) -> Floats:

@@ -44,8 +44,11 @@ STYLE = {
 }
 
 
-def draw(charts: Sequence[Chart], summary: Summary, folder: Path) -> dict[str, str]:
-    """Every chart as SVG and PNG; its name -> the SVG's path beside the report."""
+X_NAMES = {"step": "steps", "iteration": "epochs (rollouts)", "time": "seconds", "episodes": "episodes"}
+
+
+def draw(charts: Sequence[Chart], summary: Summary, folder: Path, axis: str = "step") -> dict[str, str]:
+    """Every chart as SVG and PNG, curves along an axis; its name -> the SVG's path beside the report."""
     try:
         import matplotlib
     except ImportError as error:
@@ -54,20 +57,20 @@ def draw(charts: Sequence[Chart], summary: Summary, folder: Path) -> dict[str, s
     paths: dict[str, str] = {}
     with matplotlib.rc_context(STYLE):
         for chart in charts:
-            figure = _figure(chart, summary)
+            figure = _figure(chart, summary, axis)
             figure.savefig(folder / f"{chart.name}.svg", metadata={"Date": None})
             figure.savefig(folder / f"{chart.name}.png", dpi=120)
             paths[chart.name] = f"{folder.name}/{chart.name}.svg"
     return paths
 
 
-def _figure(chart: Chart, summary: Summary) -> Any:
+def _figure(chart: Chart, summary: Summary, axis: str) -> Any:
     # Without pyplot: no window, and nothing to close.
     from matplotlib.figure import Figure
 
     if chart.kind == "curves":
         assert chart.panel is not None
-        return _curves(Figure(layout="constrained"), chart.panel, summary)
+        return _curves(Figure(layout="constrained"), chart.panel, summary, axis)
     rows = len(chart.rows)
     figure = Figure(figsize=(7.2, 1.0 + 0.5 * rows if rows else 4.0), layout="constrained")
     axes = figure.subplots()
@@ -82,9 +85,9 @@ def _figure(chart: Chart, summary: Summary) -> Any:
     return figure
 
 
-def _curves(figure: Any, panel: Panel, summary: Summary) -> Any:
-    """What is known of return, length and losses over steps, a picture each."""
-    known = {metric for line in panel.lines for metric, along in line.curves.items() if "step" in along}
+def _curves(figure: Any, panel: Panel, summary: Summary, axis: str) -> Any:
+    """What is known of return, length and losses along an axis, a picture each."""
+    known = {metric for line in panel.lines for metric, along in line.curves.items() if axis in along}
     shown = [metric for metric in DRAWN if metric in known]
     rows, columns = (1, 1) if len(shown) < 2 else (math.ceil(len(shown) / 2), 2)
     figure.set_size_inches(7.2 if columns == 1 else 10.0, 4.0 if rows == 1 else 3.1 * rows)
@@ -93,23 +96,24 @@ def _curves(figure: Any, panel: Panel, summary: Summary) -> Any:
     for axes in every[len(shown) :]:
         axes.remove()
     for axes, metric in zip(every, shown, strict=False):
-        _curve(axes, panel, summary, metric)
-    figure.supxlabel("steps", fontsize=9.5, color=SOFT)
+        _curve(axes, panel, summary, metric, axis)
+    figure.supxlabel(X_NAMES[axis], fontsize=9.5, color=SOFT)
     _legend(every[0])
     return figure
 
 
-def _curve(axes: Any, panel: Panel, summary: Summary, metric: str) -> None:
-    """One metric over steps: the mean, and from the lowest seed to the highest."""
+def _curve(axes: Any, panel: Panel, summary: Summary, metric: str, axis: str) -> None:
+    """One metric along an axis: the mean, and from the lowest seed to the highest."""
+    grid = panel.grids[axis]
     for line in panel.lines:
-        curve = line.curves.get(metric, {}).get("step")
+        curve = line.curves.get(metric, {}).get(axis)
         if curve is not None:
             colour, dash = _look(summary, line.label)
-            dash = UNFINISHED if line.kind == "unfinished" else dash
-            label = f"{line.label} ({line.seeds})"
-            axes.plot(panel.grids["step"], curve.mean, color=colour, linestyle=dash, label=label)
+            dash = UNFINISHED if line.kind in ("unfinished", "random") else dash
+            label = line.label if line.kind == "random" else f"{line.label} ({line.seeds})"
+            axes.plot(grid, curve.mean, color=colour, linestyle=dash, label=label)
             if curve.low is not None and curve.high is not None:
-                _band(axes, panel.grids["step"], curve.low, curve.high, colour)
+                _band(axes, grid, curve.low, curve.high, colour)
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     axes.set_ylabel(DRAWN[metric])

@@ -25,8 +25,9 @@ from ..stats import iqm
 
 Floats: TypeAlias = NDArray[np.float64]
 
-RESAMPLES = 2001
-ENDS = [50, 1950]  # of 2001 sorted resamples: what 2.5 % are below, and what 2.5 % are above
+RESAMPLES = 50_001  # with 2,001 the end of an interval of lumpy scores depended on the draw
+MERGED = 20  # seeds: of more, resamples hardly ever agree
+ENDS = [1250, 48_750]  # of so many sorted resamples: what 2.5 % are below, and what 2.5 % are above
 NORMAL = 1.959964  # the 97.5 % quantile
 
 
@@ -56,7 +57,7 @@ def iqm_weights(n: int) -> Floats:
 def band(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Values of seeds (n, P) -> the interval of their weighted mean at each point (P,), (P,)."""
     ordered = np.sort(values, axis=0)
-    low, high = np.sort(ordered.T @ resamples(tuple(weights)).T)[:, ENDS].T
+    low, high = ends_of_means(ordered, weights)
     return stretched(weights @ ordered, low, high, one_factor(len(values)))
 
 
@@ -71,19 +72,34 @@ def one_factor(n: int) -> float:
     return math.sqrt(n / (n - 1)) * student(n - 1) / NORMAL
 
 
-@lru_cache
-def resamples(weights: tuple[float, ...]) -> Floats:
-    """(R, n): times sorted values this is the weighted mean of every resample.
+def ends_of_means(ordered: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Sorted values (n, P) -> the percentiles of their resampled weighted mean (P,), (P,)."""
+    drawn, times = resamples(tuple(weights))
+    means = ordered.T @ drawn.T
+    order = np.argsort(means, axis=1)
+    below = np.cumsum(times[order], axis=1)
+    places = [(below <= end).sum(1, keepdims=True) for end in ENDS]
+    low, high = (np.take_along_axis(means, np.take_along_axis(order, at, 1), 1)[:, 0] for at in places)
+    return low, high
 
-    A resample of sorted values is known by the places it takes, so all points of all curves share
-    one set of resamples and are one product.
+
+@lru_cache
+def resamples(weights: tuple[float, ...]) -> tuple[Floats, Floats]:
+    """Rows (U, n) whose product with sorted values is the weighted mean of a resample, and how often each
+    was drawn (U,).
+
+    A resample of sorted values is known by the places it takes, so all points of all curves share one set
+    of resamples and are one product. Most resamples have the same interquartile mean as others.
     """
     n = len(weights)
     places = np.sort(_random().integers(n, size=(RESAMPLES, n)), axis=1)
     rows = np.arange(RESAMPLES)[:, None] * n
     spread = np.tile(weights, RESAMPLES)
-    sums = np.bincount((rows + places).ravel(), spread, RESAMPLES * n)
-    return np.asarray(sums, dtype=np.float64).reshape(RESAMPLES, n)
+    sums = np.bincount((rows + places).ravel(), spread, RESAMPLES * n).reshape(RESAMPLES, n)
+    if n > MERGED:
+        return np.asarray(sums, dtype=np.float64), np.ones(RESAMPLES)
+    distinct, times = np.unique(np.round(sums, 12), axis=0, return_counts=True)
+    return np.asarray(distinct, dtype=np.float64), times.astype(np.float64)
 
 
 # Several groups -------------------------------------------------------------------------------
@@ -110,7 +126,7 @@ def percentiles(strata: Sequence[Floats], statistic: Statistic) -> tuple[float, 
     """The stratified percentile bootstrap, as the literature has it."""
     random = _random()
     drawn = [x[random.integers(len(x), size=(RESAMPLES, len(x)))] for x in strata]
-    low, high = np.sort(statistic(drawn))[ENDS]
+    low, high = np.partition(statistic(drawn), ENDS)[ENDS]
     return float(low), float(high)
 
 
@@ -131,13 +147,32 @@ def factor(strata: Sequence[Floats]) -> float:
 
 @lru_cache
 def student(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t: where t = sqrt(freedom) tan(angle) leaves 2.5 % above."""
-    freedom = min(freedom, 1000.0)  # beyond, it is the normal distribution's to three digits
+    """The 97.5 % quantile of Student's t."""
+    angles, mass = _student_angles(min(freedom, MANY_DEGREES))
+    return math.sqrt(min(freedom, MANY_DEGREES)) * math.tan(float(np.interp(0.95, mass, angles)))
+
+
+def student_p(t: float, freedom: float) -> float:
+    """The probability that Student's t is further from 0 than t, on either side."""
+    freedom = min(freedom, MANY_DEGREES)
+    angles, mass = _student_angles(freedom)
+    return max(0.0, 1 - float(np.interp(math.atan(abs(t) / math.sqrt(freedom)), angles, mass)))
+
+
+MANY_DEGREES = 1000.0  # of freedom: beyond, t is normal to three digits
+
+
+@lru_cache
+def _student_angles(freedom: float) -> tuple[Floats, Floats]:
+    """Angles, and how probable it is that atan(|t| / sqrt(freedom)) is below each.
+
+    t = sqrt(freedom) tan(angle), whose density is cos(angle)^(freedom - 1).
+    """
     cells = 20_000
     edges = np.linspace(0, math.pi / 2, cells + 1)
     density = np.cos((edges[1:] + edges[:-1]) / 2) ** (freedom - 1)
     mass = np.concatenate([[0.0], np.cumsum(density)])
-    return math.sqrt(freedom) * math.tan(float(np.interp(0.95, mass / mass[-1], edges)))
+    return edges, mass / mass[-1]
 
 
 def _random() -> np.random.Generator:
@@ -154,17 +189,18 @@ def share_interval(share: Floats, n: int) -> tuple[Floats, Floats]:
 
 
 def wins_interval(share: Floats, n: int, m: int) -> tuple[Floats, Floats]:
-    """Of n m pairs, the share that the first won (...,): the interval of the probability to win.
+    """Of n m pairs, the share that the first won (...,): the interval of the probability to win."""
+    return _score_interval(share, lambda p: wins_variance(p, n, m))
 
-    Pairs share runs, so they are no n m trials: the variance is that of Hanley and McNeil, in the
-    form of Newcombe's fifth method (2006).
+
+def wins_variance(p: Floats, n: int, m: int) -> Floats:
+    """Of the share of n m pairs that are won, where the probability to win is p (...,).
+
+    Pairs share runs, so they are no n m trials: the variance is that of Hanley and McNeil, in the form of
+    Newcombe's fifth method (2006).
     """
     extra = (n + m) / 2 - 1
-
-    def variance(p: Floats) -> Floats:
-        return p * (1 - p) / (n * m) * (1 + extra * ((1 - p) / (2 - p) + p / (1 + p)))
-
-    return _score_interval(share, variance)
+    return p * (1 - p) / (n * m) * (1 + extra * ((1 - p) / (2 - p) + p / (1 + p)))
 
 
 def paired_interval(lost: float, won: float, n: int) -> Interval:
@@ -190,7 +226,13 @@ def mean_of_shares(shares: Floats, low: Floats, high: Floats) -> tuple[Floats, F
     mean, k = shares.mean(0), len(shares)
     below = np.sqrt(((shares - low) ** 2).sum(0)) / k
     above = np.sqrt(((high - shares) ** 2).sum(0)) / k
-    return mean, mean - below, mean + above
+    # Distances that are added up may pass the ends of what a share can be.
+    return mean, np.maximum(mean - below, 0), np.minimum(mean + above, 1)
+
+
+def most_failures(n: int) -> float:
+    """Of n runs none failed: the probability of failing is below this, with 95 % confidence."""
+    return float(1 - 0.05 ** (1 / n))
 
 
 def _score_interval(share: Floats, variance: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ const METRICS = {
   entropy: "entropy",
   explained_variance: "explained variance",
 };
-const AXES = { step: "steps", time: "wall-clock time", episodes: "episodes" };
+const AXES = { step: "steps", iteration: "epochs (rollouts)", time: "wall-clock time", episodes: "episodes" };
 const BANDS = { seeds: "mean, worst to best seed", iqm: "IQM, 95 % interval" };
 const COLOURS = 7;
 const DASHES = ["", "7 4", "2 4", "10 4 2 4"];
@@ -226,7 +226,7 @@ function drawn(line, grid, shown, x, y, faint) {
     return parts;
   }
   const points = known.map((i) => `${x(grid[i]).toFixed(1)},${y(line.middle[i]).toFixed(1)}`);
-  const broken = line.kind === "unfinished" ? "2 4" : dash(line.colour);
+  const broken = ["unfinished", "random"].includes(line.kind) ? "2 4" : dash(line.colour);
   parts.push(shape("path", { class: "line", d: `M${points.join("L")}`, stroke: paint, "stroke-dasharray": broken }));
   for (const part of parts) part.dataset.label = line.label;
   return parts;
@@ -437,7 +437,7 @@ function legend(chart) {
   const labels = [...new Map(chart.lines.map((line) => [line.label, line])).values()];
   const buttons = labels.map((line) => {
     const sample = shape("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" });
-    const broken = line.kind === "unfinished" ? "2 4" : dash(line.colour);
+    const broken = ["unfinished", "random"].includes(line.kind) ? "2 4" : dash(line.colour);
     sample.append(shape("line", {
       x1: 1, x2: 25, y1: 5, y2: 5, stroke: colour(line.colour), "stroke-width": 3, "stroke-dasharray": broken,
     }));

@@ -13,6 +13,7 @@ import numpy as np
 from ..stats import iqm
 from .groups import Group
 from .intervals import Floats, Interval, band, iqm_weights, mean_weights
+from .references import reference
 from .runs import LeftOut, Run, is_number
 
 Source: TypeAlias = Literal["success", "return", "training"]
@@ -37,6 +38,11 @@ class Final:
     mean_return: float
     """The same as the mean where scores are returns."""
 
+    @property
+    def all_equal(self) -> bool:
+        """Whether no two seeds differ: then an interval of their mean has no width, and says too much."""
+        return len(self.scores) > 1 and bool(np.ptp(self.scores) <= 1e-9 * (1 + abs(self.mean)))
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -47,6 +53,8 @@ class Scale:
     high: float
     low_is: Literal["random", "worst"]
     """What low is: an agent that acts at random, where some run is better, or else the worst run."""
+    high_is: Literal["reference", "best"]
+    """What high is: a score from outside (references.py), where there is one, or else the best run."""
 
     def normalised(self, scores: Floats) -> Floats:
         """Scores (n,) on this scale; all 0 where all runs are as good as the low end."""
@@ -70,17 +78,22 @@ def finals(groups: Sequence[Group]) -> tuple[list[Final], list[LeftOut]]:
 
 def scales(finals: Sequence[Final], random: Mapping[str, Mapping[str, Any]]) -> list[Scale]:
     """One for each environment; random: environment -> what acting at random reaches, where it is known."""
-    made: list[Scale] = []
-    for env in dict.fromkeys(final.env for final in finals):
-        scores = np.concatenate([final.scores for final in finals if final.env == env])
-        source = next(final.source for final in finals if final.env == env)
-        chance = random.get(env, {}).get("success" if source == "success" else "mean")
-        low, high = float(scores.min()), float(scores.max())
-        if chance is not None and chance < high:
-            made.append(Scale(env, float(chance), high, "random"))
-        else:
-            made.append(Scale(env, low, high, "worst"))
-    return made
+    return [
+        _scale([final for final in finals if final.env == env], random.get(env, {}))
+        for env in dict.fromkeys(final.env for final in finals)
+    ]
+
+
+def _scale(finals: Sequence[Final], random: Mapping[str, Any]) -> Scale:
+    env, source = finals[0].env, finals[0].source
+    scores = np.concatenate([final.scores for final in finals])
+    chance = random.get("success" if source == "success" else "mean")
+    outside = reference(env, source)
+    high = float(scores.max()) if outside is None else outside
+    high_is: Literal["reference", "best"] = "best" if outside is None else "reference"
+    if chance is not None and chance < high:
+        return Scale(env, float(chance), high, "random", high_is)
+    return Scale(env, float(scores.min()), high, "worst", high_is)
 
 
 def _source(groups: Sequence[Group]) -> Source:
@@ -101,6 +114,7 @@ def _final(group: Group, source: Source, scored: dict[int, float]) -> Final:
     scores = np.array(list(scored.values()))
     by_return: Source = "return" if source == "success" else source
     returns = [_score(run, by_return) for run in group.finished if run.seed in scored]
+    ends = (0.0, 1.0) if source == "success" else (-math.inf, math.inf)
     return Final(
         group.env,
         group.label,
@@ -109,15 +123,17 @@ def _final(group: Group, source: Source, scored: dict[int, float]) -> Final:
         scores,
         mean=float(scores.mean()),
         iqm=iqm(scores),
-        mean_interval=interval(scores, mean_weights(len(scores))),
-        iqm_interval=interval(scores, iqm_weights(len(scores))),
+        mean_interval=interval(scores, mean_weights(len(scores)), ends),
+        iqm_interval=interval(scores, iqm_weights(len(scores)), ends),
         mean_return=float(np.mean(returns)),
     )
 
 
-def interval(scores: Floats, weights: Floats) -> Interval | None:
-    """Of a weighted mean of sorted scores (n,); None for one seed."""
+def interval(
+    scores: Floats, weights: Floats, ends: tuple[float, float] = (-math.inf, math.inf)
+) -> Interval | None:
+    """Of a weighted mean of sorted scores (n,), which cannot pass the ends; None for one seed."""
     if len(scores) < 2:
         return None
     low, high = band(scores[:, None], weights)
-    return Interval(float(low[0]), float(high[0]))
+    return Interval(max(ends[0], float(low[0])), min(ends[1], float(high[0])))

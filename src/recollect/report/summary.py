@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from . import aggregate
-from .aggregate import Aggregate, Difference, Improvement, Profile
-from .curves import Panel, Track, panels, track
+from .aggregate import Aggregate, Difference, Family, Improvement, Profile
+from .curves import RANDOM, Panel, Track, panels, track, with_random
 from .efficiency import Efficiency, Threshold, efficiencies, thresholds
 from .groups import Group, groups
 from .intervals import Floats
@@ -40,6 +40,8 @@ class Summary:
     profile_grid: Floats
     profiles: list[Profile]
     improvements: list[Improvement]
+    random: Mapping[str, float]
+    """Environment -> what acting at random scores there, where it was evaluated."""
     thresholds: list[Threshold]
     efficiencies: list[Efficiency]
 
@@ -52,8 +54,8 @@ class Summary:
     def labels(self) -> list[str]:
         """Every model and imported curve; its place is its colour."""
         own = sorted({group.label for group in self.groups})
-        others = sorted({line.label for panel in self.panels for line in panel.lines} - set(own))
-        return own + others
+        others = sorted({line.label for panel in self.panels for line in panel.lines} - {*own, RANDOM})
+        return own + others + [RANDOM]
 
 
 def summarise(found: Found, imported: Sequence[Track] = ()) -> Summary:
@@ -68,26 +70,35 @@ def summarise(found: Found, imported: Sequence[Track] = ()) -> Summary:
     grid = aggregate.profile_grid(strata)
     ranked = [item.label for item in overall]
     ranked += sorted({final.label for final in ends} - set(ranked))
-    differences = aggregate.differences(ends)
-    improvements = aggregate.improvements(ends, ranked)
+    family = Family(
+        aggregate.differences(ends), aggregate.improvements(ends, ranked) if len(tasks) > 1 else []
+    ).adjusted()
     tracks = [*map(track, made), *imported]
     goals = thresholds(tracks, made, random)
     return Summary(
-        verdict=verdict(ends, differences, overall, improvements),
+        verdict=verdict(ends, overall, family),
         notes=list(_notes(made, ends, set(ranked) - strata.keys())),
         left_out=[*found.left_out, *scoreless],
         groups=made,
-        panels=panels(tracks),
+        panels=[with_random(panel, random.get(panel.env, {})) for panel in panels(tracks)],
         finals=ends,
-        differences=differences,
+        differences=family.differences,
         scales=own_scales,
         aggregates=overall,
         profile_grid=grid,
         profiles=aggregate.profiles(strata, grid),
-        improvements=improvements,
+        improvements=family.improvements,
+        random=_random_scores(ends, random),
         thresholds=goals,
         efficiencies=efficiencies(tracks, goals),
     )
+
+
+def _random_scores(finals: Sequence[Final], random: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """What acting at random scores in each environment, in the unit of its other scores."""
+    units = {final.env: "success" if final.source == "success" else "mean" for final in finals}
+    scores = {env: random.get(env, {}).get(unit) for env, unit in units.items()}
+    return {env: float(score) for env, score in scores.items() if score is not None}
 
 
 def as_json(summary: Summary) -> dict[str, Any]:
@@ -128,6 +139,7 @@ def _group(group: Group) -> dict[str, Any]:
             "steps": run.metrics["step"][-1],
             "seconds": _finite(float(run.metrics["time"][-1])),
             "versions": run.summary.get("versions"),
+            "processor": run.summary.get("processor"),
         }
         for run in group.runs
     ]

@@ -1,16 +1,14 @@
 """What the numbers say, in words; and when they say nothing."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..log import number
-from .aggregate import MANY, Aggregate, Difference, Improvement
-from .intervals import Interval
+from .aggregate import Aggregate, Difference, Family, Improvement
+from .intervals import Interval, most_failures
 from .scores import Final
 
-FEW = 5  # seeds: below, an interval trusts that scores lie around their mean as in a bell
-SEVERAL = 3  # comparisons, from which on it matters how many there are
+FEW = 5  # seeds: below, tests and intervals rely on scores being normally distributed
 
 
 @dataclass(frozen=True)
@@ -21,102 +19,106 @@ class Statement:
     text: str
 
 
-def verdict(
-    finals: Sequence[Final],
-    differences: Sequence[Difference],
-    aggregates: Sequence[Aggregate],
-    improvements: Sequence[Improvement],
-) -> list[Statement]:
-    """A paragraph for each environment, then one over all of them."""
+def verdict(finals: Sequence[Final], aggregates: Sequence[Aggregate], family: Family) -> list[Statement]:
+    """A paragraph for each environment, one over all of them, and one on how certain these are."""
     if not finals:
         return [Statement("", "No run is finished, so there is no verdict.")]
     envs = dict.fromkeys(final.env for final in finals)
-    said: list[Statement] = []
+    statements: list[Statement] = []
     for env in envs:
         here = [final for final in finals if final.env == env]
-        said.append(Statement(env, _of_environment(here, [d for d in differences if d.env == env])))
+        statements.append(Statement(env, _of_environment(here, family.differences)))
     if len(envs) > 1 and len(aggregates) > 1:
-        said.append(Statement(f"All {len(envs)} environments", _over_all(aggregates, improvements)))
-    compared = sum(difference.interval is not None for difference in differences)
-    if compared >= SEVERAL:
-        said.append(Statement("By chance", _by_chance(compared, finals)))
-    return said
+        text = _over_all(aggregates, family.improvements)
+        statements.append(Statement(f"All {len(envs)} environments", text))
+    if family.tests:
+        statements.append(Statement("How certain this is", _certainty(family.tests, finals)))
+    return statements
 
 
-def _by_chance(comparisons: int, finals: Sequence[Final]) -> str:
-    """How often so many comparisons find what is not there."""
-    said = f"These are {comparisons} comparisons. Where nothing differs, one in 20 looks as if it did"
-    if max(Counter(final.env for final in finals).values()) > MANY:
-        said += (
-            "; about one in 7 where only the best is held against others, because the same scores chose it"
+def _certainty(tests: int, finals: Sequence[Final]) -> str:
+    """The family that p-values are adjusted for, and what few seeds cannot show."""
+    if tests == 1:
+        text = "One test was made, at the level of 5 %."
+    else:
+        text = (
+            f'"Better" holds at 5 % for all {tests} tests of this report together (Holm): every pair of '
+            "models in every environment and over all of them. Where nothing differs, at most one report "
+            "in 20 names any difference."
         )
-    return f"{said}."
+    most = max(len(final.seeds) for final in finals)
+    if most <= 10:
+        text += (
+            f" {most} seeds are few for a mean: where one run in ten fails, about a third of the intervals "
+            "of a mean over ten seeds do not contain it. Look at the scores of all seeds."
+        )
+    return text
 
 
 def _of_environment(finals: Sequence[Final], differences: Sequence[Difference]) -> str:
     best = max(finals, key=lambda final: final.mean)
     counts = [len(final.seeds) for final in finals]
-    mean = f"{_short(best.mean)}{_first_interval(best.mean_interval)}"
+    mean = f"{_short(best.mean)} ({_spread(best)})" if best.mean_interval else _short(best.mean)
     if len(finals) == 1:
-        said = f"{_named(best.label)} reaches {mean} with {_seeds(counts)}."
-        return f"{said} There is nothing to compare it with."
-    said = f"{_named(best.label)} has the highest mean, {mean}, with {_seeds(counts)} each."
-    against = [difference for difference in differences if difference.better == best.label]
-    told = [_by(difference) for difference in against if difference.certain]
+        text = f"{_named(best.label)} reaches {mean} with {_seeds(counts)}."
+        return f"{text} There is nothing to compare it with."
+    text = f"{_named(best.label)} has the highest mean, {mean}, with {_seeds(counts)} each."
+    against = [d for d in differences if d.env == best.env and d.better == best.label]
+    better = [_by(difference) for difference in against if difference.differs]
     lonely = [_by(difference) for difference in against if difference.interval is None]
-    untold = [_untold(d) for d in against if d.interval is not None and not d.certain]
-    few = min(counts) < FEW
-    if told:
-        said += f" It {'looks' if few else 'is'} better than {_listed(told)}."
-    if untold:
-        said += f" It cannot be told from {_listed(untold)}."
+    unclear = [_by(d) for d in against if d.interval is not None and not d.differs]
+    if better:
+        text += f" It is better than {_listed(better)}."
+    if unclear:
+        text += f" No difference is detectable from {_listed(unclear)}."
     if lonely:
-        said += f" Whether it is better than {_listed(lonely)} cannot be said from one seed."
-    if told and few:
-        said += f" Take it as a hint: {_seeds([min(counts)])} are few."
-    return said
+        text += f" Whether it is better than {_listed(lonely)} cannot be known from one seed."
+    if better and min(counts) < FEW:
+        text += f" This is a hint only: {_seeds([min(counts)])} are few."
+    return text
 
 
 def _over_all(aggregates: Sequence[Aggregate], improvements: Sequence[Improvement]) -> str:
     best = aggregates[0]
-    mean = f"{_short(best.iqm)}{_first_interval(best.iqm_interval)}"
-    said = f"{_named(best.label)} has the highest normalised interquartile mean, {mean}."
+    mean = _short(best.iqm)
+    if best.iqm_interval:
+        mean += f" (95 % interval {_range(best.iqm_interval)})"
+    text = f"{_named(best.label)} has the highest normalised interquartile mean, {mean}."
     against = [pair for pair in improvements if pair.label == best.label]
-    sure = [_probably(pair) for pair in against if pair.interval.low > 0.5]
-    contrary = [_probably(pair) for pair in against if pair.interval.high < 0.5]
-    unsure = [_probably(pair) for pair in against if pair.interval.low <= 0.5 <= pair.interval.high]
-    if sure:
-        said += f" A run of it is probably above one of {_listed(sure)}."
-    if contrary:
-        said += f" Yet a run of it is probably below one of {_listed(contrary)}: look at each environment."
-    if unsure:
-        said += f" Whether a run of it is above one of {_listed(unsure)} may be no more than a coin."
-    return said
+    above = [_probably(pair) for pair in against if pair.differs and pair.probability > 0.5]
+    below = [_probably(pair) for pair in against if pair.differs and pair.probability < 0.5]
+    unclear = [_probably(pair) for pair in against if not pair.differs]
+    if above:
+        text += f" A run of it is more likely above than below one of {_listed(above)}."
+    if below:
+        text += f" Yet a run of it is more likely below one of {_listed(below)}: look at each environment."
+    if unclear:
+        text += f" No such difference is detectable from {_listed(unclear)}."
+    return text
+
+
+def _spread(final: Final) -> str:
+    """The interval of a mean; where all seeds are equal it says nothing, so what can be said instead."""
+    if final.all_equal:
+        return equal_seeds(len(final.scores))
+    assert final.mean_interval is not None
+    return f"95 % interval {_range(final.mean_interval)}"
+
+
+def equal_seeds(n: int) -> str:
+    """What n equal scores allow to be said of other seeds."""
+    return f"all {n} seeds equal; at most {most_failures(n):.0%} of others may differ, with 95 % confidence"
 
 
 def _by(difference: Difference) -> str:
     """A model, and how far it is behind."""
     interval = f" ({_range(difference.interval)})" if difference.interval else ""
-    return f"{_named(difference.worse)} by {_short(difference.by)}{interval}"
-
-
-def _untold(difference: Difference) -> str:
-    """A model that the seeds cannot tell apart, and how many would."""
-    assert difference.interval is not None
-    said = f"{_named(difference.worse)}, {_short(difference.by)} behind ({_range(difference.interval)}"
-    if difference.seeds_needed is None:
-        return f"{said})"
-    needed = f"about {difference.seeds_needed}" if difference.seeds_needed <= 100 else "more than 100"
-    return f"{said}; {needed} seeds of each would tell)"
+    return f"{_named(difference.worse)}, {_short(difference.by)} behind{interval}"
 
 
 def _probably(pair: Improvement) -> str:
     low, high = pair.interval
     return f"{_named(pair.other)} ({pair.probability:.2f}, {low:.2f} to {high:.2f})"
-
-
-def _first_interval(interval: Interval | None) -> str:
-    return f" (95 % interval {_range(interval)})" if interval else ""
 
 
 def _range(interval: Interval) -> str:

@@ -167,7 +167,8 @@ def default(config: RunConfig, kinds: Mapping[str, Sequence[MemoryConfig]]) -> S
     if ppo.num_minibatches is not None:
         space["ppo.num_minibatches"] = around(ppo.num_minibatches)
     if any(hasattr(kind, "width") for kind in chain(*kinds.values())):  # frames have no gradient
-        space["ppo.bptt"] = Choices((*among(ppo.bptt or 16, 8, 16, 32).values, None))
+        present = ppo.bptt if isinstance(ppo.bptt, int) and ppo.bptt else 16  # others are None with a memory
+        space["ppo.bptt"] = Choices((*among(present, 8, 16, 32).values, None))
     if config.actor.memory == config.critic.memory:
         space["critic.shared"] = Choices((False, True))
     actor = _branch(config.actor, kinds["actor"])
@@ -235,6 +236,8 @@ def propose(pick: Callable[[str, Dimension], Value], space: Space, base: Base) -
 def fitted(now: Settings, remembers: bool) -> Settings:
     """What must be another for the sizes to go together, each the nearest below that does."""
     made: Settings = {}
+    if now["ppo.bptt"] in (0, "episode"):
+        now = {**now, "ppo.bptt": now["ppo.num_steps"]}
     if not all(now.get(size) is None or _counts(now[size]) for size in SIZES):
         return made  # the config says what is wrong with it
     for branch in BRANCHES:

@@ -1,8 +1,8 @@
-"""`recollect watch`: see an agent act, and what is in its memory while it does.
+"""`recollect watch`: an agent acting, with its memory state, attention weights and the influence of steps.
 
-episodes.py plays and chooses; inside.py asks the agent what it thought, influence.py what its choices
-depended on; player.py makes a page of it that plays (player.html, player.css, player.js), strip.py the
-pictures of a film.
+episodes.py plays and chooses; inside.py computes what is shown, influence.py the influence of each
+remembered step; player.py writes the page (player.html, player.css, player.js), strip.py the pictures of a
+film.
 """
 
 import os
@@ -22,7 +22,7 @@ from ..record import Keep
 from ..run import Trained
 from ..weights import load_rewards
 from .episodes import Watched, watch
-from .inside import Thoughts, thoughts
+from .inside import Internals, internals
 from .player import Gallery, missing, player
 from .strip import frames
 
@@ -32,7 +32,10 @@ PAGE = ".html"
 def run_watch(options: WatchOptions) -> None:
     """Play, and show it in a window, as a film or as a page."""
     if options.run == "random":
-        raise UsageError("random has nothing on its mind: name a run, a checkpoint or a saved agent")
+        raise UsageError(
+            "`watch` needs a trained agent: 'random' has no memory to show; "
+            "`recollect eval random -e ENV --render FILE.gif` films it"
+        )
     target = options.out or _default(options.run)
     kinds = (PAGE, *film.FILES)
     path = None if target == WINDOW else Path(target)
@@ -49,7 +52,7 @@ def run_watch(options: WatchOptions) -> None:
 
 
 def _default(run: str) -> str:
-    """A window where there is a screen, else a page beside what was trained."""
+    """A window where there is a screen, else a page in the run folder."""
     shows = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
     if shows:
         return WINDOW
@@ -62,21 +65,22 @@ def _page(path: Path, trained: Trained, options: WatchOptions) -> None:
     watched = _watched(trained, options, options.shown, None if lacking else gallery)
     if lacking:
         watched = replace(watched, note=lacking)
-    mind, scaled = _thoughts(trained, watched)
-    path.write_text(player(trained, watched, mind, scaled, gallery.images), encoding="utf-8")
+    computed, scaled = _internals(trained, watched)
+    path.write_text(player(trained, watched, computed, scaled, gallery.images), encoding="utf-8")
     if watched.note:
         print(f"without pictures: {watched.note}")
     print(f"{path} is written; open it in a browser")
 
 
 def _film(path: Path | None, trained: Trained, options: WatchOptions) -> None:
-    """The best episode with what was remembered, as a file, or in a window where there is no path."""
+    """The best episode with its memory, as a file, or in a window where there is no path."""
     watched = _watched(trained, options, 1, np.copy)
     (episode,), env = watched.episodes, trained.config.env.id
     if not episode.pictures:
         raise UsageError(f"{env} has no pictures for a film ({watched.note}); -o FILE.html shows its numbers")
-    (mind,), _ = _thoughts(trained, watched)
-    shown = frames(episode.pictures, next((memory for memory in mind.memories if memory.kind), None))
+    (computed,), _ = _internals(trained, watched)
+    memory = next((memory for memory in computed.memories if memory.kind), None)
+    shown = frames(episode.pictures, memory)
     if path is None:
         film.show(shown, watched.fps, f"{trained.folder} on {env}")
         return
@@ -85,24 +89,26 @@ def _film(path: Path | None, trained: Trained, options: WatchOptions) -> None:
 
 
 def _watched(trained: Trained, options: WatchOptions, shown: int, keep: Keep | None) -> Watched:
-    """The episodes, and a line on them."""
+    """The episodes; prints a line on them."""
     watched = watch(trained, options.episodes, shown, options.seed, options.sample, keep)
-    print(_told(watched))
+    print(_line(watched))
     if not watched.alike:
-        print("played again they came out otherwise: the environment is not fixed by its seed")
+        print("replayed episodes differ from the first time: seeds do not fix this environment")
     return watched
 
 
-def _thoughts(trained: Trained, watched: Watched) -> tuple[list[Thoughts], bool]:
+def _internals(trained: Trained, watched: Watched) -> tuple[list[Internals], bool]:
     """Of all episodes, and whether values are in rewards of the task."""
     scale = load_rewards(trained.folder, trained.config, 1)
     kinds = memory_names(trained)
     args = trained.config.ppo, scale, kinds
-    return [thoughts(trained.agent, episode.record, *args) for episode in watched.episodes], scale is not None
+    return [
+        internals(trained.agent, episode.record, *args) for episode in watched.episodes
+    ], scale is not None
 
 
-def _told(watched: Watched) -> str:
-    """What was played, in a line."""
+def _line(watched: Watched) -> str:
+    """The episodes in a line."""
     each = ", ".join(f"{one.name} {one.score:.4g} in {one.length} steps" for one in watched.episodes)
     return f"of {watched.played} episodes: {each}"
 

@@ -1,6 +1,6 @@
-"""Episodes to look at: many are played, and the best, the worst and a typical one are played again.
+"""Episodes to show: many are played, and the best, the worst and a typical one are played again.
 
-Shapes.  T rows of one episode; row T was seen and nobody acted in it.
+Shapes.  T steps of one episode, recorded as T + 1 rows; in row T nobody acted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,19 +14,19 @@ from ..agent import Agent
 from ..envs import Array, Envs
 from ..errors import UsageError
 from ..evaluate import check_spaces
-from ..film import alone
+from ..film import alone, why_not
 from ..record import Keep, Played, Record, record
 from ..run import Trained
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One that was played, with what it looked like.
+    """An episode with its pictures.
 
     name      best, typical, worst, or its number
     seed      of its environment
-    pictures  what was kept of what people see, or of what the agent saw where that is a picture (T + 1);
-              or none
+    pictures  what was kept of the rendered pictures, or of the observations where the environment cannot
+              be rendered and they are pictures (T + 1); or none
     """
 
     name: str
@@ -43,7 +43,7 @@ class Watched:
     """The episodes to show.
 
     note   why there are no pictures; empty where there are
-    alike  whether the episodes came out as when they were chosen
+    alike  whether the replayed episodes have the returns that they were chosen by
     """
 
     episodes: list[Episode]
@@ -54,7 +54,7 @@ class Watched:
 
 
 def watch(trained: Trained, episodes: int, shown: int, seed: int, sample: bool, keep: Keep | None) -> Watched:
-    """Play, choose, and play what was chosen again with pictures; keep: what of each; None: no pictures."""
+    """Play, choose, and replay the chosen episodes with pictures; keep: what of each; None: no pictures."""
     for name, count in (("--episodes", episodes), ("--shown", shown)):
         if count < 1:
             raise UsageError(f"{name} {count}: at least 1 is needed")
@@ -64,15 +64,15 @@ def watch(trained: Trained, episodes: int, shown: int, seed: int, sample: bool, 
         check_spaces(agent, envs, trained.config.env.id)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
         scores = [_play(agent, envs, one, sample)[0].returns[0] for one in seeds]
-        note = _why_no_pictures(envs, seeds[0])
+        note = why_not(envs, seeds[0])
         names = chosen(scores, shown)
-        found = [
+        replayed = [
             _episode(agent, envs, name, seeds[number], sample, None if note else keep, keep)
             for number, name in names
         ]
-        alike = all(one.score == scores[number] for one, (number, _) in zip(found, names, strict=True))
-        note = "" if found[0].pictures or keep is None else note
-        return Watched(found, episodes, envs.adapter.fps, note, alike)
+        alike = all(one.score == scores[number] for one, (number, _) in zip(replayed, names, strict=True))
+        note = "" if replayed[0].pictures or keep is None else note
+        return Watched(replayed, episodes, envs.adapter.fps, note, alike)
     finally:
         envs.adapter.close()
 
@@ -96,18 +96,20 @@ def _play(
 def _episode(
     agent: Agent, envs: Envs, name: str, seed: int, sample: bool, drawn: Keep | None, keep: Keep | None
 ) -> Episode:
-    """One to show; drawn: what to keep of pictures of the environment, keep: of those that the agent saw."""
-    played, found = _play(agent, envs, seed, sample, drawn)
+    """One to show; drawn: what to keep of rendered pictures, keep: of observations that are pictures."""
+    played, recorded = _play(agent, envs, seed, sample, drawn)
     score, length, success = (float(column[0]) for column in played)
-    pictures = found.pictures or ([keep(picture) for picture in _seen(agent, found)] if keep else [])
-    return Episode(name, seed, score, int(length), success, found, pictures)
+    pictures = recorded.pictures or (
+        [keep(picture) for picture in _observed(agent, recorded)] if keep else []
+    )
+    return Episode(name, seed, score, int(length), success, recorded, pictures)
 
 
-def _seen(agent: Agent, found: Record) -> Iterable[Array]:
-    """What the agent saw, where it saw pictures: the first of them, and of a stack the last."""
+def _observed(agent: Agent, recorded: Record) -> Iterable[Array]:
+    """The first observation that is a picture, and the last of a stack; nothing where none is."""
     for name, leaf in agent.obs_spec.leaves.items():
         if leaf.kind == "picture":
-            x = found.rows.obs[name][:, 0]
+            x = recorded.rows.obs[name][:, 0]
             x = x[:, -1] if x.ndim > 4 else x
             if x.ndim == 4 and not leaf.channels_last:
                 x = x.movedim(1, -1)
@@ -121,13 +123,3 @@ def _coloured(picture: Array) -> Array:
         return picture
     grey = picture if picture.ndim == 2 else picture[..., -1]
     return np.repeat(grey[..., None], 3, axis=2)
-
-
-def _why_no_pictures(envs: Envs, seed: int) -> str:
-    """What to say where nothing can be drawn; nothing where it can."""
-    try:
-        envs.adapter.reset([seed])
-        drawn = envs.adapter.picture()
-    except UsageError as error:
-        return str(error)
-    return "" if drawn is not None else "nobody draws this environment"

@@ -1,9 +1,9 @@
-"""What an agent thought in an episode: values, choices, what it attended to, what it remembered.
+"""What an agent computed in an episode: values, policies, attention weights, memory states, influences.
 
-Everything is computed from the rows as the agent's own networks read them: values, choices and attention
-in one call over the whole episode, as learning does it; states row by row, as acting does.
+Everything is computed from the recorded rows by the agent's own networks: values, policies and attention
+weights in one call over the whole episode, as in learning; memory states step by step, as in acting.
 
-Shapes.  T rows of one episode (N = 1), and row T, which was seen and in which nobody acted.
+Shapes.  T steps of one episode (N = 1), recorded as T + 1 rows; in row T nobody acted.
 """
 
 from collections.abc import Callable
@@ -21,23 +21,22 @@ from ..record import Record, floats, states
 from ..report.intervals import Floats
 from ..rollout import slice_rows
 from ..settings import PPOConfig
-from .influence import on_actions, on_values
+from .influence import Influence, on_actions, on_values
 
 Kinds: TypeAlias = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a branch remembered and what it went by.
+    """The memory of a branch over an episode.
 
     name       actor, critic, or both where they share one memory
-    kind       of memory; None: it has none, and all that follows is empty
-    attention  one array a layer: how much row t looks back k rows (T, heads, P + 1)
-    states     what was kept after each row, by the place of it (T, units)
-    path       the two main components of all that was kept (T, 2)
-    share      of the variance of what was kept that the path shows
-    influence  how much the choice of row t, or its value, would change with what was read k rows before
-               (T, K); by its name
+    kind       of memory; None: there is none, and all that follows is empty
+    attention  one array a layer: the attention weight of row t for the row k before it (T, heads, P + 1)
+    states     the memory state after each row, by its path (T, units)
+    path       the two main components of all states (T, 2)
+    share      of the variance of the states that the path shows
+    influence  how remembering a step changes the action or the value, by which of the two
     """
 
     name: str
@@ -46,12 +45,12 @@ class Memory:
     states: dict[str, Floats]
     path: Floats | None
     share: float
-    influence: dict[str, Floats]
+    influence: dict[str, Influence]
 
 
 @dataclass(frozen=True)
-class Thoughts:
-    """What was on an agent's mind.
+class Internals:
+    """What an agent computed in an episode.
 
     value      (T + 1,); advantage (T,), None where the scale of rewards is not known: both in rewards of
                the task, where it is
@@ -68,17 +67,17 @@ class Thoughts:
 
 
 @torch.no_grad()
-def thoughts(
+def internals(
     agent: Agent,
     record: Record,
     ppo: PPOConfig,
     scale: RewardScale | None,
     kinds: Kinds,
-) -> Thoughts:
-    """Everything there is to show of an episode.
+) -> Internals:
+    """Everything that is shown of an episode.
 
     scale  of the rewards that the critic learned from; None: not known
-    kinds  names of the actor's memory and of the critic's
+    kinds  names of the memories of actor and critic
     """
     rows = record.rows
     acted = slice_rows(rows, slice(0, len(record.reward)))
@@ -87,12 +86,12 @@ def thoughts(
     params, _ = agent.actor(acted, agent.initial_state(1).actor)
     _, entropy = agent.policy.evaluate(params, rows.prev_action[1:])
     divisor = 1.0 if scale is None else scale.divisor
-    return Thoughts(
+    return Internals(
         value * divisor,
         None if scale is None else divisor * advantages(record, value, ppo, scale),
         entropy[:, 0].double().numpy(),
         policy(agent, params[:, 0].double()),
-        memories(agent, acted, rows.prev_action[1:], kinds),
+        memories(agent, rows, kinds, divisor),
     )
 
 
@@ -107,7 +106,7 @@ def advantages(record: Record, value: Floats, ppo: PPOConfig, scale: RewardScale
 
 
 def policy(agent: Agent, params: torch.Tensor) -> Floats:
-    """What the actor's head says (T, P), for people."""
+    """The outputs of the actor (T, P) as probabilities, or as means and deviations."""
     spec = agent.action_spec
     if spec.kind == "categorical":
         shown = np.zeros((len(params), spec.width, max(spec.sizes)))
@@ -124,14 +123,14 @@ def policy(agent: Agent, params: torch.Tensor) -> Floats:
 # Memories -------------------------------------------------------------------------------------
 
 
-def memories(agent: Agent, rows: Rows, action: torch.Tensor, kinds: Kinds) -> list[Memory]:
-    """Of both branches, or of the one that both share."""
+def memories(agent: Agent, rows: Rows, kinds: Kinds, divisor: float) -> list[Memory]:
+    """Of both branches, or of the one that both share; divisor: of the rewards that values are of."""
 
-    def of_action() -> dict[str, Floats]:
-        return {"the choice": on_actions(agent, rows, action)}
+    def of_action() -> dict[str, Influence]:
+        return {"action": on_actions(agent, rows)}
 
-    def of_value() -> dict[str, Floats]:
-        return {"the value": on_values(agent, rows)}
+    def of_value() -> dict[str, Influence]:
+        return {"value": on_values(agent, rows).scaled(divisor)}
 
     if agent.shared:
         return [memory("actor and critic", agent.actor, rows, kinds[0], lambda: of_action() | of_value())]
@@ -143,30 +142,30 @@ def memories(agent: Agent, rows: Rows, action: torch.Tensor, kinds: Kinds) -> li
 
 
 def memory(
-    name: str, branch: Branch, rows: Rows, kind: str | None, depends: Callable[[], dict[str, Floats]]
+    name: str, branch: Branch, rows: Rows, kind: str | None, influence: Callable[[], dict[str, Influence]]
 ) -> Memory:
-    """What one branch kept of an episode, what it looked at, and what it depends on."""
+    """Attention weights or states of one branch over an episode, and the influence of each step."""
     if kind is None:
         return Memory(name, None, [], {}, None, 0.0, {})
-    influence = depends()
+    acted = slice_rows(rows, slice(0, len(rows.first) - 1))
     with listen() as heard:
-        branch.features(rows, branch.memory.initial_state(1))
+        branch.features(acted, branch.memory.initial_state(1))
     if heard:
-        return Memory(name, kind, [_looked(x) for x in heard], {}, None, 0.0, influence)
-    kept = [floats(state) for state in states(branch, rows)]
-    found = {path: np.stack([one[path].double().numpy().ravel() for one in kept]) for path in kept[0]}
-    path, share = components(np.concatenate(list(found.values()), 1))
-    return Memory(name, kind, [], found, path, share, influence)
+        return Memory(name, kind, [_by_step(x) for x in heard], {}, None, 0.0, influence())
+    kept = [floats(state) for state in states(branch, acted)]
+    by_path = {path: np.stack([one[path].double().numpy().ravel() for one in kept]) for path in kept[0]}
+    path, share = components(np.concatenate(list(by_path.values()), 1))
+    return Memory(name, kind, [], by_path, path, share, influence())
 
 
-def _looked(weights: torch.Tensor) -> Floats:
+def _by_step(weights: torch.Tensor) -> Floats:
     """(1, T, H, P + 1), or (T, rows, H, P + 1) of windows that end at row t -> (T, H, P + 1)."""
     shown = weights[0] if len(weights) == 1 else weights[:, -1]
     return shown.double().numpy()
 
 
 def components(x: Floats) -> tuple[Floats, float]:
-    """The two main components of rows (T, D), and the share of the variance that they hold."""
+    """The two main components of rows (T, D), and the share of the variance that they explain."""
     centred = x - x.mean(0)
     left, size, _ = np.linalg.svd(centred, full_matrices=False)
     path = np.zeros((len(x), 2))

@@ -18,6 +18,10 @@ function number(x) {
   return String(Number(x.toPrecision(4)));
 }
 
+function signedNumber(x) {
+  return `${x < 0 ? "\u2212" : "+"}${number(Number(Math.abs(x).toPrecision(3)))}`;
+}
+
 function percent(x) {
   return `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`;
 }
@@ -120,12 +124,12 @@ function pause() {
   $("play").textContent = "Play";
 }
 
-// What is seen -------------------------------------------------------------------------------
+// The picture --------------------------------------------------------------------------------
 
 function view(step) {
   const e = episode();
   if (e.image.length) {
-    const image = element("img", { alt: `what is seen at step ${step}` });
+    const image = element("img", { alt: `the environment at step ${step}` });
     image.onload = () => image.classList.toggle("small", image.naturalWidth < 200);
     image.src = DATA.images[e.image[step]];
     return image;
@@ -139,7 +143,7 @@ function view(step) {
 function show(step) {
   const there = $("screen").firstElementChild, e = episode();
   if (!there || there.tagName !== (e.image.length ? "IMG" : "CANVAS")) $("screen").replaceChildren(view(step));
-  else if (e.image.length) [there.src, there.alt] = [DATA.images[e.image[step]], `what is seen at step ${step}`];
+  else if (e.image.length) [there.src, there.alt] = [DATA.images[e.image[step]], `the environment at step ${step}`];
   else bars(there, step);
 }
 
@@ -275,7 +279,7 @@ function lanes() {
   $("seen").replaceChildren();
   if (!DATA.observations.length) return;
   const open = DATA.observations.length <= 12 ? { open: "" } : {};
-  const folded = element("details", open, element("summary", {}, "What it sees, in numbers"), element("div", { id: "observed" }));
+  const folded = element("details", open, element("summary", {}, "Observation"), element("div", { id: "observed" }));
   folded.addEventListener("toggle", () => observed(at.step));
   $("seen").append(folded);
 }
@@ -293,23 +297,22 @@ function selection(name, names, chosen, onChange) {
   return element("label", {}, `${name} `, box);
 }
 
-// The last step in which somebody acted, at most the one that is shown.
+// The last step with an action, at most the one that is shown.
 function acted() {
   return Math.min(at.step, steps() - 1);
 }
 
-// Small pictures of the steps with the largest weights; weights[k] is of k steps ago.
-function thumbs(box, weights) {
-  const from = acted(), reach = Math.min(weights.length, from + 1);
-  const order = [...Array(reach).keys()].sort((a, b) => weights[b] - weights[a]).slice(0, THUMBS);
-  const total = weights.slice(0, reach).reduce((a, b) => a + b, 0) || 1;
-  const kept = order.filter((k) => weights[k] / total >= 0.01).sort((a, b) => b - a);
-  const made = kept.map((k) => {
-    const button = element("button", { type: "button", "data-back": k }, view(from - k), element("b", {}, percent(weights[k] / total)), ` ${ago(k)}`);
+// Small pictures of the steps with the largest shares; shares[k] is of k steps ago.
+function thumbs(box, shares, label = () => "") {
+  const from = acted(), reach = Math.min(shares.length, from + 1);
+  const order = [...Array(reach).keys()].sort((a, b) => shares[b] - shares[a]).slice(0, THUMBS);
+  const largest = order.filter((k) => shares[k] >= 0.01).sort((a, b) => b - a);
+  const buttons = largest.map((k) => {
+    const button = element("button", { type: "button", "data-back": k }, view(from - k), element("b", {}, percent(shares[k])), ` ${label(k)}`, element("span", {}, ago(k)));
     button.addEventListener("click", () => go(from - k));
     return button;
   });
-  box.replaceChildren(...made);
+  box.replaceChildren(...buttons);
 }
 
 // A map of the past: a click goes to the step under it.
@@ -322,10 +325,10 @@ function pastCanvas(tall, reach) {
   return canvas;
 }
 
-// Rows of weights over the past, the present at the right end.
+// Rows of numbers over the past, the present at the right end.
 function pastMap(canvas, rows) {
   const reach = rows[0].length;
-  const most = Math.max(1e-9, ...rows.map((weights) => weights.reduce((a, b) => Math.max(a, b), 0)));
+  const most = Math.max(1e-9, ...rows.map((numbers) => numbers.reduce((a, b) => Math.max(a, Math.abs(b)), 0)));
   drawMap(canvas, reach, rows.length, (x, y) => rows[y][reach - 1 - x] / most);
 }
 
@@ -341,7 +344,7 @@ function attention(memory, index) {
     pastMap(canvas, rows);
     const mean = Float32Array.from(rows[0], (_, k) => rows.reduce((sum, weights) => sum + weights[k], 0) / heads);
     const most = mean.indexOf(Math.max(...mean));
-    canvas.setAttribute("aria-label", `${heads} heads over the last ${reach} steps; most looked at: ${ago(most)}, ${percent(mean[most])}`);
+    canvas.setAttribute("aria-label", `${heads} heads over the last ${reach} steps; largest weight: ${ago(most)}, ${percent(mean[most])}`);
     strip.dataset.weight = mean[most];
     thumbs(strip, mean);
   };
@@ -349,44 +352,49 @@ function attention(memory, index) {
     layerOf[index] = chosen;
     draw();
   });
-  const ends = element("div", { class: "ends" }, element("span", {}, ago(reach - 1)), element("span", {}, `one row a head, ${heads} heads`), element("span", {}, "now"));
+  const ends = element("div", { class: "ends" }, element("span", {}, ago(reach - 1)), element("span", {}, `one row per head, ${heads} heads`), element("span", {}, "now"));
   memory.draws.push(draw);
-  return panel("What it looks at", layers.length > 1 ? [tool] : [], canvas, ends, strip);
+  return panel("Attention weights", layers.length > 1 ? [tool] : [], canvas, ends, strip);
 }
 
+// Changes by remembering one step more: shares of the sum of their sizes, or nothing where all are too small.
 function influence(memory, name) {
-  const { shares, total } = memory.influence[name], reach = shares.shape[1];
-  const whole = element("span", {});
+  const { changes, total, least, unit, level, alone } = memory.influence[name], reach = changes.shape[1];
+  const words = element("p", { class: "note", "data-influence": name });
   const canvas = pastCanvas(1.6, reach);
   const strip = element("div", { class: "thumbs" });
   memory.draws.push(() => {
-    const step = acted(), weights = row(shares, step);
-    pastMap(canvas, [weights]);
-    whole.textContent = `gradient, ${number(total[step])} in all`;
-    canvas.setAttribute("aria-label", `what ${name} depends on, over the last ${reach} steps`);
-    thumbs(strip, weights);
+    const step = acted(), signed = row(changes, step), sizes = signed.map(Math.abs);
+    const measurable = total[step] > 0 && Math.max(...sizes) >= least;
+    pastMap(canvas, [measurable ? signed : signed.map(() => 0)]);
+    const outputs = level ? `${unit[0].toUpperCase()}${unit.slice(1)}: ${number(level[step])}; without memory: ${number(alone[step])}. ` : "";
+    words.textContent = outputs + (measurable
+      ? `Remembering one step more at a time changes the ${unit} by ${number(total[step])} in total. Shares are of this total.`
+      : `No measurable influence: remembering one step more changes the ${unit} by less than ${number(least)}.`);
+    canvas.setAttribute("aria-label", `influence on the ${name} over the last ${reach} steps; ${words.textContent}`);
+    thumbs(strip, measurable ? sizes.map((x) => x / total[step]) : [], (k) => `(${signedNumber(signed[k])})`);
   });
-  const ends = element("div", { class: "ends" }, element("span", {}, ago(reach - 1)), whole, element("span", {}, "now"));
-  return panel(`What ${name} depends on`, [], canvas, ends, strip);
+  const ends = element("div", { class: "ends" }, element("span", {}, ago(reach - 1)), element("span", {}, "now"));
+  return panel(`Influence of remembered steps on the ${name}`, [], canvas, ends, words, strip);
 }
 
-// Which rows of a state change most at which step decides the order in which they are shown.
+// Units by the step at which each changes most.
 function ordered(packed) {
-  const [length, units] = packed.shape, whole = unpack(packed), found = [];
+  const [length, units] = packed.shape, whole = unpack(packed), changes = [];
   for (let unit = 0; unit < units; unit++) {
     let most = 0, when = 0;
     for (let t = 1; t < length; t++) {
       const change = Math.abs(whole[t * units + unit] - whole[(t - 1) * units + unit]);
       if (change > most) [most, when] = [change, t];
     }
-    found.push([when, unit]);
+    changes.push([when, unit]);
   }
-  return found.sort((a, b) => a[0] - b[0]).map(([, unit]) => unit);
+  return changes.sort((a, b) => a[0] - b[0]).map(([, unit]) => unit);
 }
 
-function states(memory, index, path) {
-  const packed = memory.states[path], [length, units] = packed.shape, whole = unpack(packed);
-  const key = `${index} ${path}`;
+function states(memory, index, title) {
+  const packed = memory.states[title], [length, units] = packed.shape, whole = unpack(packed);
+  const key = `${index} ${title}`;
   const most = whole.reduce((m, x) => Math.max(m, Math.abs(x)), 1e-9);
   const moves = whole.reduce((m, x, i) => (i < units ? m : Math.max(m, Math.abs(x - whole[i - units]))), 1e-9);
   const canvas = element("canvas", { class: "map", role: "img", style: `height:${Math.min(14, Math.max(2, units * 0.16))}rem` });
@@ -395,7 +403,7 @@ function states(memory, index, path) {
     const value = (x, y) => whole[x * units + order[y]];
     const change = (x, y) => (x ? Math.abs(value(x, y) - value(x - 1, y)) : 0);
     drawMap(canvas, length, units, (x, y) => showOf[key] ? change(x, y) / moves : value(x, y) / most);
-    canvas.setAttribute("aria-label", `${units} numbers over ${length} steps, ${showOf[key] ? "how much they change" : "their values"}`);
+    canvas.setAttribute("aria-label", `${units} units over ${length} steps, ${showOf[key] ? "changes" : "values"}`);
   };
   const choose = (kept) => (chosen) => {
     kept[key] = chosen;
@@ -403,12 +411,10 @@ function states(memory, index, path) {
   };
   const tools = [
     selection("show", ["values", "changes"], showOf[key] || 0, choose(showOf)),
-    selection("order", ["as kept", "by when they change"], orderOf[key] || 0, choose(orderOf)),
+    selection("order", ["by index", "by time of largest change"], orderOf[key] || 0, choose(orderOf)),
   ];
   draw();
-  const parts = Object.keys(memory.states), part = parts.indexOf(path) + 1;
-  const title = parts.length > 1 ? `What it holds, part ${part} of ${parts.length}` : "What it holds";
-  return panel(title, tools, over(canvas), element("div", { class: "ends" }, element("span", {}, `one row a number, ${units} numbers`), element("span", {}, "time")));
+  return panel(title, tools, over(canvas), element("div", { class: "ends" }, element("span", {}, `one row per unit, ${units} units`), element("span", {}, "time")));
 }
 
 function trail(memory) {
@@ -422,7 +428,7 @@ function trail(memory) {
   const gone = shape("polyline", { class: "gone" }), dot = shape("circle", { r: 2.4, fill: "var(--c1)" });
   const picture = shape(
     "svg",
-    { viewBox: "0 0 100 100", class: "path", role: "img", "aria-label": "the state's two main components as a path" },
+    { viewBox: "0 0 100 100", class: "path", role: "img", "aria-label": "the two main components of the memory state as a path" },
     shape("polyline", { class: "trail", points: line(length) }),
     gone,
     dot,
@@ -433,16 +439,16 @@ function trail(memory) {
     dot.setAttribute("cx", x);
     dot.setAttribute("cy", y);
   });
-  const share = `its two main components, ${percent(memory.share)} of what varies`;
-  return panel("Where it is", [], picture, element("div", { class: "ends" }, element("span", {}, share)));
+  const share = `two main components, ${percent(memory.share)} of the variance`;
+  return panel("Path of the memory state", [], picture, element("div", { class: "ends" }, element("span", {}, share)));
 }
 
 function block(memory, index) {
   memory.draws = [];
-  const held = memory.path ? Object.keys(memory.states).map((path) => states(memory, index, path)) : [];
+  const held = memory.path ? Object.keys(memory.states).map((title) => states(memory, index, title)) : [];
   if (memory.attention.length) held.push(attention(memory, index));
   const right = Object.keys(memory.influence).map((name) => influence(memory, name));
-  const columns = element("div", { class: "columns" }, element("div", {}, ...held), element("div", {}, ...(memory.path ? [trail(memory)] : []), ...right));
+  const columns = element("div", { class: "columns" }, element("div", {}, ...held), element("div", {}, ...right, ...(memory.path ? [trail(memory)] : [])));
   const title = memory.kind ? `The ${memory.name}'s memory: ${memory.kind}` : `The ${memory.name} has no memory`;
   return element("section", { class: "memory", "data-memory": memory.name }, element("h2", {}, title), columns);
 }
@@ -481,7 +487,7 @@ function update() {
   }
   const place = `${(100 * Math.min(step + 0.5, steps())) / steps()}%`;
   for (const needle of document.querySelectorAll(".needle")) needle.style.left = place;
-  // Nobody reads the small pictures while they fly by.
+  // The small pictures are drawn at most every 120 ms while the episode plays.
   if (at.playing && performance.now() - drawn < 120) return;
   for (const memory of e.memories) memory.draws.forEach((draw) => draw());
   drawn = performance.now();

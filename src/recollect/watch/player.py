@@ -1,4 +1,4 @@
-"""Episodes and what was thought in them as one page that plays them and needs nothing else."""
+"""Episodes with everything that the agent computed in them, as one page that loads nothing."""
 
 import base64
 import hashlib
@@ -20,23 +20,31 @@ from ..report.intervals import Floats
 from ..report.summary import plain
 from ..run import Trained
 from .episodes import Episode, Watched
-from .inside import Memory, Thoughts
+from .influence import Influence
+from .inside import Internals, Memory
 
-DIGITS = 6  # that count of a number
+DIGITS = 6  # significant ones of a number
 LEVELS = 65535  # of a number in an array
-WIDEST, QUALITY = 320, 60  # pixels of a picture, and how well it is kept
+WIDEST, QUALITY = 320, 60  # pixels of a picture, and of its compression
+# The parts of the state of one layer, by the kind of memory.
+PARTS = {
+    "lstm": ("LSTM hidden state h", "LSTM cell state c"),
+    "gru": ("GRU hidden state h",),
+    "mingru": ("minGRU hidden state h",),
+    "stack": ("stacked observations",),
+}
 
 
 def player(
-    trained: Trained, watched: Watched, thought: Sequence[Thoughts], scaled: bool, images: Sequence[str]
+    trained: Trained, watched: Watched, computed: Sequence[Internals], scaled: bool, images: Sequence[str]
 ) -> str:
     """The whole file.
 
     scaled  whether values are in rewards of the task
-    images  that episodes name by their place
+    images  by the numbers that episodes have
     """
-    pairs = zip(watched.episodes, thought, strict=True)
-    shown = [_episode(trained.agent, episode, mind) for episode, mind in pairs]
+    pairs = zip(watched.episodes, computed, strict=True)
+    shown = [_episode(trained.agent, episode, inside) for episode, inside in pairs]
     spec = trained.agent.action_spec
     title = f"{trained.folder} on {trained.config.env.id}"
     data = {
@@ -45,7 +53,9 @@ def player(
         "images": list(images),
         "played": watched.played,
         "note": watched.note,
-        "unit": "" if scaled else "as the critic measures them: the scale of its rewards is not in the file",
+        "unit": ""
+        if scaled
+        else "in the scale of the critic: the file does not hold the scale of its rewards",
         "choices": list(spec.sizes) if spec.kind == "categorical" else [],
         "start": list(spec.start),
         "width": spec.width,
@@ -80,32 +90,32 @@ def observations(agent: Agent) -> list[str]:
     return names
 
 
-def _episode(agent: Agent, episode: Episode, mind: Thoughts) -> dict[str, Any]:
+def _episode(agent: Agent, episode: Episode, inside: Internals) -> dict[str, Any]:
     record = episode.record
-    value = mind.value.copy()
+    value = inside.value.copy()
     if record.terminated[-1, 0]:
-        value[-1] = np.nan  # nothing comes after an end
+        value[-1] = np.nan  # a terminal observation has no value
     action = agent.action_spec.to_env(record.rows.prev_action[1:, 0].numpy())
     return {
         "name": episode.name,
         "seed": str(episode.seed),
         "score": plain(episode.score, DIGITS),
         "success": plain(episode.success, DIGITS),
-        "end": "ended" if record.terminated[-1, 0] else "cut at the time limit",
+        "end": "terminated" if record.terminated[-1, 0] else "truncated",
         "image": episode.pictures,
         "reward": plain(record.reward[:, 0], DIGITS),
         "value": plain(value, DIGITS),
-        "advantage": plain(mind.advantage, DIGITS),
-        "entropy": plain(mind.entropy, DIGITS),
+        "advantage": plain(inside.advantage, DIGITS),
+        "entropy": plain(inside.entropy, DIGITS),
         "action": [plain(taken, DIGITS) for taken in action.reshape(len(action), -1)],
-        "policy": exact(mind.policy),
+        "policy": exact(inside.policy),
         "seen": exact(_seen(agent, record.rows.obs)),
-        "memories": [_memory(memory) for memory in mind.memories],
+        "memories": [_memory(memory) for memory in inside.memories],
     }
 
 
 def _seen(agent: Agent, obs: dict[str, Any]) -> Floats:
-    """What was seen beside pictures, normalised as the agent reads it: (T + 1, F)."""
+    """Observations beside pictures, normalised as for the networks: (T + 1, F)."""
     kept = [
         obs[name][:, 0].double().numpy().reshape(len(obs[name]), -1)
         for name, leaf in agent.obs_spec.leaves.items()
@@ -115,34 +125,52 @@ def _seen(agent: Agent, obs: dict[str, Any]) -> Floats:
 
 
 def _memory(memory: Memory) -> dict[str, Any]:
+    titles = state_titles(memory.kind, len(memory.states))
     return {
         "name": memory.name,
         "kind": memory.kind,
         "attention": [packed(layer) for layer in memory.attention],
-        "states": {path: packed(x) for path, x in memory.states.items()},
+        "states": {title: packed(x) for title, x in zip(titles, memory.states.values(), strict=True)},
         "path": None if memory.path is None else packed(memory.path),
         "share": plain(memory.share, DIGITS),
-        "influence": {name: _shares(x) for name, x in memory.influence.items()},
+        "influence": {name: _influence(one) for name, one in memory.influence.items()},
     }
 
 
-def _shares(x: Floats) -> dict[str, Any]:
-    """Each row's share of its sum, beside the sum: choices that are certain change by next to nothing."""
-    total = x.sum(1)
-    shares = x / np.where(total > 0, total, 1.0)[:, None]
-    return {"total": plain(total, DIGITS), "shares": packed(shares)}
+def state_titles(kind: str | None, count: int) -> list[str]:
+    """The names of the parts of a memory state, in their order."""
+    parts = PARTS.get(kind or "", ("memory state",) if count == 1 else ())
+    layers = count // len(parts) if parts else 0
+    if layers * len(parts) != count:
+        return [f"memory state, part {i} of {count}" for i in range(1, count + 1)]
+    if layers == 1:
+        return list(parts)
+    return [f"{part}, layer {layer} of {layers}" for layer in range(1, layers + 1) for part in parts]
+
+
+def _influence(one: Influence) -> dict[str, Any]:
+    """The changes, and for each step their sum without signs, which shares are of."""
+    total = np.abs(one.changes).sum(1)
+    return {
+        "unit": one.unit,
+        "level": plain(one.level, DIGITS),
+        "alone": plain(one.alone, DIGITS),
+        "least": plain(one.least, DIGITS),
+        "total": plain(total, DIGITS),
+        "changes": packed(one.changes),
+    }
 
 
 # Arrays and pictures --------------------------------------------------------------------------
 
 
 def exact(x: Floats) -> dict[str, Any]:
-    """Numbers that are read, in 32 bits each."""
+    """Numbers that the page prints, in 32 bits each."""
     return {"shape": list(x.shape), "floats": _text(x.astype("<f4"))}
 
 
 def packed(x: Floats) -> dict[str, Any]:
-    """Numbers that are looked at, in 16 bits each, between the least and the largest."""
+    """Numbers that the page draws, in 16 bits each, between the least and the largest."""
     low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
     step = (high - low) / LEVELS or 1.0
     return {
@@ -158,14 +186,14 @@ def _text(x: Array) -> str:
 
 
 class Gallery:
-    """Pictures as data of a page, none of them twice."""
+    """Pictures as data of a page, each of them once."""
 
     def __init__(self) -> None:
         self.images: list[str] = []
         self._known: dict[bytes, int] = {}
 
     def __call__(self, picture: Array) -> int:
-        """Keep a picture; its place."""
+        """Keep a picture; its number."""
         name = hashlib.blake2b(picture.tobytes(), digest_size=16).digest()
         if name not in self._known:
             self._known[name] = len(self.images)
@@ -187,6 +215,6 @@ def _encoded(picture: Array) -> str:
 
 
 def missing() -> str:
-    """What pictures of a page need and is not installed."""
+    """The extra to install for pictures; empty where it is installed."""
     there = importlib.util.find_spec("PIL") is not None
     return "" if there else "pictures need Pillow: pip install 'recollect[video]'"

@@ -1,0 +1,90 @@
+"""Generalisation: agents trained on one MiniGrid-Memory task, evaluated on all of them.
+
+    recollect compare studies/generalisation.yaml --out runs/paper
+    python -m benchmarks.generalisation --out runs/paper [--episodes 100]
+    python -m benchmarks.generalisation --table
+
+Success of the last weights of every seed, deterministic, on levels that training did not see. Sizes and
+corridors that training did not have are what is asked about. The results are kept in a file, from which
+--table prints the table again.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import recollect
+from recollect.build import settled
+from recollect.evaluate import evaluate
+from recollect.jobs import plan
+from recollect.presets import preset
+from recollect.study import read
+
+STUDY = Path("studies/generalisation.yaml")
+RESULTS = Path(__file__).parents[1] / "docs/results/generalisation/sizes.json"
+SIZES = ("S7", "S9", "S11", "S13", "S13Random", "S17Random")
+RANDOM = "at random"
+Row = dict[str, Any]
+
+
+def env_id(size: str) -> str:
+    """The id of a size."""
+    return f"minigrid:MiniGrid-Memory{size}-v0"
+
+
+def size_of(name: str) -> str:
+    """The size in an id."""
+    return name.removeprefix("minigrid:MiniGrid-Memory").removesuffix("-v0")
+
+
+def random_row(episodes: int) -> Row:
+    """Success of random actions in every task."""
+    summaries = {s: evaluate(None, preset("ppo", env_id(s)).env, episodes).summary() for s in SIZES}
+    return {"trained": RANDOM, "seed": 0, "success": {s: x["success"] for s, x in summaries.items()}}
+
+
+def measure(out: Path, episodes: int) -> list[Row]:
+    """One row for each finished run of the study, and one for random actions."""
+    study = read([], STUDY)
+    rows = [random_row(episodes)]
+    for job in plan([settled(config) for config in study.configs()], out, study.episodes):
+        if job.state != "done":
+            raise SystemExit(f"{job.folder} is not finished: recollect compare {STUDY} --out {out}")
+        seed = job.config.seed
+        success = {
+            size: recollect.load(job.folder, env=env_id(size)).evaluate(episodes, seed).summary()["success"]
+            for size in SIZES
+        }
+        rows.append({"trained": size_of(job.config.env.id), "seed": seed, "success": success})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    """Success of each seed, by the task of training and that of the evaluation."""
+    lines = [f"| trained on | {' | '.join(SIZES)} |", f"|---{'|---' * len(SIZES)}|"]
+    for trained in dict.fromkeys(row["trained"] for row in rows):
+        seeds = [row["success"] for row in rows if row["trained"] == trained]
+        cells = (", ".join(f"{success[size]:.2f}" for success in seeds) for size in SIZES)
+        lines.append(f"| {trained} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Evaluate, keep and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/paper"), help="where the runs lie")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    if not args.table:
+        rows = {"episodes": args.episodes, "rows": measure(args.out, args.episodes)}
+        args.results.parent.mkdir(parents=True, exist_ok=True)
+        args.results.write_text(json.dumps(rows, indent=1) + "\n")
+    print(table(json.loads(args.results.read_text())["rows"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,328 @@
+"""Tables of studies, from the report.json that `recollect compare --report` wrote.
+
+Reports name models by the settings in which they differ. A study may have plainer names here.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recollect.report.aggregate import Family, improvements
+from recollect.report.aggregate import differences as differences_of
+from recollect.report.intervals import iqm_weights, mean_weights
+from recollect.report.scores import Final, interval
+from recollect.report.significance import fisher, mann_whitney
+from recollect.report.summary import plain
+
+from .cells import table
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """How a study is shown.
+
+    names   of models, in order, and the settings by which each is known
+    pairs   places in this order: which differences are shown; None: all
+    pooled  models that are also counted together: (name, places, the place they are set against)
+    """
+
+    names: Sequence[tuple[str, dict[str, Any]]] = ()
+    pairs: Sequence[tuple[int, int]] | None = None
+    pooled: Sequence[tuple[str, tuple[int, ...], int]] = ()
+
+
+def _critic(actor: str, critic: str) -> dict[str, Any]:
+    return {"actor.memory.name": actor, "critic.memory.name": critic}
+
+
+FROZEN_ACTOR = {"model": "ppo_gpt_frozen", "actor.trained_encoder": False}
+
+VIEWS = {
+    "gpt2ppo": View(
+        names=(
+            ("`ppo`", {"model": "ppo", "ppo.bptt": None}),
+            ("`ppo`, chunks of 16 steps", {"model": "ppo", "ppo.bptt": 16}),
+            ("`ppo_gpt`", {"model": "ppo_gpt"}),
+        ),
+    ),
+    "gpt2ppo_critics": View(
+        names=(
+            ("`ppo`", {"model": "ppo", "actor.hidden": [128, 128]}),
+            ("`ppo` with the actor of `ppo_gpt`", {"model": "ppo", "actor.hidden": [128] * 4}),
+            ("`ppo_gpt`", {"model": "ppo_gpt", "critic.residual": True}),
+            ("a GPT-2 alone", {"model": "ppo_gpt", "critic.residual": False}),
+            ("a GPT-2 alone, not trained (`ppo_gpt_frozen`)", {"model": "ppo_gpt_frozen"}),
+            ("the same, the actor's first layers not trained", FROZEN_ACTOR),
+            ("one GPT-2 for actor and critic (`ppo_gpt_shared`)", {"model": "ppo_gpt_shared"}),
+        ),
+        pairs=((1, 0), (2, 0), (3, 0), (3, 2), (4, 3), (5, 4), (6, 4)),
+    ),
+    "gpt2ppo_context": View(
+        names=tuple((f"context {length}", {"critic.memory.context": length}) for length in (25, 50, 75)),
+    ),
+    "critic_memory": View(
+        names=(
+            ("`ppo`, critic without memory", _critic("mlp", "mlp")),
+            ("`ppo`, GPT-2 critic", _critic("mlp", "gpt2")),
+            ("`ppo_gru`, critic without memory", _critic("gru", "mlp")),
+            ("`ppo_gru`, GRU critic", _critic("gru", "gru")),
+            ("`ppo_gru`, GPT-2 critic", _critic("gru", "gpt2")),
+        ),
+        pairs=((1, 0), (2, 0), (3, 2), (4, 2), (4, 3)),
+        pooled=(("`ppo_gru`, GRU or GPT-2 critic", (3, 4), 2),),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """A report, with the names of its view."""
+
+    report: Entry
+    view: View
+
+    @property
+    def envs(self) -> list[str]:
+        """In the order of the report."""
+        return list(dict.fromkeys(final["env"] for final in self.report["finals"]))
+
+    def labels(self, env: str) -> list[str]:
+        """Of an environment's models, in the order of the view; others as the report has them."""
+        labels = [final["label"] for final in self.report["finals"] if final["env"] == env]
+        return sorted(labels, key=lambda label: self.place(env, label))
+
+    def place(self, env: str, label: str) -> int:
+        """In the view, by the most settings that fit; behind all others where none do."""
+        settings = self.of("groups", env, label)["settings"] if self.has("groups", env, label) else {}
+        fits = [
+            (-len(known), place)
+            for place, (_, known) in enumerate(self.view.names)
+            if all(settings.get(name) == value for name, value in known.items())
+        ]
+        return min(fits)[1] if fits else len(self.view.names)
+
+    def name(self, env: str, label: str) -> str:
+        """By the view, or as the report has it."""
+        place = self.place(env, label)
+        return self.view.names[place][0] if place < len(self.view.names) else f"`{label}`"
+
+    def of(self, part: str, env: str, label: str) -> Entry:
+        """The entry of a model in one of the lists of the report."""
+        return next(x for x in self.report[part] if x["env"] == env and x["label"] == label)
+
+    def has(self, part: str, env: str, label: str) -> bool:
+        """Whether a list of the report has an entry of the model: a random agent has a score alone."""
+        return any(x["env"] == env and x["label"] == label for x in self.report[part])
+
+    def threshold(self, env: str) -> float:
+        """The training return, or share of successes, at which the task counts as learned."""
+        return float(next(x["value"] for x in self.report["thresholds"] if x["env"] == env))
+
+    def pairs(self, env: str) -> list[tuple[str, str]]:
+        """Models to set against each other: (model, the one before it); those that were trained."""
+        labels = [label for label in self.labels(env) if self.has("efficiencies", env, label)]
+        if self.view.pairs is None:
+            return [(later, earlier) for earlier, later in combinations(labels, 2)]
+        by_place = {self.place(env, label): label for label in labels}
+        return [(by_place[a], by_place[b]) for a, b in self.view.pairs if a in by_place and b in by_place]
+
+
+def read(results: Path, name: str) -> Study:
+    """The study of a folder of docs/results."""
+    return Study(_renewed(json.loads((results / name / "report.json").read_text())), VIEWS.get(name, View()))
+
+
+def _renewed(report: Entry) -> Entry:
+    """The same with intervals and tests of the present code, from the score of each seed: a stored report
+    may be older than they are."""
+    finals = [_final(entry) for entry in report["finals"]]
+    trained = [final for final in finals if len(final.scores)]
+    envs, labels = {final.env for final in trained}, list(dict.fromkeys(final.label for final in trained))
+    over_all = improvements(trained, labels) if len(envs) > 1 else []
+    family = Family(differences_of(trained), over_all).adjusted()
+    return report | {"finals": plain(finals), "differences": plain(family.differences)}
+
+
+def _final(entry: Entry) -> Final:
+    scores = np.array(entry["scores"])
+    ends = (0.0, 1.0) if entry["source"] == "success" else (-math.inf, math.inf)
+    intervals = {
+        name: interval(scores, weights(len(scores)), ends)
+        for name, weights in (("mean_interval", mean_weights), ("iqm_interval", iqm_weights))
+    }
+    return Final(**entry | {"seeds": tuple(entry["seeds"]), "scores": scores} | intervals)
+
+
+# The tables -----------------------------------------------------------------------------------
+
+
+def scores(study: Study) -> list[str]:
+    """Every model at its end: mean and interquartile mean with intervals, and each seed."""
+    rows = []
+    for env in study.envs:
+        for label in study.labels(env):
+            final = study.of("finals", env, label)
+            means = [_estimate(final[key], final[f"{key}_interval"]) for key in ("mean", "iqm")]
+            each = ", ".join(map(short, final["scores"]))
+            rows.append([env, study.name(env, label), *means, each])
+    return _with_envs(study, ["model", "mean (95 %)", "IQM (95 %)", "each seed"], rows)
+
+
+def differences(study: Study) -> list[str]:
+    """Models against others: of means, of interquartile means, and how often one is above the other."""
+    rows = []
+    for env in study.envs:
+        for model, other in study.pairs(env):
+            entry, sign = _difference(study, env, model, other)
+            if not entry:  # reports of many models set only the best against the others
+                continue
+            mean = _estimate(sign * entry["by"], _signed(entry["interval"], sign))
+            names = [study.name(env, label) for label in (model, other)]
+            rows.append([env, *names, mean, _iqm_difference(study, env, model, other), _above(entry, sign)])
+            rows[-1] += [_p(entry["p"])] if "p" in entry else []
+    header = [
+        "model",
+        "minus",
+        "difference of means (95 %)",
+        "of IQMs",
+        "a run above one of the other (95 %)",
+    ]
+    header += ["p, adjusted"] if rows and len(rows[0]) > 6 else []
+    return _with_envs(study, header, rows)
+
+
+def thresholds(study: Study) -> list[str]:
+    """Seeds whose training reached the threshold, and after how many steps."""
+    rows = []
+    for env in study.envs:
+        for label in filter(partial(study.has, "efficiencies", env), study.labels(env)):
+            steps = study.of("efficiencies", env, label)["steps"]
+            reached = f"{sum(x is not None for x in steps)} of {len(steps)}"
+            rows.append([env, short(study.threshold(env)), study.name(env, label), reached, _middle(steps)])
+    return _with_envs(study, ["threshold", "model", "seeds that reach it", "steps, median seed"], rows)
+
+
+def tests(study: Study) -> list[str]:
+    """Exact tests of pairs: how many seeds reach the threshold, and how soon; how many end below it."""
+    rows = []
+    for env in study.envs:
+        labels = {study.place(env, label): label for label in study.labels(env)}
+        groups = [(study.name(env, a), [a], b) for a, b in study.pairs(env)]
+        groups += [
+            (name, [labels[i] for i in some], labels[other]) for name, some, other in study.view.pooled
+        ]
+        for name, some, other in groups:
+            rows.append([env, name, study.name(env, other), *_tested(study, env, some, [other])])
+    header = ["model", "against", "seeds that reach the threshold", "p (Fisher)"]
+    header += ["steps to it, median seed", "p (Mann-Whitney)", "seeds that end below it", "p (Fisher)"]
+    return _with_envs(study, header, rows)
+
+
+def training(study: Study) -> list[str]:
+    """The mean of the last 100 training returns at the last step that all seeds have."""
+    rows = []
+    for panel in study.report["panels"]:
+        curves = {line["label"]: line["curves"]["return"]["step"] for line in panel["lines"]}
+        for label in filter(curves.__contains__, study.labels(panel["env"])):
+            known = [i for i, mean in enumerate(curves[label]["mean"]) if mean is not None]
+            mean, low, high = (short(curves[label][key][known[-1]]) for key in ("mean", "low", "high"))
+            step = f"{panel['grids']['step'][known[-1]]:,.0f}"
+            rows.append([panel["env"], step, study.name(panel["env"], label), mean, f"{low} to {high}"])
+    header = ["after steps", "model", "training return, mean over seeds", "lowest to highest seed"]
+    return _with_envs(study, header, rows)
+
+
+TABLES = {
+    "scores": scores,
+    "differences": differences,
+    "training": training,
+    "thresholds": thresholds,
+    "tests": tests,
+}
+
+
+# Their cells ----------------------------------------------------------------------------------
+
+
+def short(x: float) -> str:
+    """Three digits, or the digits before the point where these are more."""
+    text = f"{x:.{max(0, 2 - int(math.log10(max(abs(x), 1))))}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def _estimate(value: float, interval: Sequence[float] | None) -> str:
+    return short(value) + (f" ({short(interval[0])} to {short(interval[1])})" if interval else "")
+
+
+def _signed(interval: Sequence[float] | None, sign: int) -> list[float] | None:
+    return None if interval is None else sorted(sign * end for end in interval)
+
+
+def _difference(study: Study, env: str, model: str, other: str) -> tuple[Entry, int]:
+    """The report's entry of two models, and the sign that makes it model minus other."""
+    for entry in study.report["differences"]:
+        if entry["env"] == env and {entry["better"], entry["worse"]} == {model, other}:
+            return entry, 1 if entry["better"] == model else -1
+    return {}, 1
+
+
+def _iqm_difference(study: Study, env: str, model: str, other: str) -> str:
+    mine, theirs = (study.of("finals", env, label)["iqm"] for label in (model, other))
+    entry, sign = _difference(study, env, model, other)
+    return _estimate(mine - theirs, _signed(entry.get("iqm_interval"), sign))
+
+
+def _above(entry: Entry, sign: int) -> str:
+    """The share of pairs of seeds in which the model's score is the higher one."""
+    wins, low, high = entry["wins"], *entry["wins_interval"]
+    if sign < 0:
+        wins, low, high = 1 - wins, 1 - high, 1 - low
+    return f"{wins:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _late(steps: Iterable[float | None]) -> list[float]:
+    return [math.inf if step is None else step for step in steps]
+
+
+def _middle(steps: Iterable[float | None]) -> str:
+    """The steps of the median seed."""
+    middle = statistics.median(_late(steps))
+    return "never" if middle == math.inf else f"{middle:,.0f}"
+
+
+def _tested(study: Study, env: str, some: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Cells of an exact comparison of two sets of models."""
+    steps, ends = [], []
+    for labels in (some, others):
+        steps.append([x for label in labels for x in study.of("efficiencies", env, label)["steps"]])
+        ends.append([x for label in labels for x in study.of("finals", env, label)["scores"]])
+    reached = [(sum(x is not None for x in group), len(group)) for group in steps]
+    below = [(sum(x < study.threshold(env) for x in group), len(group)) for group in ends]
+    fishers = [_p(fisher(*counts[0], *counts[1])) for counts in (reached, below)]
+    sooner = [" against ".join(map(_middle, steps)), _p(mann_whitney(*map(_late, steps)))]
+    return [_counts(reached), fishers[0], *sooner, _counts(below), fishers[1]]
+
+
+def _counts(pairs: Sequence[tuple[int, int]]) -> str:
+    return " against ".join(f"{count} of {size}" for count, size in pairs)
+
+
+def _p(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def _with_envs(study: Study, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column is the environment, where there are several."""
+    if len(study.envs) == 1:
+        return table(header, [row[1:] for row in rows])
+    return table(["environment", *header], rows)

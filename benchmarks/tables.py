@@ -1,0 +1,93 @@
+"""The tables of the documentation, written from result files.
+
+    python -m benchmarks.tables [--check]
+
+In README.md and docs/**/*.md, what stands between `<!-- table NAME -->` and `<!-- end table -->` is written
+by this command from benchmarks/results/ and docs/results/. NAME is one of
+
+    peers, peers short, recurrent, transformers    speeds beside other libraries
+    critics, context                               critics on the same rollouts; time over context length
+    presets, memory tasks, cards                   what the presets reach
+    scores STUDY, differences STUDY                a folder of docs/results: its report as tables
+    training STUDY                                 training returns at the end
+    thresholds STUDY, tests STUDY                  when training reached the threshold
+
+--check changes no file: it names the blocks that are not as this command writes them, and fails.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from . import cells, critic_tables, peers, recurrent, return_tables, study_tables, transformers
+from .common import measured
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^<!-- table ([^\n]+?) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
+END = re.compile(r"^<!-- (?:table [^\n]+|end table) -->$", re.MULTILINE)
+
+SPEEDS: dict[str, Callable[[Path], list[str]]] = {
+    "peers": lambda out: cells.full_table(measured(peers.TASKS, "peers", out)),
+    "peers short": lambda out: cells.short_table(measured(peers.TASKS, "peers", out), peers.PEER),
+    "recurrent": lambda out: cells.full_table(measured(recurrent.TASKS, "recurrent", out)),
+    "transformers": lambda out: cells.full_table(measured(transformers.TASKS, "transformers", out)),
+    "presets": return_tables.presets,
+    "memory tasks": return_tables.memory_tasks,
+    "cards": return_tables.cards,
+    "critics": critic_tables.critics,
+    "context": critic_tables.context,
+}
+
+
+def write(name: str, root: Path = ROOT) -> str:
+    """The lines of a table."""
+    kind, _, study = name.partition(" ")
+    if name in SPEEDS:
+        lines = SPEEDS[name](root / "benchmarks" / "results")
+    elif kind in study_tables.TABLES:
+        lines = study_tables.TABLES[kind](study_tables.read(root / "docs" / "results", study))
+    else:
+        raise SystemExit(f"there is no table {name!r}; python -m benchmarks.tables --help lists them")
+    return "\n".join(lines) + "\n"
+
+
+def rewritten(page: str, root: Path = ROOT) -> str:
+    """A page with all of its tables written anew."""
+    marks = END.findall(page)
+    if len(marks) != 2 * len(BLOCK.findall(page)):
+        raise SystemExit(f"a table without its end, or an end without its table, among {marks}")
+    return BLOCK.sub(
+        lambda block: f"<!-- table {block[1]} -->\n{write(block[1], root)}<!-- end table -->", page
+    )
+
+
+def stale(page: str, root: Path = ROOT) -> list[str]:
+    """The names of the tables of a page that are not as `write` has them."""
+    rewritten(page, root)  # which fails where a mark has no partner
+    return [block[1] for block in BLOCK.finditer(page) if block[2] != write(block[1], root)]
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """The pages that may hold tables."""
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def main() -> None:
+    """Write all tables, or check them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    wrong = [(page, stale(page.read_text())) for page in pages()]
+    for page, names in wrong:
+        if names and not check:
+            page.write_text(rewritten(page.read_text()))
+        for name in names:
+            print(f"{page.relative_to(ROOT)}: table {name} {'is stale' if check else 'written'}")
+    if check and any(names for _, names in wrong):
+        sys.exit("run: python -m benchmarks.tables")
+
+
+if __name__ == "__main__":
+    main()
