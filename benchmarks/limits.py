@@ -1,6 +1,6 @@
 """LunarLander at the tutorial's hyperparameters, with its time limit as truncation and as termination.
 
-    python -m benchmarks.limits [--seeds 10] [--steps 256000] [--out runs/limits] [-o FILE.json]
+    python -m benchmarks.limits [--seeds 10] [--arms truncated terminated] [--out runs/limits] [-o FILE.json]
 
 The tutorial's code takes a time limit for termination. An arm of runs is trained on that environment, the
 other on the environment as it is, where the final observation of a truncated episode is bootstrapped. All
@@ -121,20 +121,21 @@ def main() -> None:
     """Train what is missing, play, print, keep."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.limits", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     parser.add_argument("--steps", type=int, default=256_000)
     parser.add_argument("--out", type=Path, default=Path("runs/limits"))
     parser.add_argument("-o", dest="file", type=Path)
     options = parser.parse_args()
     results = []
     for seed in range(1, options.seeds + 1):
-        for arm in ARMS:
+        for arm in options.arms:
             results.append(measured(arm, seed, options.steps, options.out))
             print(json.dumps(results[-1]), flush=True)
             if options.file:  # after every run, so that a stop keeps what was measured
                 options.file.write_text(json.dumps(results, indent=1) + "\n")
     print("| time limit as | actions | landed | crashed | time limit | return | length |")
     print("|---|---|---|---|---|---|---|")
-    for arm in ARMS:
+    for arm in options.arms:
         for mode in ("deterministic", "sampled"):
             print(row(results, arm, mode))
 

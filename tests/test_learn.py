@@ -11,7 +11,7 @@ import pytest
 from recollect import compare, study
 from recollect.config import RunConfig, tokens
 from recollect.envs import make
-from recollect.presets import assemble
+from recollect.presets import assemble, preset
 from tests.test_docs import ROOT, blocks, commands, unknown_flags
 
 LESSONS = sorted((ROOT / "docs" / "learn").glob("[0-9]*.md"))
@@ -175,3 +175,12 @@ def test_a_lesson_ends_with_commands_that_can_be_run(page):
             assert isinstance(config, RunConfig)
             assert config.steps <= 200_000  # minutes, not hours
             assert make(config.env).num_envs == config.env.num_envs
+
+
+def test_the_number_of_gradient_steps_is_that_of_the_preset():
+    config = preset("ppo", "CartPole-v1")
+    rows = config.env.num_envs * config.ppo.num_steps
+    minibatches = -(-rows // config.ppo.chunks_per_minibatch(config.env.num_envs, 1))
+    epochs = config.ppo.update_epochs
+    sentence = f"makes {epochs} passes of {minibatches} minibatches: {epochs * minibatches} gradient steps"
+    assert sentence in TEXTS["05-ppo.md"]
