@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .common import commit_of, in_a_process
+from .common import in_a_process
+from .comparison import commit_of
 
 TASKS = ("LunarLander-v3", "Acrobot-v1", "BipedalWalker-v3")
 EPOCHS = 150

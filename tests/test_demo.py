@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from recollect import cli, demo
+from recollect.envs import EnvConfig
 from recollect.presets import preset
 from recollect.tasks import TASKS
 
@@ -84,6 +85,12 @@ def test_an_environment_that_cannot_be_rendered_has_a_picture_and_no_film(here, 
     out, folder = capsys.readouterr().out, run_folder(here)
     assert out.startswith("no film: the environment has no rgb_array render mode")
     assert (folder / "curve.png").is_file() and not (folder / "episode.gif").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the extra plot")
+def test_what_only_envpool_has_cannot_be_rendered() -> None:
+    pytest.importorskip("envpool")
+    assert demo.check(EnvConfig(id="AcrobotSwingup-v1")) == "EnvPool cannot render"
 
 
 def test_too_few_episodes_for_a_curve_are_stated_in_the_picture(here, monkeypatch) -> None:

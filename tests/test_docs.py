@@ -73,7 +73,7 @@ KNOWN = {
     "bench": training_flags(),
     "compare": training_flags() | set(compare.VALUES + compare.SWITCHES) | {"--seeds", "--episodes"},
     "tune": training_flags() | set(tune.VALUES + tune.SWITCHES) | {"--seeds", "--episodes"},
-    "report": {"-o", "--out", "--import"},
+    "report": {"-o", "--out", "--import", "--x"},
     "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
     "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
     "watch": names(WatchOptions) | set(cli.WATCH_NAMES),

@@ -236,7 +236,7 @@ def test_seeds_share_a_grid_and_are_drawn_where_all_are_known():
 
 def test_many_curves_have_fewer_points():
     tracks = [Track("E", str(i), "finished", [series([1, 2], [1, 2])]) for i in range(100)]
-    assert len(curves.panels(tracks)[0].grids["step"]) == 50
+    assert len(curves.panels(tracks)[0].grids["step"]) == 40
 
 
 # Models beside each other ---------------------------------------------------------------------

@@ -178,6 +178,7 @@ def _draw_training(axes: Any, trained: Trained, random: float) -> None:
         axes.text(
             0.5, 0.6, "fewer than 100 episodes ended in training", ha="center", transform=axes.transAxes
         )
+    axes.set_xlim(0, trained.summary["step"])
     axes.axhline(random, color="#9ca3af", linestyle="--", linewidth=1)
     axes.annotate(
         "random",

@@ -1,8 +1,9 @@
 """`recollect report`: run folders to a page, a text and numbers. Needs no torch.
 
-runs.py reads folders, groups.py groups seeds; scores.py, curves.py, efficiency.py and aggregate.py make
-numbers of them, with the intervals of intervals.py; verdict.py says what they mean; summary.py holds
-all of it; contents.py puts it in order; page.py, markdown.py and figures.py write it.
+runs.py reads folders, and archives of them as archive.py unpacks them; groups.py groups seeds; scores.py,
+curves.py, efficiency.py and aggregate.py make numbers of them, with the intervals of intervals.py and the
+tests of significance.py; verdict.py says what they mean; summary.py holds all of it; contents.py puts it in
+order; page.py, markdown.py and figures.py write it.
 """
 
 import argparse
@@ -134,7 +135,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders above them")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, help="run folders, folders above them, or a .zip of them"
+    )
     parser.add_argument("-o", "--out", type=Path, default=Path("report"), help="where it is written: report")
     about_x = "what the curves of the text are drawn over; the page offers all"
     parser.add_argument("--x", choices=list(X_AXES), default="steps", help=about_x)

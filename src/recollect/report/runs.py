@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import yaml
 from numpy.typing import NDArray
 
 from ..log import METRICS
+from .archive import BadArchive, opened
 
 Floats = NDArray[np.float64]
 
@@ -94,28 +95,39 @@ class BadRun(Exception):
 
 
 def read(paths: Iterable[Path]) -> Found:
-    """Every run in or below some folders, and everything that had to be left out."""
+    """Every run in or below some folders or archives, and everything that had to be left out."""
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     random: dict[str, Mapping[str, Any]] = {}
     seen: set[Path] = set()
     for path in paths:
-        folders = list(_folders(path))
-        if not folders:
-            left_out.append(LeftOut(path, "holds no run" if path.exists() else "does not exist"))
-        for folder in folders:
-            if folder.resolve() in seen:
-                continue
-            seen.add(folder.resolve())
-            try:
-                if _holds_run(folder):
-                    runs.append(read_run(folder))
-                else:
-                    random.update(_read_random(folder))
-            except BadRun as bad:
-                left_out.append(LeftOut(folder, str(bad)))
+        try:
+            with opened(path) as root:
+                folders = [folder for folder in _folders(root) if folder.resolve() not in seen]
+                seen.update(folder.resolve() for folder in folders)
+                if not folders and not any(_folders(root)):
+                    left_out.append(LeftOut(path, "holds no run" if path.exists() else "does not exist"))
+                for folder in folders:
+                    # Within an archive, folders have the names that they have there.
+                    name = folder if root == path else folder.relative_to(root)
+                    _read_folder(folder, name, runs, left_out, random)
+        except BadArchive as bad:
+            left_out.append(LeftOut(path, str(bad)))
     kept, twins = _without_twins(runs)
     return Found(kept, [*left_out, *twins], random)
+
+
+def _read_folder(
+    folder: Path, name: Path, runs: list[Run], left_out: list[LeftOut], random: dict[str, Mapping[str, Any]]
+) -> None:
+    """Add what a folder holds to one of these."""
+    try:
+        if _holds_run(folder):
+            runs.append(replace(read_run(folder), folder=name))
+        else:
+            random.update(_read_random(folder))
+    except BadRun as bad:
+        left_out.append(LeftOut(name, str(bad)))
 
 
 def read_run(folder: Path) -> Run:
