@@ -1,12 +1,15 @@
 """The lessons quote the library: every quoted line is in the source, every command can be run."""
 
 import ast
+import itertools
 import re
 import shlex
 import textwrap
 from itertools import pairwise
 
 import pytest
+import torch
+from benchmarks import drawings
 
 from recollect import compare, study
 from recollect.config import RunConfig, tokens
@@ -184,3 +187,88 @@ def test_the_number_of_gradient_steps_is_that_of_the_preset():
     epochs = config.ppo.update_epochs
     sentence = f"makes {epochs} passes of {minibatches} minibatches: {epochs * minibatches} gradient steps"
     assert sentence in TEXTS["05-ppo.md"]
+
+
+# What the lessons derive ----------------------------------------------------------------------
+
+
+class TwoSteps:
+    """A task of two steps with two states and two actions, small enough to sum over every trajectory."""
+
+    reward = torch.tensor([[1.0, -2.0], [3.0, 0.5]], dtype=torch.float64)  # (state, action)
+    opening = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    moves = torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.6, 0.4]]], dtype=torch.float64)
+
+    def __init__(self):
+        self.weights = torch.tensor([[0.2, -0.4], [0.7, 0.1]], dtype=torch.float64, requires_grad=True)
+        self.log_policy = self.weights.log_softmax(-1)
+
+    def trajectories(self):
+        """(probability, states, actions) of each."""
+        policy = self.log_policy.exp()
+        for s, a, after, b in itertools.product(range(2), repeat=4):
+            p = self.opening[s] * policy[s, a] * self.moves[s, a, after] * policy[after, b]
+            yield p, (s, after), (a, b)
+
+    def gradient(self, credit):
+        """The mean of the sum over t of credit(t, states, rewards) times the gradient of log pi."""
+        total = 0.0
+        for p, states, actions in self.trajectories():
+            rewards = [self.reward[s, a] for s, a in zip(states, actions, strict=True)]
+            chosen = [self.log_policy[s, a] for s, a in zip(states, actions, strict=True)]
+            total = total + p.detach() * sum(credit(t, states, rewards) * x for t, x in enumerate(chosen))
+        return torch.autograd.grad(total, self.weights)[0]
+
+
+BASELINE = (4.0, -7.0)  # any function of the state
+
+
+@pytest.mark.parametrize(
+    "credit",
+    [
+        lambda t, states, rewards: sum(rewards),  # the return of the whole trajectory
+        lambda t, states, rewards: sum(rewards[t:]),  # the reward to go
+        lambda t, states, rewards: sum(rewards[t:]) - BASELINE[states[t]],
+    ],
+    ids=["return", "reward to go", "baseline"],
+)
+def test_the_policy_gradient_is_the_gradient_of_the_objective(credit):
+    task = TwoSteps()
+    objective = sum(
+        p * sum(task.reward[s, a] for s, a in zip(*x, strict=True)) for p, *x in task.trajectories()
+    )
+    (wanted,) = torch.autograd.grad(objective, task.weights)
+    torch.testing.assert_close(TwoSteps().gradient(credit), wanted, rtol=0, atol=1e-12)
+
+
+def test_a_wrong_credit_is_another_gradient():
+    """The rewards before an action alone have mean 0, and leaving out its own reward does not."""
+    before = TwoSteps().gradient(lambda t, states, rewards: sum(rewards[:t]) if t else 0.0)
+    torch.testing.assert_close(before, torch.zeros_like(before), rtol=0, atol=1e-12)
+    assert TwoSteps().gradient(lambda t, states, rewards: sum(rewards[t + 1 :])).abs().max() > 0.1
+
+
+def mean_of_finished(steps):
+    """The mean return of the episodes that end within so many steps, weighed by how often they do."""
+    total, count = 0.0, 0.0
+    pending = [(0, 1.0)]  # where an episode starts, and with which probability
+    while pending:
+        start, p = pending.pop()
+        for length in (1, 3):
+            if start + length <= steps:
+                total, count = total + p / 2 * length, count + p / 2
+                pending.append((start + length, p / 2))
+    return total / count
+
+
+def test_finished_episodes_alone_are_a_biased_sample():
+    """The numbers of lesson 2: episodes of 1 or 3 steps with a reward of 1 each, rollouts of 2 steps."""
+    assert mean_of_finished(2) == 1
+    assert mean_of_finished(2) < mean_of_finished(8) < mean_of_finished(16) < 2
+    for sentence in ("The mean return is 2.", "so the estimate is 1."):
+        assert sentence in TEXTS["02-reinforce.md"]
+
+
+@pytest.mark.parametrize("name", drawings.DRAWINGS)
+def test_a_drawing_is_what_its_script_draws(name):
+    assert (ROOT / "docs" / "images" / f"{name}.svg").read_text() == drawings.DRAWINGS[name]()
