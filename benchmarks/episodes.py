@@ -64,12 +64,12 @@ def draw(seeds: Sequence[Returns], random: Returns, task: str, path: Path) -> No
     from matplotlib import pyplot as plt
 
     low, high = limits(seeds, random)
-    shown = {"s": 2, "linewidths": 0, "rasterized": True}
+    shown = {"s": 6, "linewidths": 0, "rasterized": True}
     with matplotlib.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, width_ratios=(3, 1))
         for values in seeds:
             at = np.arange(1, len(values) + 1)
-            left.scatter(at, values, color=COLOUR, alpha=0.12, **shown)
+            left.scatter(at, values, color=COLOUR, alpha=0.2, **shown)
             left.plot(at, moving_mean(values), color=COLOUR, lw=0.9)
         right.scatter(np.arange(1, len(random) + 1), random, color=GREY, alpha=0.6, **shown)
         right.axhline(float(random.mean()), color=GREY, lw=1.2)
