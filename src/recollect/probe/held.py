@@ -8,9 +8,11 @@ from ..log import number
 from ..report.blocks import Block, Chart, Line, Plot, Row, Table, Text
 from .linear import Answer
 from .measure import Probed
+from .readout import UNTRAINED
 from .verdict import shares
 
 MEMORY, OBSERVATION = "from the memory", "from the observation"
+READ_OUT = ("measure", "memory", "untrained", "gain (95 %)", "observation", "chance")
 EACH = 12  # numbers seen a lag, above which only their mean is listed
 
 
@@ -19,21 +21,22 @@ def held(found: Probed) -> Iterator[Block]:
         return
     whose = "actor's" if found.actor else "critic's"
     yield Text(
-        f"What a linear map finds in the {whose} memory, in episodes that it has not learned from, beside "
-        "what such a map finds in the present observation alone. What the first has more is what the memory "
-        "adds. R2 is 1 where every value is found and 0 where only the mean is; chance is the mean or the "
-        "commonest answer."
+        f"Linear read-outs of the {whose} memory state, scored on episodes they were not fitted to. "
+        f"Untrained: the same read-out of {UNTRAINED} memories of the same shape with initial weights, given "
+        "the same steps. A random memory retains much of its input, so only the gain over it (95 % interval "
+        "over episodes) was learned. Chance: the same read-out for the values of another episode at the same "
+        "steps. R2 is 1 where every value is found and 0 where only the mean is."
     )
     yield from _lags(found.readout)
     for measure in ("accuracy", "R2"):
         asked = [answer for answer in found.readout if answer.lag is None and answer.measure == measure]
         if asked:
-            rows = [Row(x.name, np.array([max(x.observation, 0)]), max(x.memory, 0), None) for x in asked]
-            told = ", ".join(f"{x.name} {number(x.memory)} ({number(x.observation)})" for x in asked)
-            words = f"{measure} from the memory, and from the observation in brackets: {told}."
-            about = f"{measure.capitalize()}, large from the memory, small from the observation"
+            rows = [Row(x.name, np.array([max(x.untrained, 0)]), max(x.memory, 0), None) for x in asked]
+            told = ", ".join(f"{x.name} {number(x.memory)} ({number(x.untrained)})" for x in asked)
+            words = f"{measure} from the memory, and from untrained memories in brackets: {told}."
+            about = f"{measure.capitalize()}: large dots from the memory, small from untrained memories"
             yield Chart(f"held-{measure}", "dots", about, words, rows=rows)
-    columns = ["what", "steps ago", "measure", "memory", "observation", "chance", "rows"]
+    columns = ["quantity", "steps ago", *READ_OUT, "rows"]
     yield Table("What is known of it in new episodes", columns, read_out(found.readout, EACH))
 
 
@@ -62,10 +65,14 @@ def by_lag(answers: Sequence[Answer]) -> list[Answer]:
     made: list[Answer] = []
     for lag, measure in dict.fromkeys((answer.lag, answer.measure) for answer in answers):
         here = [answer for answer in answers if (answer.lag, answer.measure) == (lag, measure)]
-        told = [(x.memory, x.observation, x.chance) for x in here]
-        memory, observation, chance = np.mean(told, axis=0).tolist()
-        name = f"what was seen, mean of {len(here)}" if len(here) > 1 else "what was seen"
-        made.append(Answer(name, lag, measure, memory, observation, chance, here[0].rows))
+        columns = [(x.memory, x.untrained, x.gain, x.observation, x.chance) for x in here]
+        memory, untrained, gain, observation, chance = np.mean(columns, axis=0).tolist()
+        interval = here[0].gain_interval if len(here) == 1 else None
+        name = f"observation, mean of {len(here)} entries" if len(here) > 1 else "observation"
+        mean = Answer(
+            name, lag, measure, memory, untrained, gain, interval, observation, chance, here[0].rows
+        )
+        made.append(mean)
     return made
 
 
@@ -74,10 +81,16 @@ def read_out(answers: Sequence[Answer], each: int) -> list[list[str]]:
     past, rest = ([x for x in answers if (x.lag is not None) == is_past] for is_past in (True, False))
     many = len(past) > each * len({answer.lag for answer in past})
     return [
-        [x.name, "-" if x.lag is None else str(x.lag), x.measure, *_shares(x), str(x.rows)]
+        [x.name, "-" if x.lag is None else str(x.lag), *_cells(x), str(x.rows)]
         for x in [*rest, *(by_lag(past) if many else past)]
     ]
 
 
-def _shares(answer: Answer) -> list[str]:
-    return [shares(x) for x in (answer.memory, answer.observation, answer.chance)]
+def _cells(answer: Answer) -> list[str]:
+    """A cell for each of READ_OUT."""
+    gain = shares(answer.gain)
+    if answer.gain_interval is not None:
+        low, high = answer.gain_interval
+        gain += f" ({shares(low)} to {shares(high)})"
+    values = [shares(x) for x in (answer.observation, answer.chance)]
+    return [answer.measure, shares(answer.memory), shares(answer.untrained), gain, *values]

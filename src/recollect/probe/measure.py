@@ -85,7 +85,7 @@ def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained
         control_score=other,
         above_control=above,
         values=ask(agent, trained.config, trained.folder, record),
-        readout=read(agent, record, seed),
+        readout=read(agent, trained.config, record, seed),
     )
 
 

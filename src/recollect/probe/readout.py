@@ -10,27 +10,32 @@ import torch
 from torch import Tensor
 
 from .. import rng
-from ..agent import Agent, Branch
+from ..agent import Agent, Branch, build_agent
+from ..config import RunConfig
 from ..envs import Array
 from ..nets import Rows, one_hot
 from ..record import Record, floats, remembers, states
 from ..report.intervals import Floats
-from .linear import Answer, Question, answers, split
+from .linear import Answer, Places, Question, Sources, answers, split
 
 LAGS = (1, 2, 4, 8)  # steps ago
+UNTRAINED = 5  # agents of the same shape with initial weights
 WIDEST = 512  # features; more are projected to so many
 MOST_ROWS, MOST_FEATURES = 20_000, 32  # that are asked, and that are asked for
 REPORTS = ("success", "is_success")  # of an end, and nothing to remember
 
 
-def read(agent: Agent, record: Record, seed: int) -> list[Answer]:
+def read(agent: Agent, config: RunConfig, record: Record, seed: int) -> list[Answer]:
     """What the actor's memory knows, or the critic's where the actor has none."""
-    branch = agent.actor if remembers(agent.actor) else agent.critic
-    if not isinstance(branch, Branch) or not remembers(branch):
+    branch = _remembering(agent)
+    if branch is None:
         return []
     random = rng.generator(seed, rng.Purpose.PROBE, len(LAGS))
     asked = _asked(record.valid, random)
-    memory = _remembered(branch, record, asked, random)
+    projection = _projection(_width(branch), random)
+    memory, *untrained = (
+        _remembered(one, record, asked, projection) for one in (branch, *_untrained(agent, config, seed))
+    )
     seen, names = _seen(agent, record.rows)
     pictures = [
         record.rows.obs[name][:-1][torch.from_numpy(asked)].flatten(1).float()
@@ -41,7 +46,26 @@ def read(agent: Agent, record: Record, seed: int) -> list[Answer]:
     observation = _projected(now, _projection(now.shape[1], random))
     questions = [*_past(seen, names, record.step, asked), *_action(agent, record.rows, asked)]
     questions += [Question(name, x[:-1][asked]) for name, x in record.hidden.items() if name not in REPORTS]
-    return answers(memory, observation, questions, split(record.episode[asked], random))
+    places = Places(record.episode[asked], record.step[asked])
+    sources = Sources(memory, untrained, observation)
+    return answers(sources, questions, split(places.episode, random), places)
+
+
+def _remembering(agent: Agent) -> Branch | None:
+    """The branch that is read from, if any remembers."""
+    branch = agent.actor if remembers(agent.actor) else agent.critic
+    return branch if isinstance(branch, Branch) and remembers(branch) else None
+
+
+def _untrained(agent: Agent, config: RunConfig, seed: int) -> Iterator[Branch]:
+    """The same branch of agents that never learned. They read what the trained agent read: rows that are
+    recorded are normalised already."""
+    spaces = agent.obs_spec, agent.action_spec
+    for fresh_seed in rng.env_seeds(seed, rng.Purpose.PROBE, 0, UNTRAINED):
+        fresh = build_agent(spaces, config.actor, config.critic, False, fresh_seed)
+        branch = _remembering(fresh.to(next(agent.parameters()).dtype))
+        assert branch is not None
+        yield branch.eval()
 
 
 def _asked(valid: Array, random: np.random.Generator) -> Array:
@@ -53,16 +77,18 @@ def _asked(valid: Array, random: np.random.Generator) -> Array:
 
 
 @torch.no_grad()
-def _remembered(branch: Branch, record: Record, asked: Array, random: np.random.Generator) -> Floats:
+def _remembered(branch: Branch, record: Record, asked: Array, projection: Tensor | None) -> Floats:
     """The floats of the state after each row that is asked (R, F)."""
     kept: list[Floats] = []
-    width = sum(leaf[0].numel() for leaf in floats(branch.memory.initial_state(1)).values())
-    projection = _projection(width, random)
     for here, state in zip(asked, states(branch, record.rows), strict=False):
         if here.any():
             flat = torch.cat([leaf.flatten(1) for leaf in floats(state).values()], 1)[torch.from_numpy(here)]
             kept.append(_projected(flat.float(), projection))
     return np.concatenate(kept)
+
+
+def _width(branch: Branch) -> int:
+    return sum(leaf[0].numel() for leaf in floats(branch.memory.initial_state(1)).values())
 
 
 def _projection(width: int, random: np.random.Generator) -> Tensor | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from .contents import critic_memory, scored
-from .held import read_out
+from .held import READ_OUT, read_out
 from .measure import Probed
 from .verdict import shares
 
@@ -17,7 +17,7 @@ def screen(found: Probed) -> str:
     values = [[name, shares(x)] for name, x in found.values.found.items()]
     lines += _table([f"critic: {critic_memory(found)}", found.values.measure], values)
     if found.readout:
-        head = ["what the memory holds", "steps ago", "measure", "memory", "observation", "chance"]
+        head = ["read out of the memory", "steps ago", *READ_OUT]
         lines += _table(head, read_out(found.readout, each=0))
     return "\n".join([*lines, found.uses, found.needs])
 

@@ -1,5 +1,6 @@
 """Whether an agent uses its memory and whether its task needs one, in a sentence each."""
 
+import math
 from collections.abc import Sequence
 
 from ..log import number
@@ -7,6 +8,8 @@ from ..report.intervals import Interval
 from .ablate import Ablation, Difference, Score, Source, recall
 
 NO_CONTROL = "Whether the task needs a memory was not tested: name a memoryless run with --control."
+
+ONE_CONTROL = "One control run is a hint; recollect compare with several seeds is the test."
 
 
 def uses(
@@ -59,7 +62,7 @@ def needs(
         f"{short(source, whole.mean)} ({_difference(source, above)})."
     )
     if above.told == "better":
-        return f"The task needs a memory: {told}"
+        return f"The task seems to need a memory: {told} {ONE_CONTROL}"
     if above.told in ("equal", "worse"):
         return f"A memory is not needed: {told}"
     return f"Whether the task needs a memory cannot be told from {len(whole.scores)} episodes: {told}"
@@ -89,4 +92,4 @@ def short(source: Source, x: float) -> str:
 
 def shares(x: float | None) -> str:
     """By hundredths, without a zero below zero."""
-    return "-" if x is None else f"{round(x, 2) or 0.0:.2f}"
+    return "-" if x is None or math.isnan(x) else f"{round(x, 2) or 0.0:.2f}"

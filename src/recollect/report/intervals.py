@@ -75,11 +75,15 @@ def one_factor(n: int) -> float:
 def ends_of_means(ordered: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Sorted values (n, P) -> the percentiles of their resampled weighted mean (P,), (P,)."""
     drawn, times = resamples(tuple(weights))
-    means = ordered.T @ drawn.T
-    order = np.argsort(means, axis=1)
-    below = np.cumsum(times[order], axis=1)
-    places = [(below <= end).sum(1, keepdims=True) for end in ENDS]
-    low, high = (np.take_along_axis(means, np.take_along_axis(order, at, 1), 1)[:, 0] for at in places)
+    return quantiles(ordered.T @ drawn.T, times)
+
+
+def quantiles(values: Floats, times: Floats) -> tuple[Floats, Floats]:
+    """Values (..., U), each drawn so many times (U,) -> ends of the middle 95 % of draws (...,), (...,)."""
+    order = np.argsort(values, axis=-1)
+    below = np.cumsum(times[order], axis=-1)
+    places = [(below <= end).sum(-1, keepdims=True) for end in ENDS]
+    low, high = (np.take_along_axis(values, np.take_along_axis(order, at, -1), -1)[..., 0] for at in places)
     return low, high
 
 
