@@ -32,7 +32,7 @@ from recollect.report.intervals import (
     stretched,
     wins_interval,
 )
-from recollect.report.significance import LEVEL, holm, welch
+from recollect.report.significance import LEVEL, holm, rank_test, welch
 
 STUDIES = 2000
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "rliable.json"
@@ -43,6 +43,7 @@ SHAPES: dict[str, Draw] = {
     "bell": lambda random, shape: random.normal(size=shape),
     "ceiling": lambda random, shape: np.minimum(random.normal(0.5, 1.0, shape), 1.0),
     "one in five fails": lambda random, shape: (random.random(shape) < 0.8) + random.normal(0, 0.05, shape),
+    "half fail": lambda random, shape: (random.random(shape) < 0.5) + random.normal(0, 0.02, shape),
     "one in ten fails": lambda random, shape: (random.random(shape) < 0.9) + random.normal(0, 0.02, shape),
 }
 
@@ -95,26 +96,32 @@ def of_differences_and_wins(studies: int = 400) -> None:
         print(f"| {n} | " + " | ".join(f"{share:.0%}" for share in hits / studies) + " |")
 
 
-def family_error(draw: Draw, models: int, seeds: int, studies: int) -> tuple[float, float]:
+def family_error(draw: Draw, models: int, seeds: int, studies: int, envs: int = 1) -> tuple[float, float]:
     """The share of studies of equal models in which some pair is called different: by p-values that are
     adjusted, as verdicts do it, and by each p-value alone."""
     random = np.random.default_rng(0)
     hits = np.zeros(2)
     for _ in range(studies):
-        scores = draw(random, (models, seeds))
-        p_values = [welch(x, y) for x, y in combinations(scores, 2)]
+        pairs = list(combinations(draw(random, (models, envs, seeds)), 2))
+        p_values = [welch(x, y) for first, second in pairs for x, y in zip(first, second, strict=True)]
+        if envs > 1:
+            p_values += [rank_test(list(zip(*pair, strict=True))) for pair in pairs]
         hits += [min(holm(p_values)) < LEVEL, min(p_values) < LEVEL]
     adjusted, single = hits / studies
     return float(adjusted), float(single)
 
 
-def of_families(studies: int = 2000) -> None:
+FAMILIES = ((2, 10, 1), (6, 3, 1), (6, 5, 1), (6, 10, 1), (6, 10, 3))  # models, seeds, environments
+
+
+def of_families(studies: int = 1000) -> None:
     """The third table: verdicts over equal models."""
-    print("\n| scores | models | seeds | some pair differs: each alone | Holm |")
+    print("\n| scores | models | seeds | environments | each pair alone | Holm |\n|---|---|---|---|---|---|")
     for name, draw in SHAPES.items():
-        for models, seeds in ((2, 10), (6, 5), (6, 10)):
-            adjusted, single = family_error(draw, models, seeds, studies)
-            print(f"| {name} | {models} | {seeds} | {single:.0%} | {adjusted:.1%} |")
+        for models, seeds, envs in FAMILIES:
+            adjusted, single = family_error(draw, models, seeds, studies, envs)
+            row = f"| {name} | {models} | {seeds} | {envs} | {single:.0%} | {adjusted:.1%} |"
+            print(row, flush=True)
 
 
 # Beside rliable -------------------------------------------------------------------------------

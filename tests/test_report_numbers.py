@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -339,6 +340,8 @@ def test_a_clear_difference_is_called_one():
 def test_three_seeds_give_a_hint():
     text = said(final("a", [9, 10, 11]), final("b", [1, 2, 3]))
     assert "This is a hint only: 3 seeds are few" in text
+    text = said(*(final(label, [1, 2, 3]) for label in "abc"))
+    assert "With fewer than 5 seeds this relies on normally distributed scores" in text
 
 
 def test_no_detectable_difference_is_said():
@@ -349,6 +352,8 @@ def test_no_detectable_difference_is_said():
 def test_one_seed_shows_nothing():
     text = said(final("a", [9]), final("b", [1]))
     assert "Whether it is better than b, 8 behind cannot be known from one seed" in text
+    text = said(*(final(label, [score], env) for label, score in (("a", 9), ("b", 1)) for env in "EF"))
+    assert "No such difference is detectable from b" in text and "test" not in text
 
 
 def test_one_model_is_compared_with_nothing():
@@ -387,6 +392,11 @@ def test_verdicts_on_equal_models_rarely_name_a_difference(shape):
     assert single > 3 * adjusted or shape != "bell"  # the control: without the adjustment it happens
 
 
+def test_verdicts_over_several_environments_rarely_name_a_difference():
+    adjusted, single = family_error(SHAPES["bell"], models=4, seeds=5, studies=100, envs=3)
+    assert adjusted <= 0.1 < 0.3 < single
+
+
 def test_seeds_that_are_all_equal_get_a_bound():
     text = said(final("a", [500.0] * 10), final("b", [400.0, 420.0, 380.0, 410.0, 405.0] * 2))
     assert "500 (all 10 seeds equal; at most 26% of others may differ" in text
@@ -420,7 +430,7 @@ def test_fisher_is_that_of_scipy():
 
 
 @given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(0, 4), min_size=1, max_size=4)
+    st.lists(st.integers(0, 4), min_size=2, max_size=4), st.lists(st.integers(0, 4), min_size=2, max_size=4)
 )
 def test_mann_whitney_counts_all_ways_to_deal(x, y):
     """Against every way to deal the same numbers out; 4 stands for a run that never got there."""
@@ -436,6 +446,27 @@ def test_mann_whitney_counts_all_ways_to_deal(x, y):
     split = [([pooled[i] for i in d], [pooled[i] for i in range(len(pooled)) if i not in d]) for d in deals]
     expected = np.mean([away(*pair) >= away(x, y) for pair in split])
     assert significance.mann_whitney(x, y) == pytest.approx(expected)
+
+
+def test_the_rank_test_counts_all_ways_to_deal_in_every_stratum():
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        sizes = ((3, 4), (2, 3))
+        strata = [tuple(np.round(random.normal(by, 1, n)) for by, n in enumerate(pair)) for pair in sizes]
+        deals = []
+        for x, y in strata:
+            pooled, places = np.concatenate([x, y]), range(len(x) + len(y))
+            masks = [np.isin(places, chosen) for chosen in itertools.combinations(places, len(x))]
+            deals.append([aggregate.won(pooled[mask], pooled[~mask]) - 0.5 for mask in masks])
+        observed = abs(np.mean([aggregate.won(x, y) - 0.5 for x, y in strata]))
+        expected = np.mean([abs(np.mean(deal)) >= observed - 1e-12 for deal in itertools.product(*deals)])
+        assert significance.rank_test(strata) == pytest.approx(expected)
+
+
+def test_the_rank_test_of_as_many_runs_as_there_may_be_is_that_of_the_normal_distribution():
+    x, y = np.arange(60.0), np.arange(60.0) + 8.5
+    z = (60 * 60 / 2 - aggregate.won(x, y) * 3600 - 0.5) / np.sqrt(60 * 60 * 121 / 12)
+    assert significance.rank_test([(x, y)]) == pytest.approx(math.erfc(z / math.sqrt(2)), rel=0.05)
 
 
 def test_holm():

@@ -18,10 +18,9 @@ from .intervals import (
     share_interval,
     stratified,
     wins_interval,
-    wins_variance,
 )
 from .scores import Final, Scale
-from .significance import LEVEL, holm, welch
+from .significance import LEVEL, holm, rank_test, welch
 
 PROFILE_POINTS = 51
 MANY = 8  # models; of more, only pairs with the best are shown
@@ -85,7 +84,7 @@ class Improvement:
     probability: float
     interval: Interval
     p: float
-    """Of a probability of one half; adjusted for the family once that is known."""
+    """Of equal distributions (rank_test); adjusted for the family once that is known."""
     envs: int
 
     @property
@@ -161,17 +160,8 @@ def improvements(finals: Sequence[Final], ranked: Sequence[str]) -> list[Improve
         if common:
             both = [(by_env[env, label], by_env[env, other]) for env in common]
             probability, interval = improvement(both)
-            p = improvement_p(both, probability)
-            made.append(Improvement(label, other, probability, interval, p, len(common)))
+            made.append(Improvement(label, other, probability, interval, rank_test(both), len(common)))
     return made
-
-
-def improvement_p(both: Sequence[tuple[Floats, Floats]], probability: float) -> float:
-    """p of neither model being more likely to win, in the mean over environments: the test whose values
-    that are not rejected make up the interval."""
-    variances = [float(wins_variance(np.array(0.5), len(x), len(y))) for x, y in both]
-    deviation = math.sqrt(sum(variances)) / len(both)
-    return math.erfc(abs(probability - 0.5) / deviation / math.sqrt(2))
 
 
 def improvement(both: Sequence[tuple[Floats, Floats]]) -> tuple[float, Interval]:

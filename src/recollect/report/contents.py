@@ -199,7 +199,10 @@ def _aggregates(summary: Summary) -> Iterator[Block]:
 
 
 def _improvements(summary: Summary) -> Table:
-    caption = "Probability of improvement: that a run of the first is above a run of the second"
+    caption = (
+        "Probability of improvement: that a run of the first is above a run of the second; p of an exact "
+        "rank test, adjusted as above"
+    )
     pairs = summary.improvements
     if len(summary.aggregates) > MANY:
         caption += "; only the best against each other model"
@@ -255,7 +258,7 @@ def _efficiency(summary: Summary) -> Iterator[Block]:
 def _reached_tests(env: str, items: Sequence[Efficiency]) -> Table:
     """Which of two models reaches the threshold sooner, and more often."""
     pairs = list(combinations(items, 2))
-    sooner = holm([mann_whitney(a.steps.tolist(), b.steps.tolist()) for a, b in pairs])
+    sooner = holm([mann_whitney(a.steps, b.steps) for a, b in pairs])
     oftener = holm([fisher(a.reached, len(a.steps), b.reached, len(b.steps)) for a, b in pairs])
     rows = [[a.label, b.label, _p(p), _p(q)] for (a, b), p, q in zip(pairs, sooner, oftener, strict=True)]
     caption = (

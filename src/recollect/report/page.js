@@ -441,7 +441,7 @@ function legend(chart) {
     sample.append(shape("line", {
       x1: 1, x2: 25, y1: 5, y2: 5, stroke: colour(line.colour), "stroke-width": 3, "stroke-dasharray": broken,
     }));
-    const seeds = line.seeds === undefined ? "" : ` (${line.seeds})`;
+    const seeds = line.seeds === undefined || line.kind === "random" ? "" : ` (${line.seeds})`;
     const button = element("button", { type: "button", "aria-pressed": "true" }, sample, line.label + seeds);
     button.title = "show or hide";
     button.addEventListener("click", () => {

@@ -46,6 +46,8 @@ def _certainty(tests: int, finals: Sequence[Final]) -> str:
             "models in every environment and over all of them. Where nothing differs, at most one report "
             "in 20 names any difference."
         )
+    if min(len(final.seeds) for final in finals if len(final.seeds) > 1) < FEW:
+        text += f" With fewer than {FEW} seeds this relies on normally distributed scores."
     most = max(len(final.seeds) for final in finals)
     if most <= 10:
         text += (
