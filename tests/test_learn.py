@@ -269,6 +269,18 @@ def test_finished_episodes_alone_are_a_biased_sample():
         assert sentence in TEXTS["02-reinforce.md"]
 
 
+def test_values_that_broadcast_against_targets_have_the_gradient_of_lesson_3():
+    values, targets = torch.randn(5, 1, requires_grad=True), torch.randn(5)
+    (values - targets).square().mean().backward()
+    torch.testing.assert_close(values.grad, 2 / 5 * (values - targets.mean()).detach())
+    assert (values.grad - 2 / 5 * (values.squeeze() - targets).detach()[:, None]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("page", ORDER, ids=lambda page: page.name)
+def test_a_heading_begins_a_line(page):
+    assert [line for line in TEXTS[page.name].splitlines() if re.search(r"\S.* ##+ ", line)] == []
+
+
 @pytest.mark.parametrize("name", drawings.DRAWINGS)
 def test_a_drawing_is_what_its_script_draws(name):
     assert (ROOT / "docs" / "images" / f"{name}.svg").read_text() == drawings.DRAWINGS[name]()
