@@ -7,7 +7,7 @@ All arms are trained by configs/tutorial_lunarlander.yaml. They differ in this:
 truncated   nothing is changed: the final observation of a truncated episode is bootstrapped
 terminated  the time limit counts as termination
 critic      each value is compared with every target of its minibatch: there, values (16, 1) minus
-            targets (16,) are a matrix (16, 16), so all states are fitted to one mean
+            targets (16,) are a matrix (16, 16), so each value is fitted to the mean target of its minibatch
 published   both, and advantages that run on into the next episode and are 0 in the last step of a rollout
 
 The last weights of each run then play on the environment as it is, with the most likely actions and with
