@@ -1,12 +1,19 @@
-"""LunarLander at the tutorial's hyperparameters, with its time limit as truncation and as termination.
+"""LunarLander at the tutorial's hyperparameters, with and without the errors of the tutorial's code.
 
-    python -m benchmarks.limits [--seeds 10] [--arms truncated terminated] [--out runs/limits] [-o FILE.json]
+    python -m benchmarks.limits [--seeds 10] [--arms ARM...] [--out runs/limits] [-o FILE.json]
 
-The tutorial's code takes a time limit for termination. An arm of runs is trained on that environment, the
-other on the environment as it is, where the final observation of a truncated episode is bootstrapped. All
-else is configs/tutorial_lunarlander.yaml. The last weights of each run then play on the environment as it
-is, with the most likely actions and with sampled ones. Counted is how each episode ends: a landing pays
-100 in the last step, a crash or leaving the view -100, and a truncated episode neither.
+All arms are trained by configs/tutorial_lunarlander.yaml. They differ in this:
+
+truncated   nothing is changed: the final observation of a truncated episode is bootstrapped
+terminated  the time limit counts as termination
+critic      each value is compared with every target of its minibatch: there, values (16, 1) minus
+            targets (16,) are a matrix (16, 16), so each value is fitted to the mean target of its minibatch
+published   both, and advantages that run on into the next episode and are 0 in the last step of a rollout
+
+The last weights of each run then play on the environment as it is, with the most likely actions and with
+sampled ones. Counted is how each episode ends: a landing pays 100 in the last step, a crash or leaving the
+view -100, and a truncated episode neither. Of the last 20 training episodes only returns and lengths are
+kept: there, landed is a return above 200 before the time limit, and crashed any other end before it.
 
 Finished runs are not trained again; an unfinished one is resumed.
 """
@@ -14,25 +21,36 @@ Finished runs are not trained again; an unfinished one is resumed.
 import argparse
 import json
 import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import gymnasium
 import numpy as np
+import torch
+from torch import Tensor
 
 import recollect
-from recollect import rng, run
+from recollect import ppo, rng, run
+from recollect.agent import Agent
 from recollect.config import RunConfig
 from recollect.envs import make_to_play
+from recollect.episode_log import Episode
+from recollect.maths import Losses, mean
 from recollect.presets import assemble
+from recollect.rollout import Batch, Outcome, Rollout
 from recollect.session import Destination
+from recollect.settings import PPOConfig
 
 CONFIG = Path(__file__).parents[1] / "configs" / "tutorial_lunarlander.yaml"
 ENV = "LunarLander-v3"
 ENDINGS = ("landed", "crashed", "time limit")
-Arm = Literal["truncated", "terminated"]
-ARMS: tuple[Arm, ...] = ("truncated", "terminated")
+LIMIT, LAST = 1000, 20  # steps of an episode; training episodes that are counted
+Arm = Literal["truncated", "terminated", "critic", "published"]
+ARMS: tuple[Arm, ...] = ("truncated", "terminated", "critic", "published")
 
 
 class LimitTerminates(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -53,7 +71,45 @@ def truncated() -> gymnasium.Env[Any, Any]:
     return gymnasium.make(ENV)
 
 
-FACTORIES = {"truncated": truncated, "terminated": terminated}
+FACTORIES = {"truncated": truncated, "terminated": terminated, "critic": truncated, "published": terminated}
+
+
+def mean_target(weight: Tensor, target: Tensor) -> Tensor:
+    """The mean target for every row; its squared error has the gradient of the errors of all pairs."""
+    return mean(weight, target).expand_as(target)
+
+
+CORRECT_LOSSES = ppo.losses
+
+
+def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> tuple[Losses, Tensor, Tensor]:
+    """The losses of PPO, but each value is compared with every target of the minibatch."""
+    targets = mean_target(batch.weight, batch.target)
+    return CORRECT_LOSSES(agent, batch._replace(target=targets), cfg, clip)
+
+
+def advantages(rollout: Rollout | Outcome, reward: Tensor, gamma: float, gae_lambda: float) -> Tensor:
+    """Advantages (T, N) that run on into the next episode and are 0 in the last step."""
+    values, valid = rollout.value, rollout.valid[:-1]
+    delta = reward + gamma * values[1:] * ~rollout.terminated - values[:-1]
+    delta = delta.masked_fill(~valid, 0.0)
+    delta[-1] = 0.0
+    # A tail row is no step of that code, so sums pass it undiminished.
+    decay = (gamma * gae_lambda * valid.to(delta.dtype)).masked_fill(~valid, 1.0)
+    running, out = torch.zeros_like(delta[0]), torch.zeros_like(delta)
+    for t in reversed(range(len(delta))):
+        running = delta[t] + decay[t] * running
+        out[t] = running
+    return out.masked_fill(~valid, 0.0)
+
+
+@contextmanager
+def errors(arm: Arm) -> Iterator[None]:
+    """While it is open, PPO computes what this arm computes."""
+    ours = ppo.losses, ppo.advantages
+    by = losses if arm in ("critic", "published") else ours[0], advantages if arm == "published" else ours[1]
+    with patch.object(ppo, "losses", by[0]), patch.object(ppo, "advantages", by[1]):
+        yield
 
 
 def config_of(arm: Arm, seed: int, steps: int) -> RunConfig:
@@ -67,9 +123,10 @@ def trained(arm: Arm, seed: int, steps: int, out: Path) -> Path:
     """The folder of a finished run."""
     config, factory = config_of(arm, seed, steps), FACTORIES[arm]
     folder = out / "ppo" / config.env.id / f"s{seed}"
-    if (folder / "summary.json").exists():
-        return recollect.resume(folder, env=factory, quiet=True).folder
-    return run.start(config, Destination(out=out, run_id=f"s{seed}", quiet=True), factory).folder
+    with errors(arm):
+        if (folder / "summary.json").exists():
+            return recollect.resume(folder, env=factory, quiet=True).folder
+        return run.start(config, Destination(out=out, run_id=f"s{seed}", quiet=True), factory).folder
 
 
 def endings(folder: Path, episodes: int, deterministic: bool) -> dict[str, float]:
@@ -92,18 +149,23 @@ def endings(folder: Path, episodes: int, deterministic: bool) -> dict[str, float
     return dict(zip(ENDINGS, map(float, shares), strict=True)) | means
 
 
+def training_endings(episodes: Sequence[Episode]) -> dict[str, float]:
+    """How training episodes ended, as far as returns and lengths tell."""
+    over = [x.length >= LIMIT for x in episodes]
+    landed = [x.length < LIMIT and x.return_ > 200 for x in episodes]
+    crashed = [not (a or b) for a, b in zip(over, landed, strict=True)]
+    shares = (float(statistics.mean(x)) for x in (landed, crashed, over))
+    means = {key: float(statistics.mean(getattr(x, key) for x in episodes)) for key in ("return_", "length")}
+    return dict(zip(ENDINGS, shares, strict=True)) | {"return": means["return_"], "length": means["length"]}
+
+
 def measured(arm: Arm, seed: int, steps: int, out: Path) -> dict[str, Any]:
     """One run: how its last training episodes and those of its last weights end."""
     folder = trained(arm, seed, steps, out)
-    recent = recollect.load(folder, env=ENV).episodes()[-100:]
     return {
         "arm": arm,
         "seed": seed,
-        "training": {
-            "return": statistics.mean(x.return_ for x in recent),
-            "length": statistics.mean(x.length for x in recent),
-            "time limit": statistics.mean(x.length == 1000 for x in recent),
-        },
+        "training": training_endings(recollect.load(folder, env=ENV).episodes()[-LAST:]),
         "deterministic": endings(folder, 100, deterministic=True),
         "sampled": endings(folder, 100, deterministic=False),
     }
@@ -133,10 +195,10 @@ def main() -> None:
             print(json.dumps(results[-1]), flush=True)
             if options.file:  # after every run, so that a stop keeps what was measured
                 options.file.write_text(json.dumps(results, indent=1) + "\n")
-    print("| time limit as | actions | landed | crashed | time limit | return | length |")
+    print("| arm | actions | landed | crashed | time limit | return | length |")
     print("|---|---|---|---|---|---|---|")
     for arm in options.arms:
-        for mode in ("deterministic", "sampled"):
+        for mode in ("training", "deterministic", "sampled"):
             print(row(results, arm, mode))
 
 

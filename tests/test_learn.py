@@ -269,6 +269,29 @@ def test_finished_episodes_alone_are_a_biased_sample():
         assert sentence in TEXTS["02-reinforce.md"]
 
 
+def test_values_that_broadcast_against_targets_have_the_gradient_of_lesson_3():
+    values, targets = torch.randn(5, 1, requires_grad=True), torch.randn(5)
+    (values - targets).square().mean().backward()
+    torch.testing.assert_close(values.grad, 2 / 5 * (values - targets.mean()).detach())
+    assert (values.grad - 2 / 5 * (values.squeeze() - targets).detach()[:, None]).abs().max() > 0.01
+
+
+def test_such_values_differ_about_as_many_times_too_little_as_a_minibatch_has_rows():
+    """The best value of a row is the mean, over all minibatches with that row, of their mean targets."""
+    count, size = 12, 4
+    targets = torch.randn(count, dtype=torch.float64)
+    drawn = torch.tensor(list(itertools.combinations(range(count), size)))
+    means = targets[drawn].mean(1)
+    best = torch.stack([means[(drawn == row).any(1)].mean() for row in range(count)])
+    shrunk = (count - size) / (count - 1) / size  # 1 / size where a rollout has many rows
+    torch.testing.assert_close(best - best[0], shrunk * (targets - targets[0]))
+
+
+@pytest.mark.parametrize("page", ORDER, ids=lambda page: page.name)
+def test_a_heading_begins_a_line(page):
+    assert [line for line in TEXTS[page.name].splitlines() if re.search(r"\S.* ##+ ", line)] == []
+
+
 @pytest.mark.parametrize("name", drawings.DRAWINGS)
 def test_a_drawing_is_what_its_script_draws(name):
     assert (ROOT / "docs" / "images" / f"{name}.svg").read_text() == drawings.DRAWINGS[name]()

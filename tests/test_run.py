@@ -257,6 +257,23 @@ def test_a_resumed_run_repeats_no_episode_and_loses_none(tmp_path, monkeypatch) 
     assert file.read_bytes() == (straight.folder / "episodes.jsonl").read_bytes()
 
 
+def test_a_run_of_a_version_without_episodes_is_resumed(tmp_path, monkeypatch) -> None:
+    straight = run_quietly(small_config(), tmp_path, "straight")
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: StopAt(7))
+    stopped = run_quietly(small_config(save_interval=4), tmp_path, "stopped")
+    (stopped.folder / "episodes.jsonl").unlink()
+    for path in checkpoint.existing(stopped.folder / "checkpoints"):
+        tensors, meta = checkpoint.read(path)
+        del meta["episodes_offset"]
+        checkpoint.write(path, tensors, meta)
+    step = metrics_of(stopped.folder)[-1]["step"]
+    monkeypatch.setattr("recollect.session.make_display", lambda *_: Silent())
+    resumed = api.resume(stopped.folder)
+    assert metrics_of(resumed.folder)[-1]["return"] == metrics_of(straight.folder)[-1]["return"]
+    later = [episode for episode in straight.episodes() if episode.step > step]
+    assert [x.line for x in resumed.episodes()] == [x.line for x in later] and later
+
+
 def test_a_folder_without_episodes_is_named(tmp_path) -> None:
     trained = run_quietly(small_config(), tmp_path)
     (trained.folder / "episodes.jsonl").unlink()
