@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.errors import UsageError
-from recollect.report.archive import FILES
+from recollect.common.errors import UsageError
+from recollect.reporting.archive import FILES
 
 DIGITS = 6
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of every file: the same runs are the same archive

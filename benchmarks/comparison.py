@@ -10,7 +10,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from recollect.weights import processor
+from recollect.run.weights import processor
 
 from .cells import full_table
 from .common import Run, Task, kept, measure, measured

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from recollect.memory.gpt2 import Gpt2Config
-from recollect.weights import processor
+from recollect.run.weights import processor
 
 ROWS = {"banded": (1024, 2), "window": (8, 2)}  # T, B
 FEATURES = 8

@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.agent import build_agent
-from recollect.config import RunConfig, resolve
+from recollect.agent.agent import build_agent
+from recollect.config.config import RunConfig, resolve
+from recollect.config.presets import assemble
 from recollect.envs import Envs, make
-from recollect.learner import Learner, begin
-from recollect.maths import explained_variance
-from recollect.ppo import advantages, collect, update, value
-from recollect.presets import assemble
-from recollect.rollout import Rollout
+from recollect.learn.learner import Learner, begin
+from recollect.learn.maths import explained_variance
+from recollect.learn.ppo import advantages, collect, update, value
+from recollect.learn.rollout import Rollout
 
 
 def learner_of(config: RunConfig, envs: Envs) -> Learner:

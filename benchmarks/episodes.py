@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recollect.config import read_yaml
-from recollect.episode_log import read_episodes
-from recollect.errors import UsageError
+from recollect.common.errors import UsageError
+from recollect.config.config import read_yaml
+from recollect.run.episode_log import read_episodes
 
 Returns = npt.NDArray[np.float64]
 WINDOW = 50

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import recollect
-from recollect.build import settled
-from recollect.evaluate import evaluate
-from recollect.jobs import plan
-from recollect.presets import preset
-from recollect.study import read
+from recollect.comparison.jobs import plan
+from recollect.comparison.study import read
+from recollect.config.presets import preset
+from recollect.run.build import settled
+from recollect.run.evaluate import evaluate
 
 STUDY = Path("studies/generalisation.yaml")
 RESULTS = Path(__file__).parents[1] / "docs/results/generalisation/sizes.json"

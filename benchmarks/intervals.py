@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from recollect.report.aggregate import difference_of_means, pooled_iqm, won
-from recollect.report.intervals import (
+from recollect.common.intervals import (
     Floats,
     ends_of_means,
     factor,
@@ -32,7 +31,8 @@ from recollect.report.intervals import (
     stretched,
     wins_interval,
 )
-from recollect.report.significance import LEVEL, holm, rank_test, welch
+from recollect.reporting.aggregate import difference_of_means, pooled_iqm, won
+from recollect.reporting.significance import LEVEL, holm, rank_test, welch
 
 STUDIES = 2000
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "rliable.json"
@@ -164,7 +164,7 @@ def beside_rliable() -> None:
     ours = (time.perf_counter() - start) / len(scores)
     print(f"an interval of the IQM: {seconds:.1f} s with rliable, of 50 000 resamples as is its way;")
     print(f"{ours * 1e3:.0f} ms with ours, of as many")
-    for module in ("rliable.library, rliable.metrics", "recollect.report.intervals"):
+    for module in ("rliable.library, rliable.metrics", "recollect.common.intervals"):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
         print(f"import {module}: {time.perf_counter() - start:.1f} s")

@@ -34,16 +34,19 @@ import torch
 from torch import Tensor
 
 import recollect
-from recollect import ppo, rng, run
-from recollect.agent import Agent
-from recollect.config import RunConfig
+from recollect.agent.agent import Agent
+from recollect.common import rng
+from recollect.config.config import RunConfig
+from recollect.config.presets import assemble
 from recollect.envs import make_to_play
-from recollect.episode_log import Episode
-from recollect.maths import Losses, mean
-from recollect.presets import assemble
-from recollect.rollout import Batch, Outcome, Rollout
-from recollect.session import Destination
-from recollect.settings import PPOConfig
+from recollect.learn import ppo
+from recollect.learn.episodes import Episode
+from recollect.learn.maths import Losses, mean
+from recollect.learn.minibatches import Batch
+from recollect.learn.rollout import Outcome, Rollout
+from recollect.learn.settings import PPOConfig
+from recollect.run import run
+from recollect.run.session import Destination
 
 CONFIG = Path(__file__).parents[1] / "configs" / "tutorial_lunarlander.yaml"
 ENV = "LunarLander-v3"

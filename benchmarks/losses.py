@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from recollect.report.groups import Group, groups
-from recollect.report.runs import read
+from recollect.reporting.groups import Group, groups
+from recollect.reporting.runs import read
 
 PARTS = 10
 MEASURES: dict[str, Callable[[np.ndarray], float]] = {

@@ -31,13 +31,13 @@ import torch
 from numpy.typing import NDArray
 
 from recollect import cli
-from recollect.agent import build_agent
-from recollect.config import RunConfig
+from recollect.agent.agent import build_agent
+from recollect.common.distributed import Ranks
+from recollect.common.statistics import bootstrap
+from recollect.config.config import RunConfig
+from recollect.config.presets import preset
 from recollect.envs import make
-from recollect.optim import FlatAdam
-from recollect.presets import preset
-from recollect.ranks import Ranks
-from recollect.stats import bootstrap
+from recollect.learn.optim import FlatAdam
 
 Array = NDArray[np.float64]
 

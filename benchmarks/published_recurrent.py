@@ -16,10 +16,10 @@ import json
 import statistics
 from pathlib import Path
 
-from recollect.build import settled
-from recollect.jobs import plan
-from recollect.presets import assemble
-from recollect.study import read
+from recollect.comparison.jobs import plan
+from recollect.comparison.study import read
+from recollect.config.presets import assemble
+from recollect.run.build import settled
 
 RESULTS = Path(__file__).parents[1] / "docs/results/published_recurrent.json"
 THEIRS = {

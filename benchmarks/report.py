@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from recollect.config import config_hash, resolve, to_dict, write_yaml
-from recollect.log import METRICS
+from recollect.common.metrics import METRICS
+from recollect.config.config import config_hash, resolve, to_dict, write_yaml
+from recollect.config.presets import assemble
 from recollect.memory import available
-from recollect.presets import assemble
 
 SEEDS = 5
 # Environment -> return before learning and after it.

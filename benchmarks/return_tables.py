@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recollect.report.intervals import band, mean_weights
+from recollect.common.intervals import band, mean_weights
 
 from .cells import table
 from .returns import ROWS, Result, Row

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from recollect.report.aggregate import Family, improvements
-from recollect.report.aggregate import differences as differences_of
-from recollect.report.intervals import iqm_weights, mean_weights
-from recollect.report.scores import Final, interval
-from recollect.report.significance import fisher, mann_whitney
-from recollect.report.summary import plain
+from recollect.common.intervals import iqm_weights, mean_weights
+from recollect.reporting.aggregate import Family, improvements
+from recollect.reporting.aggregate import differences as differences_of
+from recollect.reporting.scores import Final, interval
+from recollect.reporting.significance import fisher, mann_whitney
+from recollect.reporting.summary import plain
 
 from .cells import table
 

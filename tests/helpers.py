@@ -21,16 +21,19 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from recollect import checkpoint, memory, ppo
-from recollect.agent import BranchConfig, build_agent
-from recollect.config import RunConfig
+from recollect import memory
+from recollect.agent.agent import BranchConfig, build_agent
+from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, Envs, Step, VecEnv
-from recollect.learner import begin
-from recollect.log import Display
-from recollect.rollout import Rollout, chunk
-from recollect.run import Trained, start
-from recollect.session import Destination
-from recollect.settings import Decay, Plan, PPOConfig
+from recollect.learn import ppo
+from recollect.learn.learner import begin
+from recollect.learn.minibatches import chunk
+from recollect.learn.rollout import Rollout
+from recollect.learn.settings import Decay, Plan, PPOConfig
+from recollect.run import checkpoint
+from recollect.run.display import Display
+from recollect.run.run import Trained, start
+from recollect.run.session import Destination
 
 SMALL = BranchConfig(hidden=(16,))
 

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .api import load as load
-    from .api import resume as resume
-    from .api import train as train
-    from .config import RunConfig as RunConfig
-    from .run import Trained as Trained
+    from .config.config import RunConfig as RunConfig
+    from .run.api import load as load
+    from .run.api import resume as resume
+    from .run.api import train as train
+    from .run.run import Trained as Trained
 
 _HOMES = {
-    "train": "api",
-    "load": "api",
-    "resume": "api",
-    "RunConfig": "config",
-    "Trained": "run",
+    "train": "run.api",
+    "load": "run.api",
+    "resume": "run.api",
+    "RunConfig": "config.config",
+    "Trained": "run.run",
 }
 
 

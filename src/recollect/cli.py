@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
-from .errors import UsageError, nearest
+from .common.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from .evaluate import Evaluation
+    from .run.evaluate import Evaluation
 
 HELP = f"""recollect {__version__}: PPO for agents that must remember
 
@@ -108,10 +108,10 @@ def train(arguments: list[str]) -> int:
     """recollect train"""
     from dataclasses import fields
 
-    from .options import TrainOptions
-    from .presets import assemble
-    from .run import start
-    from .session import Destination
+    from .commands.options import TrainOptions
+    from .config.presets import assemble
+    from .run.run import start
+    from .run.session import Destination
 
     flags = _positional_first(arguments, "--env.id")
     if not set(flags) & {"-h", "--help", "--env.id", "-e", "--env", "--config"}:
@@ -123,9 +123,9 @@ def train(arguments: list[str]) -> int:
 
 def resume(arguments: list[str]) -> int:
     """recollect resume"""
-    from . import api
-    from .config import apply, tokens
-    from .options import ResumeOptions
+    from .commands.options import ResumeOptions
+    from .config.config import apply, tokens
+    from .run import api
 
     found = tokens(_positional_first(arguments, "--run"))
     found = [("--env" if name == "--env.id" else name, values) for name, values in found]
@@ -144,12 +144,12 @@ def resume(arguments: list[str]) -> int:
 
 def evaluate(arguments: list[str]) -> int:
     """recollect eval"""
-    from . import api
-    from .config import apply, tokens
-    from .evaluate import evaluate as play
-    from .film import render
-    from .options import EvalOptions
-    from .presets import preset
+    from .commands.options import EvalOptions
+    from .config.config import apply, tokens
+    from .config.presets import preset
+    from .run import api
+    from .run.evaluate import evaluate as play
+    from .run.film import render
 
     found = [(EVAL_NAMES.get(k, k), v) for k, v in tokens(_positional_first(arguments, "--run"))]
     options = apply(EvalOptions(), found, "recollect eval", EVAL)
@@ -176,16 +176,16 @@ def evaluate(arguments: list[str]) -> int:
 
 def export(arguments: list[str]) -> int:
     """recollect export"""
-    from .export import run_export
+    from .commands.export import run_export
 
     return run_export(arguments)
 
 
 def probe(arguments: list[str]) -> int:
     """recollect probe"""
-    from .config import apply, tokens
-    from .options import ProbeOptions
-    from .probe import run_probe
+    from .config.config import apply, tokens
+    from .probing import run_probe
+    from .probing.options import ProbeOptions
 
     found = [(PROBE_NAMES.get(k, k), v) for k, v in tokens(_positional_first(arguments, "--run"))]
     options = apply(ProbeOptions(), found, "recollect probe", PROBE)
@@ -197,9 +197,9 @@ def probe(arguments: list[str]) -> int:
 
 def watch(arguments: list[str]) -> int:
     """recollect watch"""
-    from .config import apply, tokens
-    from .options import WatchOptions
-    from .watch import run_watch
+    from .config.config import apply, tokens
+    from .watching import run_watch
+    from .watching.options import WatchOptions
 
     found = [(WATCH_NAMES.get(k, k), v) for k, v in tokens(_positional_first(arguments, "--run"))]
     options = apply(WatchOptions(), found, "recollect watch", WATCH)
@@ -211,28 +211,28 @@ def watch(arguments: list[str]) -> int:
 
 def compare(arguments: list[str]) -> int:
     """recollect compare"""
-    from .compare import run_compare
+    from .comparison.compare import run_compare
 
     return run_compare(arguments)
 
 
 def tune(arguments: list[str]) -> int:
     """recollect tune"""
-    from .tune import run_tune
+    from .tuning import run_tune
 
     return run_tune(arguments)
 
 
 def report(arguments: list[str]) -> int:
     """recollect report"""
-    from .report import run_report
+    from .reporting import run_report
 
     return run_report(arguments)
 
 
 def listing(arguments: list[str]) -> int:
     """recollect list"""
-    from . import listings
+    from .commands import listing as listings
 
     what = arguments[0] if arguments else ""
     if what in ("-h", "--help", ""):
@@ -246,14 +246,14 @@ def listing(arguments: list[str]) -> int:
 
 def bench(arguments: list[str]) -> int:
     """recollect bench"""
-    from .bench import run_bench
+    from .run.bench import run_bench
 
     return run_bench(_positional_first(arguments, "--env.id"))
 
 
 def demo(arguments: list[str]) -> int:
     """recollect demo"""
-    from .demo import run_demo
+    from .commands.demo import run_demo
 
     return run_demo(_positional_first(arguments, "--env.id"))
 

@@ -47,7 +47,10 @@ def writers(out: Path) -> dict[Path, set[int]]:
     found: dict[Path, set[int]] = {}
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if not process.name.isdigit() or b"recollect.worker" not in (process / "cmdline").read_bytes():
+            if (
+                not process.name.isdigit()
+                or b"recollect.comparison.worker" not in (process / "cmdline").read_bytes()
+            ):
                 continue
             opened = {Path(os.readlink(file)) for file in (process / "fd").iterdir()}
             for path in opened:

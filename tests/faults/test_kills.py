@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect import api, checkpoint
-from recollect.errors import CheckpointError
-from recollect.log import Silent
+from recollect.common.errors import CheckpointError
+from recollect.run import api, checkpoint
+from recollect.run.display import Silent
 
 from ..helpers import assert_same_end, run_quietly, small_config
 
@@ -73,7 +73,7 @@ def prepare(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "fsync", slow_sync)
     monkeypatch.setattr(checkpoint, "save", noted_save)
-    monkeypatch.setattr("recollect.session.make_display", lambda *_: Told(journal))
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Told(journal))
     note(journal, f"begun {time.perf_counter()}")
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect import checkpoint
-from recollect.ranks import PATIENCE
+from recollect.common.distributed import PATIENCE
+from recollect.run import checkpoint
 
+from ..common.test_distributed import together
 from ..helpers import assert_same_end, wait_for
-from ..test_ranks import together
 from .hosts import Host, hosts, why_not
 
 # Hosts are network namespaces: without root or iproute2 there are none, and this says which is missing.

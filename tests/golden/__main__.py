@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from recollect import ppo
-from recollect.agent import BranchConfig, build_agent
+from recollect.agent.agent import BranchConfig, build_agent
 from recollect.envs import EnvConfig, make
-from recollect.learner import begin
-from recollect.settings import Decay, Plan, PPOConfig
+from recollect.learn import ppo
+from recollect.learn.learner import begin
+from recollect.learn.settings import Decay, Plan, PPOConfig
 
 FILE = Path(__file__).parent / "cartpole.json"
 UPDATES = 4

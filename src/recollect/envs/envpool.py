@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import UsageError
-from . import Array, EnvConfig, Step, VecEnv
+from ..common.errors import UsageError
+from .base import EnvConfig, Step, VecEnv
+from .spaces import Array
 
 
 @cache

@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-from ..errors import UsageError, nearest
-from . import Array, EnvConfig, EnvState, Step, VecEnv
+from ..common.errors import UsageError, nearest
+from .base import EnvConfig, EnvState, Step, VecEnv
+from .spaces import Array
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]

@@ -5,8 +5,8 @@ One observation no longer tells where things are going, so an agent must remembe
 
 from dataclasses import dataclass, replace
 
-from ..errors import UsageError, nearest
-from . import EnvConfig
+from ..common.errors import UsageError, nearest
+from .base import EnvConfig
 
 
 @dataclass(frozen=True)

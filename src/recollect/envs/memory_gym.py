@@ -23,8 +23,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from ..errors import UsageError, nearest
-from . import EnvConfig, Scalar, VecEnv
+from ..common.errors import UsageError, nearest
+from .base import EnvConfig, Scalar, VecEnv
 from .gym import GymEnv
 
 # id -> the module and class, and what it tests

@@ -20,11 +20,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ..errors import UsageError, nearest
-from . import Array, EnvConfig, Scalar, Step, VecEnv
+from ..common.errors import UsageError, nearest
 from . import envpool as envpool_suite
+from .base import EnvConfig, Scalar, Step, VecEnv
 from .gym import GymEnv
-from .spaces import SMALLEST_PICTURE
+from .spaces import SMALLEST_PICTURE, Array
 
 PREFIX, MEMORY = "MiniGrid-", "MiniGrid-Memory"
 # A cell is (object, colour, state), and these are how many there are of each in MiniGrid.

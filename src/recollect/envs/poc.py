@@ -13,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from ..errors import UsageError, nearest
-from . import Array, EnvConfig, EnvState, Step, VecEnv
+from ..common.errors import UsageError, nearest
+from .base import EnvConfig, EnvState, Step, VecEnv
+from .spaces import Array
 
 END = 5  # places run from -END to END, and are seen divided by it
 STARTS = (-2, -1, 0, 1, 2)

@@ -36,9 +36,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ..errors import UsageError, nearest
-from . import Array, EnvConfig, EnvState, Step, VecEnv
+from ..common.errors import UsageError, nearest
+from .base import EnvConfig, EnvState, Step, VecEnv
 from .gym import GymEnv
+from .spaces import Array
 
 DECK, SUITS = 52, 4
 BLOCK = 1024  # cards an environment draws at once, about

@@ -15,8 +15,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ..errors import UsageError, nearest
-from . import Array, EnvConfig, EnvState, Step, VecEnv
+from ..common.errors import UsageError, nearest
+from .base import EnvConfig, EnvState, Step, VecEnv
+from .spaces import Array
 
 Show = Callable[[Array, Array], Any]
 Earn = Callable[[Array, Array, Array], Array]

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ..errors import UsageError
+from ..common.errors import UsageError
 
 Array: TypeAlias = NDArray[Any]
 Obs: TypeAlias = dict[str, Array]

@@ -25,8 +25,8 @@ from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
-from ..errors import UsageError, nearest
-from ..tree import Tree
+from ..common.errors import UsageError, nearest
+from ..common.tree import Tree
 
 
 class Memory(nn.Module, ABC):

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UsageError
-from ..tree import Tree
+from ..common.errors import UsageError
+from ..common.tree import Tree
 from . import Memory, MemoryConfig
 from .attention import Band, steps
 from .pretrained import load, sizes

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..tree import Tree
+from ..common.tree import Tree
 from . import Memory, MemoryConfig
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ..errors import UsageError
+from ..common.errors import UsageError
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..tree import Tree
+from ..common.tree import Tree
 from . import Memory, MemoryConfig, kernels
 
 SHUT = 1e4  # what a gate must hear to be closed, or opened, to the last bit

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..tree import Tree
+from ..common.tree import Tree
 from . import Memory, MemoryConfig
 
 

@@ -12,14 +12,14 @@ import copy
 import torch
 from torch import Tensor
 
-from .. import tree
-from ..agent import Agent
+from ..agent.agent import Agent
+from ..agent.nets import Rows
+from ..common import tree
+from ..common.tree import Tree
 from ..envs.spaces import Leaf
+from ..learn.rollout import slice_rows
+from ..learn.states import Reads
 from ..memory import MemoryConfig
-from ..nets import Rows
-from ..rollout import slice_rows
-from ..states import Reads
-from ..tree import Tree
 from .compare import close, demand, distance
 from .rules import RULES
 from .subject import BATCH, Subject

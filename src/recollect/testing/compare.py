@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import tree
-from ..tree import Tree
+from ..common import tree
+from ..common.tree import Tree
 
 TOLERANCE = 1e-10  # float64 rounds at 1e-16; a memory may add in another order, but not much more
 

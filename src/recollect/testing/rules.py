@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .. import tree
-from ..tree import Tree
+from ..common import tree
+from ..common.tree import Tree
 from .compare import close, contents, demand, distance, equal, index, same, structure
 from .subject import (
     BATCH,

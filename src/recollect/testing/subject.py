@@ -6,9 +6,9 @@ Shapes.  T rows, B rows of a batch, in_dim features, with those of an action tha
 import torch
 from torch import Tensor
 
-from .. import tree
+from ..common import tree
+from ..common.tree import Tree
 from ..memory import MemoryConfig
-from ..tree import Tree
 from .compare import close
 
 BATCH = 3

@@ -1,0 +1,1 @@
+"""Agents: two branches of encoder, memory and head, and the player that acts with them."""

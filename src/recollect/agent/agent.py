@@ -1,0 +1,241 @@
+"""An agent: an actor and a critic, each encoder -> memory -> head, and what feeds them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..common import rng
+from ..common.errors import UsageError
+from ..common.tree import Tree
+from ..envs.spaces import ActionSpec, ObsSpec
+from ..memory import MemoryConfig
+from ..memory.mlp import MlpConfig
+from .image_encoder import Pictures
+from .nets import (
+    Activation,
+    Init,
+    Inputs,
+    Policy,
+    Rows,
+    ValueHead,
+    actor_head,
+    initialise,
+    layers,
+    linear,
+    make_policy,
+)
+from .normalize import Normalizer
+from .player import Player
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchConfig:
+    """One of the two networks: encoder, memory, head."""
+
+    memory: MemoryConfig = field(default_factory=MlpConfig)
+    """What is remembered, and how."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the encoder's layers, before the memory; none: the memory reads raw features."""
+    head_hidden: tuple[int, ...] = ()
+    """Widths of layers between the memory and the output."""
+    activation: Activation = "tanh"
+    """Of all these layers."""
+    linear_output: bool = False
+    """Whether the last layer of the encoder has no activation."""
+    init: Init = "orthogonal"
+    """Initial weights of all these layers and the output: orthogonal without bias, or torch's default."""
+    trained_encoder: bool = True
+    """Whether the encoder's layers learn; False: they keep their initial weights."""
+    pictures: Pictures = "nature"
+    """How pictures are read: three convolutions, or a small residual network."""
+    picture_features: int | None = 256
+    """Width of the layer after the convolutions; None: no such layer, all that they find is read."""
+    residual: bool = False
+    """Whether what the memory says is added, as means that start at 0, to what the memory reads: then the
+    branch begins as one without memory."""
+    shared: bool = False
+    """Critic only: a head on the actor's features, not a network of its own (--critic shared)."""
+    reset: bool = True
+    """Whether the memory is cleared where an episode opens."""
+    prev_action: bool = False
+    """Whether the action before is an input."""
+    prev_reward: bool = False
+    """Whether the reward before, clipped to 10, is an input."""
+    log_std: float = 0.0
+    """Log deviation of a Box action at the start, in units of [-1, 1] (actor only)."""
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for width in (*self.hidden, *self.head_hidden)):
+            raise UsageError(f"layer widths must be at least 1: {self.hidden}, {self.head_hidden}")
+        if self.picture_features is not None and self.picture_features < 1:
+            raise UsageError(f"picture_features is {self.picture_features}, at least 1, or none, is needed")
+        if self.residual and self.memory.before_encoder:
+            raise UsageError(
+                f"memory {self.memory.name} comes before the layers: residual needs one that reads them"
+            )
+
+
+class AgentState(NamedTuple):
+    """What both branches remember; opaque to everything but the memories."""
+
+    actor: Tree
+    critic: Tree
+
+
+class Branch(nn.Module):
+    """encoder -> memory -> head: one network with a past of its own."""
+
+    def __init__(self, inputs: Inputs, cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.inputs, self.resets, self.residual = inputs, cfg.reset, cfg.residual
+        width = inputs.out_dim
+        encoding = cfg.hidden, cfg.activation, cfg.linear_output
+        self.memory_first, self.action_apart = cfg.memory.before_encoder, cfg.memory.action_apart
+        if self.memory_first:
+            self.memory = cfg.memory.build(width)
+            self.encoder, width = layers(self.memory.out_dim, *encoding)
+        else:
+            self.encoder, width = layers(width, *encoding)
+            apart = (inputs.action_dim,) if self.action_apart else ()
+            self.memory = cfg.memory.build(width + sum(apart), *apart)
+            if cfg.residual:
+                self.add = linear(self.memory.out_dim, width, 0.0)
+            else:
+                width = self.memory.out_dim
+        self.features_dim = width
+        self.body, width = layers(width, cfg.head_hidden, cfg.activation)
+        self.head = make_head(width)
+        initialise(nn.ModuleList([self.encoder, self.body, self.head]), cfg.init)
+        self.encoder.requires_grad_(cfg.trained_encoder)
+
+    def features(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
+        """Rows (T, B, ...) -> what is seen and remembered (T, B, F), state."""
+        x = self.inputs(rows)
+        # A memory that is never reset hears of no episode; its caller begins it from nothing.
+        first = rows.first if self.resets else torch.zeros_like(rows.first)
+        if self.memory_first:
+            x, state = self.memory(x, state, first)
+            return self.encoder(x), state
+        x = self.encoder(x)
+        read = torch.cat([x, self.inputs.action(rows)], -1) if self.action_apart else x
+        y, state = self.memory(read, state, first)
+        # A mean of what was said: Adam moves a sum by its rate times its terms, and values with it.
+        return (x + self.add(y) / y.shape[-1] if self.residual else y), state
+
+    def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
+        """Rows (T, B, ...) -> what the head says (T, B, ...), state."""
+        x, state = self.features(rows, state)
+        return self.answer(x), state
+
+    def answer(self, features: Tensor) -> Tensor:
+        """(T, B, F) -> what the head says (T, B, ...)."""
+        return self.head(self.body(features))
+
+
+class SharedCritic(nn.Module):
+    """A head on the actor's features: it sees and remembers what the actor does."""
+
+    def __init__(self, width: int, cfg: BranchConfig) -> None:
+        super().__init__()
+        self.body, width = layers(width, cfg.head_hidden, cfg.activation)
+        self.head = ValueHead(width)
+        initialise(self, cfg.init)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(T, B, F) -> V (T, B)."""
+        return self.head(self.body(features))
+
+
+class Agent(nn.Module):
+    """An actor and a critic, each with any memory, or with one between them."""
+
+    critic: Branch | SharedCritic
+
+    def __init__(
+        self,
+        spaces: tuple[ObsSpec, ActionSpec],
+        actor: BranchConfig,
+        critic: BranchConfig,
+        normalize_obs: bool = False,
+    ) -> None:
+        super().__init__()
+        self.obs_spec, self.action_spec = obs, action = spaces
+        self.policy: Policy = make_policy(action)
+        self.normalizer = Normalizer(obs, normalize_obs)
+
+        def branch(cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> Branch:
+            previous = cfg.prev_action and not cfg.memory.action_apart, cfg.prev_reward
+            return Branch(Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features), cfg, make_head)
+
+        self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
+        self.critic = (
+            SharedCritic(self.actor.features_dim, critic) if critic.shared else branch(critic, ValueHead)
+        )
+
+        if self.actor.memory.dropout:
+            raise UsageError(
+                f"the actor's memory has a dropout of {self.actor.memory.dropout}: what learns would not be "
+                "what acted; dropout is for critics with a memory of their own"
+            )
+
+    @property
+    def dropout(self) -> bool:
+        """Whether gradient steps see another function than acting and values, by chance."""
+        return isinstance(self.critic, Branch) and self.critic.memory.dropout > 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether the critic is a head on the actor's features."""
+        return isinstance(self.critic, SharedCritic)
+
+    def initial_state(self, batch: int) -> AgentState:
+        """The state of `batch` rows that remember nothing."""
+        critic = () if isinstance(self.critic, SharedCritic) else self.critic.memory.initial_state(batch)
+        return AgentState(self.actor.memory.initial_state(batch), critic)
+
+    def value(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
+        """V (T, B) from the state of the memory that values are read from (`value_state`)."""
+        if isinstance(self.critic, SharedCritic):
+            features, state = self.actor.features(rows, state)
+            return self.critic(features), state
+        return self.critic(rows, state)
+
+    def both(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
+        """What the actor says, and V, over chunks (L, B, ...)."""
+        if isinstance(self.critic, SharedCritic):
+            features, _ = self.actor.features(rows, state.actor)
+            return self.actor.answer(features), self.critic(features)
+        return self.actor(rows, state.actor)[0], self.critic(rows, state.critic)[0]
+
+    def value_state(self, state: AgentState) -> Tree:
+        """What values are read from: the critic's memory, or the actor's where they share one."""
+        return state.actor if self.shared else state.critic
+
+    def critic_state(self, state: Tree) -> Tree:
+        """What of a state of `value` the critic keeps as its own."""
+        return () if self.shared else state
+
+    def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> "Player":
+        """Something that acts with this agent outside training."""
+        return Player(self, num_envs, deterministic, seed)
+
+
+def build_agent(
+    spaces: tuple[ObsSpec, ActionSpec],
+    actor: BranchConfig,
+    critic: BranchConfig,
+    normalize_obs: bool,
+    seed: int,
+) -> Agent:
+    """An agent whose first weights are a function of the seed alone."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # orthogonal weights are rounded otherwise by more
+    try:
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT))
+            return Agent(spaces, actor, critic, normalize_obs)
+    finally:
+        torch.set_num_threads(threads)

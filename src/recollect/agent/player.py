@@ -1,0 +1,81 @@
+"""A player acts with an agent outside training and holds its memory state."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..common import rng
+from ..common.errors import UsageError
+from ..envs.spaces import Array, Obs
+from .nets import Rows
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+
+class Player:
+    """Acts with an agent and holds its memory, so that nobody forgets to clear it.
+
+    player = agent.player()
+    player.reset()
+    action = player.act(obs)
+    """
+
+    def __init__(self, agent: "Agent", num_envs: int, deterministic: bool, seed: int) -> None:
+        self.agent, self.num_envs, self.deterministic = agent, num_envs, deterministic
+        self._rng = rng.generator(seed, rng.Purpose.PLAY)
+        self._dtype = next(agent.parameters()).dtype
+        self.reset()
+
+    def reset(self) -> None:
+        """Every environment begins a new episode: nothing is remembered."""
+        self._state = self.agent.initial_state(self.num_envs).actor
+        self._first = np.ones(self.num_envs, dtype=bool)
+        self._action = np.zeros((self.num_envs, self.agent.action_spec.width))
+
+    @torch.no_grad()
+    def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Any:
+        """The action for an observation, as the environment takes it.
+
+        obs     of one environment, or of num_envs with a leading axis
+        reward  of the step before, for agents that look at it
+        first   (num_envs,) bool: which environments begin an episode with this observation;
+                after reset() all do
+        """
+        spec = self.agent.obs_spec
+        single = spec.is_single(obs)
+        if single and self.num_envs != 1:
+            raise UsageError(f"one observation for a player of {self.num_envs} environments")
+        leaves = spec.split(_batched(obs) if single else obs)
+        opens = self._first | (False if first is None else first)
+        rows = self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
+        params, self._state = self.agent.actor(rows, self._state)
+        policy = self.agent.policy
+        if self.deterministic:
+            action = policy.mode(params[0])
+        else:
+            noise = policy.noise(self._rng, (self.num_envs,))
+            action = policy.sample(params[0], torch.from_numpy(noise).to(self._dtype))
+        spec_out = self.agent.action_spec
+        self._action = spec_out.seen(action.numpy())
+        self._first = np.zeros(self.num_envs, dtype=bool)
+        out = spec_out.to_env(action.numpy())
+        return out[0] if single else out
+
+    def _rows(self, leaves: Obs, reward: Any, opens: Array) -> Rows:
+        tensors = {key: torch.from_numpy(np.ascontiguousarray(x)[None]) for key, x in leaves.items()}
+        floats = {k: x.to(self._dtype) if x.is_floating_point() else x for k, x in tensors.items()}
+        reward = torch.as_tensor(np.reshape(reward, self.num_envs) * ~opens, dtype=self._dtype)
+        action = torch.as_tensor(self._action * ~opens[:, None])
+        action = action.long() if self.agent.policy.discrete else action.to(self._dtype)
+        return Rows(self.agent.normalizer(floats), torch.from_numpy(opens)[None], action[None], reward[None])
+
+
+def _batched(obs: Any) -> Any:
+    """One observation, with a batch axis of 1 before every array."""
+    if isinstance(obs, dict):
+        return {key: _batched(part) for key, part in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(_batched(part) for part in obs)
+    return np.asarray(obs)[None]

@@ -1,0 +1,1 @@
+"""Commands that are one file: list, demo, export; and the options of train, resume and eval."""

@@ -1,0 +1,198 @@
+"""`recollect demo ENV`: train an agent for about a minute, evaluate it beside a random one, draw both."""
+
+import importlib.util
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..common.errors import UsageError
+from ..config.config import RunConfig, last, tokens
+from ..config.presets import assemble
+from ..envs import EnvConfig
+from ..run import film
+from ..run.evaluate import Evaluation, evaluate
+from ..run.run import Trained, start
+from ..run.session import Destination
+from .options import TrainOptions
+
+ABOUT = """Train an agent for about a minute on two CPU cores, evaluate it beside a random one over 100
+episodes each, and draw both, with a film of one episode. Takes the options of train.
+
+  recollect demo                      LunarLander-v3
+  recollect demo CartPole-v1
+  recollect demo poc -m ppo_lstm
+  recollect demo Pendulum-v1 --steps 100000
+"""
+LANDER = "LunarLander-v3"
+# Training steps that take at most about a minute on two cores, by task or suite.
+STEPS = {
+    "CartPole": 200_000,
+    "CartPoleMasked": 200_000,
+    "CartPoleNoVel": 100_000,
+    "Acrobot": 500_000,
+    "LunarLander": 500_000,
+    "BipedalWalker": 500_000,
+    "Pendulum": 300_000,
+    "PendulumNoVel": 300_000,
+    "MountainCarContinuous": 300_000,
+    "MountainCarContinuousNoVel": 300_000,
+    "poc": 100_000,
+    "minigrid": 400_000,
+    "popgym": 500_000,
+    "memory_gym": 50_000,
+}
+OTHER = 100_000  # of a task that is not listed
+ATTENTION, SLOWER = {"gpt2", "trxl", "gtrxl"}, 5  # memories that take that many times as long
+# Suites and endings of names whose tasks need a memory: there the model is ppo_gru.
+HIDDEN = ("poc", "minigrid", "popgym", "memory_gym")
+ENDINGS = ("Masked", "NoVel")
+
+
+def run_demo(arguments: list[str]) -> int:
+    """Check what is needed, train, evaluate beside a random agent, leave a picture and a film."""
+    options = _options(arguments)
+    config = options.config
+    no_film = check(config.env)
+    if no_film:
+        print(f"no film: {no_film}")
+    where = Destination(**{field.name: getattr(options, field.name) for field in fields(Destination)})
+    trained = start(config, where)
+    status = trained.summary["status"]
+    if status != "finished":
+        return 143 if status == "SIGTERM" else 130
+    print("\nevaluating both agents over 100 episodes ...")
+    agent, random = trained.evaluate(), evaluate(None, trained.config.env, name="random")
+    for name, result in (("trained", agent), ("random", random)):
+        print(f"  {name:<8} {line(result)}")
+    print(one_seed(trained.config))
+    picture = trained.folder / "curve.png"
+    draw(trained, agent, random, picture)
+    print(f"\nthe curve     {picture}")
+    if not no_film:
+        path = trained.folder / "episode.gif"
+        film.render(trained.agent, trained.config.env, str(path), 1, 0)
+        print(f"an episode    {path}")
+    print(f"the run       {trained.folder}\nwatch it      recollect watch {trained.folder}")
+    return 0
+
+
+def _options(arguments: list[str]) -> TrainOptions:
+    """The options of train, with an environment, a model and a budget where none is given."""
+    flags = tokens(arguments)
+    given = {name for name, _ in flags}
+    defaults: list[str] = []
+    if "--config" not in given:
+        env_id = last(flags, "--env.id") or LANDER
+        defaults = ["--env.id", env_id, "--model", default_model(env_id)]
+    options: TrainOptions = assemble(
+        [*defaults, *arguments], "recollect demo", ABOUT, lambda config: TrainOptions(config=config)
+    )
+    if not given & {"--steps", "--rollouts", "--config"}:
+        return replace(options, config=replace(options.config, steps=default_steps(options.config)))
+    return options
+
+
+def default_model(env_id: str) -> str:
+    """ppo, or ppo_gru where the task is known to need a memory."""
+    suite, _, name = env_id.rpartition(":")
+    task = name.partition("-")[0]
+    return "ppo_gru" if suite in HIDDEN or task in HIDDEN or task.endswith(ENDINGS) else "ppo"
+
+
+def default_steps(config: RunConfig) -> int:
+    """Training steps that take at most about a minute on two cores."""
+    suite, _, name = config.env.id.rpartition(":")
+    steps = STEPS.get(name.partition("-")[0], STEPS.get(suite, OTHER))
+    attends = {config.actor.memory.name, config.critic.memory.name} & ATTENTION
+    return steps // SLOWER if attends else steps
+
+
+def check(env: EnvConfig) -> str:
+    """Raise where something is not installed, before minutes of training; why there is no film, or ""."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("the picture of the demo needs matplotlib: pip install 'recollect[plot]'")
+    film.without_screen()
+    envs = film.alone(env)
+    try:
+        reason = film.why_not(envs)
+    finally:
+        envs.adapter.close()
+    if not reason and importlib.util.find_spec("PIL") is None:
+        raise UsageError("the film of the demo needs Pillow: pip install 'recollect[video]'")
+    return reason
+
+
+def line(result: Evaluation) -> str:
+    """The mean return, its interval over the episodes, and the success where it is reported."""
+    s = result.summary()
+    success = "" if s["success"] is None else f"   success {s['success']:.0%}"
+    return f"mean return {s['mean']:8.1f}   95 % interval {s['low']:.1f} to {s['high']:.1f}{success}"
+
+
+def one_seed(config: RunConfig) -> str:
+    """What the figures are of, and how to get more."""
+    budget = f"--steps {config.steps}" if config.rollouts is None else f"--rollouts {config.rollouts}"
+    return (
+        f"One seed ({config.seed}): the intervals are over its episodes, and other seeds differ:\n"
+        f"  recollect compare -e {config.env.id} -m {config.model} --seeds 5 {budget}"
+    )
+
+
+# The picture ----------------------------------------------------------------------------------
+
+
+def draw(trained: Trained, agent: Evaluation, random: Evaluation, path: Path) -> None:
+    """Return over training steps, with both evaluations beside it."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(9, 3.6), width_ratios=(3, 1), sharey=True, layout="constrained"
+    )
+    _draw_training(left, trained, random.mean)
+    right.boxplot(
+        [random.returns, agent.returns],
+        tick_labels=["random", "trained"],
+        widths=0.55,
+        medianprops={"color": "#dc2626"},
+        flierprops={"markersize": 2.5, "markeredgecolor": "#9ca3af"},
+    )
+    right.set_title("100 episodes each")
+    for axes in (left, right):
+        axes.grid(axis="y", color="#e5e7eb", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _draw_training(axes: Any, trained: Trained, random: float) -> None:
+    """The learning curve above the mean return of a random agent."""
+    lines = (trained.folder / "metrics.jsonl").read_text().splitlines()
+    rows = [row for row in map(json.loads, lines) if row["return"] is not None]
+    axes.plot([r["step"] for r in rows], [r["return"] for r in rows], color="#2563eb", linewidth=1.8)
+    if not rows:
+        axes.text(
+            0.5, 0.6, "fewer than 100 episodes ended in training", ha="center", transform=axes.transAxes
+        )
+    axes.set_xlim(0, trained.summary["step"])
+    axes.axhline(random, color="#9ca3af", linestyle="--", linewidth=1)
+    axes.annotate(
+        "random",
+        (1, random),
+        xycoords=("axes fraction", "data"),
+        xytext=(-4, 4),
+        textcoords="offset points",
+        ha="right",
+        color="#6b7280",
+    )
+    config = trained.config
+    axes.set(
+        xlabel="training steps",
+        ylabel="return (mean of 100 episodes)",
+        title=f"{config.env.id}, {config.model}, one seed ({config.seed})",
+    )
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")

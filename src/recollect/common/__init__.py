@@ -1,0 +1,1 @@
+"""What every part uses: tensors in trees, errors, random numbers, statistics, processes."""

@@ -1,0 +1,1 @@
+"""Many runs: environments x models x seeds, here or on a cluster."""

@@ -1,0 +1,200 @@
+"""Settings that are known to work for environments, whatever the memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..agent.agent import BranchConfig
+from ..envs import EnvConfig
+from ..learn.settings import Decay, PPOConfig
+from .config import RunConfig
+
+TO_ZERO = Decay(final=0.0)
+# What is past matters for a few rows alone: speeds. Recurrences then begin with gates half open.
+FLEETING = ("CartPoleMasked", "CartPoleNoVel")
+
+
+def default(env_id: str) -> RunConfig:
+    """Where nothing is known of an environment: normalise everything, anneal to zero."""
+    return RunConfig(
+        env=EnvConfig(id=env_id, num_envs=16, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=128, learning_rate=1e-3, lr_decay=TO_ZERO),
+    )
+
+
+def cartpole() -> RunConfig:
+    """Small rollouts, so that learning begins early; most searched trials with large ones were late.
+
+    Gymnasium's own vectorised CartPole is faster than EnvPool's, and its state can be saved.
+    """
+    return RunConfig(
+        env=EnvConfig(
+            id="CartPole-v1",
+            num_envs=32,
+            backend="gymnasium",
+            normalize_obs=True,
+            normalize_reward=True,
+        ),
+        ppo=PPOConfig(num_steps=32, num_minibatches=2, learning_rate=4e-3, lr_decay=TO_ZERO),
+        steps=200_000,
+    )
+
+
+def acrobot() -> RunConfig:
+    """Small rollouts: the first swing-ups are what everything is learned from."""
+    return RunConfig(
+        env=EnvConfig(id="Acrobot-v1", num_envs=64, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=32, learning_rate=2.5e-3, lr_decay=TO_ZERO),
+    )
+
+
+def lunar_lander() -> RunConfig:
+    """A long horizon decides here: gamma 0.999, lambda 0.98; and small rollouts."""
+    wide = BranchConfig(hidden=(128, 128))
+    return RunConfig(
+        env=EnvConfig(id="LunarLander-v3", num_envs=32, normalize_obs=True, normalize_reward=True),
+        actor=wide,
+        critic=wide,
+        ppo=PPOConfig(
+            num_steps=64,
+            update_epochs=8,
+            learning_rate=1e-3,
+            lr_decay=TO_ZERO,
+            gamma=0.999,
+            gae_lambda=0.98,
+            ent_coef=0.01,
+        ),
+    )
+
+
+def bipedal_walker() -> RunConfig:
+    """Many passes over large rollouts, and a first policy that does not shake itself down."""
+    return RunConfig(
+        env=EnvConfig(id="BipedalWalker-v3", num_envs=64, normalize_obs=True, normalize_reward=True),
+        actor=BranchConfig(log_std=-0.5),
+        ppo=PPOConfig(
+            num_steps=128,
+            update_epochs=10,
+            num_minibatches=4,
+            learning_rate=1e-3,
+            lr_decay=TO_ZERO,
+        ),
+        steps=5_000_000,
+    )
+
+
+def poc() -> RunConfig:
+    """Few rows and small rollouts: there is one thing to learn."""
+    return RunConfig(
+        env=EnvConfig(id="poc", num_envs=16, normalize_reward=True),
+        ppo=PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO),
+        steps=100_000,
+    )
+
+
+def cartpole_no_velocity() -> RunConfig:
+    """As with velocities, in longer rollouts: a memory is learned through time."""
+    ppo = PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO)
+    return replace(cartpole(), ppo=ppo, steps=100_000)
+
+
+def lunar_lander_no_velocity() -> RunConfig:
+    """As with velocities, for longer."""
+    return replace(lunar_lander(), steps=5_000_000)
+
+
+def pendulum() -> RunConfig:
+    """A short horizon, and small rollouts."""
+    return RunConfig(
+        env=EnvConfig(id="Pendulum-v1", num_envs=32, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=64, update_epochs=6, learning_rate=2e-3, lr_decay=TO_ZERO, gamma=0.95),
+        steps=500_000,
+    )
+
+
+def mountain_car() -> RunConfig:
+    """The hill is first climbed by chance, which takes actions that are large."""
+    loud = BranchConfig(log_std=1.0)
+    return RunConfig(
+        env=EnvConfig(id="MountainCarContinuous-v0", num_envs=32, normalize_obs=True, normalize_reward=True),
+        actor=loud,
+        ppo=PPOConfig(
+            num_steps=128,
+            update_epochs=8,
+            learning_rate=1e-3,
+            lr_decay=TO_ZERO,
+            gamma=0.999,
+            gae_lambda=0.98,
+        ),
+        steps=300_000,
+    )
+
+
+def minigrid() -> RunConfig:
+    """One memory for both heads, to which values matter: they teach it what the actor then uses.
+
+    And much entropy at first, so that it wanders, and looks, before it hurries.
+    """
+    wide = BranchConfig(hidden=(256,), activation="relu")
+    return RunConfig(
+        env=EnvConfig(id="minigrid:MiniGrid-MemoryS9-v0", num_envs=32),
+        actor=wide,
+        critic=replace(wide, shared=True),
+        ppo=PPOConfig(
+            num_steps=128,
+            num_minibatches=8,
+            learning_rate=1e-3,
+            lr_decay=TO_ZERO,
+            vf_coef=1.0,
+            ent_coef=0.03,
+            ent_decay=Decay(final=0.002),
+            adam_eps=1e-8,
+        ),
+        steps=2_000_000,
+    )
+
+
+def memory_gym() -> RunConfig:
+    """One memory for both heads, and rollouts that are short beside an episode of ten commands."""
+    wide = BranchConfig(hidden=(256,), picture_features=64, activation="relu")
+    return RunConfig(
+        env=EnvConfig(id="memory_gym:MortarMayhem-Grid-v0", num_envs=32, normalize_reward=True),
+        actor=wide,
+        critic=replace(wide, shared=True),
+        ppo=PPOConfig(
+            num_steps=64,
+            learning_rate=1e-3,
+            lr_decay=TO_ZERO,
+            ent_coef=0.005,
+            ent_decay=Decay(final=0.001),
+            adam_eps=1e-8,
+        ),
+        steps=2_000_000,
+    )
+
+
+def popgym() -> RunConfig:
+    """Rollouts longer than an episode of the easy card games."""
+    return RunConfig(
+        env=EnvConfig(id="popgym:RepeatPreviousEasy", num_envs=32, normalize_obs=True, normalize_reward=True),
+        ppo=PPOConfig(num_steps=64, learning_rate=2e-3, lr_decay=TO_ZERO),
+        steps=2_000_000,
+    )
+
+
+TASKS: dict[str, Callable[[], RunConfig]] = {
+    "CartPole": cartpole,
+    "Acrobot": acrobot,
+    "LunarLander": lunar_lander,
+    "BipedalWalker": bipedal_walker,
+    "poc": poc,
+    "minigrid": minigrid,
+    "popgym": popgym,
+    "memory_gym": memory_gym,
+    "Pendulum": pendulum,
+    "PendulumNoVel": pendulum,
+    "MountainCarContinuous": mountain_car,
+    "MountainCarContinuousNoVel": mountain_car,
+    "CartPoleMasked": cartpole_no_velocity,
+    "CartPoleNoVel": cartpole_no_velocity,
+    "LunarLanderNoVel": lunar_lander_no_velocity,
+}

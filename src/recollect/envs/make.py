@@ -1,0 +1,84 @@
+"""Environments by id: suites, backends, and limits for environments that have none."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+
+from ..common.errors import UsageError
+from .base import EnvConfig, Envs, VecEnv
+
+LONGEST = 50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
+
+NOT_SUITES = ("base", "gym", "make", "spaces")
+
+
+def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None) -> Envs:
+    """The environments a config asks for; `factory` makes one when the id names a callable."""
+    if factory is not None:
+        from . import gym as gym_suite
+
+        return Envs(gym_suite.make(config, factory=factory), config.mask)
+    suite, name = suite_of(config.id)
+    if suite is None:
+        return Envs(_by_backend(config), config.mask)
+    if hasattr(suite, "settings"):
+        return make(suite.settings(config, name))
+    return Envs(suite.make(config, name), config.mask)
+
+
+def make_to_play(
+    config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None, longest: int = LONGEST
+) -> Envs:
+    """The same for whole episodes: cut where they have no limit, or who stands still would play for ever."""
+    envs = make(config, factory)
+    if envs.adapter.time_limit is None:
+        envs.adapter.close()
+        envs = make(replace(config, time_limit=longest), factory)
+    return envs
+
+
+def _by_backend(config: EnvConfig) -> VecEnv:
+    """Environments of EnvPool or Gymnasium, as config.backend says."""
+    from . import envpool as envpool_suite
+    from . import gym as gym_suite
+
+    if config.backend in ("auto", "envpool") and envpool_suite.has(config):
+        return envpool_suite.make(config, config.id)
+    if config.backend == "envpool":
+        raise UsageError(envpool_suite.why_not(config))
+    if config.backend == "own":
+        raise UsageError(f"env.backend own is for our own suites (probe:...), not for {config.id}")
+    return gym_suite.make(config)
+
+
+def suite_of(env_id: str) -> tuple[ModuleType | None, str]:
+    """The suite that an id belongs to, or None, and the id's name there.
+
+    The name of a suite stands before the colon or alone; ids in its BARE need no suite before them.
+    """
+    prefix, _, name = env_id.partition(":")
+    if prefix in suites():
+        return _module(prefix), name
+    claiming = (suite for suite in map(_module, suites()) if env_id in getattr(suite, "BARE", ()))
+    return next(claiming, None), env_id
+
+
+def suites() -> list[str]:
+    """Names that may stand before the colon of an id, and win over modules."""
+    files = (m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    return [name for name in files if name not in NOT_SUITES]
+
+
+def listing() -> dict[str, dict[str, str]]:
+    """Suite -> id -> a line on what it tests, for `recollect list envs`."""
+    return {name: _module(name).listing() for name in ["gym", *suites()]}
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__package__}.{name}")

@@ -1,0 +1,1 @@
+"""The algorithms, and the data that they learn from."""

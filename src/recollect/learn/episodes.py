@@ -1,0 +1,77 @@
+"""Finished training episodes and their means."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ..envs import Array
+from .rollout import Outcome, Rollout
+
+
+class Episode(NamedTuple):
+    """One finished training episode."""
+
+    step: int  # training steps of all environments when it ended
+    env: int  # index of its environment
+    return_: float  # undiscounted sum of raw rewards
+    length: int
+    success: float  # NaN where the environment reports none
+    terminated: bool  # False: truncated
+
+    @property
+    def line(self) -> str:
+        """One JSON object; formatted by hand because json.dumps takes three times as long."""
+        success = "null" if self.success != self.success else repr(self.success)
+        return (
+            f'{{"step": {self.step}, "env": {self.env}, "return": {self.return_!r}, "length": {self.length}, '
+            f'"success": {success}, "terminated": {"true" if self.terminated else "false"}}}\n'
+        )
+
+
+@dataclass
+class Episodes:
+    """Returns and lengths of the episodes of training, raw rewards; the last 100 make the means."""
+
+    running_return: Array  # (N,) float64
+    running_length: Array  # (N,) int64
+    recent: list[tuple[float, int, float]]  # return, length, success of the last 100 to finish
+    finished: int = 0
+    latest: list[Episode] = field(default_factory=list)  # those that finished in the last rollout
+
+    @classmethod
+    def begin(cls, num_envs: int) -> "Episodes":
+        """No episode has finished."""
+        return cls(np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64), [])
+
+    def read(self, rollout: Rollout | Outcome, step: int = 0) -> None:
+        """Take in a rollout that began at this step; episodes that a barrier cut short count for nothing."""
+        valid = rollout.valid[:-1].numpy()
+        rewards = np.cumsum(np.where(valid, rollout.reward.numpy().astype(np.float64), 0.0), axis=0)
+        lengths, steps = np.cumsum(valid, axis=0), step + np.cumsum(valid.sum(1))
+        terminated, success = rollout.terminated.numpy(), rollout.success.numpy()
+        ended, cut_short = terminated | rollout.truncated.numpy(), rollout.cut_short[0].numpy()
+        # What the sums were when the episode at hand began.
+        reward_base, length_base = -self.running_return, -self.running_length
+        self.latest = []
+        for t, n in np.argwhere(ended):
+            if t < len(valid) - 1 or not cut_short[n]:
+                total, length = float(rewards[t, n] - reward_base[n]), int(lengths[t, n] - length_base[n])
+                outcome = float(success[t, n]), bool(terminated[t, n])
+                self.latest.append(Episode(int(steps[t]), int(n), total, length, *outcome))
+            reward_base[n], length_base[n] = rewards[t, n], lengths[t, n]
+        self.finished += len(self.latest)
+        self.recent += [(x.return_, x.length, x.success) for x in self.latest]
+        del self.recent[:-100]
+        self.running_return, self.running_length = (
+            rewards[-1] - reward_base,
+            lengths[-1] - length_base,
+        )
+
+    def means(self) -> dict[str, float | None]:
+        """return, length and success over the last 100 episodes; None until 100 have finished."""
+        names = "return", "length", "success"
+        if len(self.recent) < 100:
+            return dict.fromkeys(names)
+        means = (float(np.mean(column)) for column in zip(*self.recent, strict=True))
+        return {name: x if np.isfinite(x) else None for name, x in zip(names, means, strict=True)}

@@ -1,0 +1,101 @@
+"""Adam over each branch's weights as one flat vector: zeroing, clipping and stepping are one pass."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from ..common.errors import DivergedError
+from .settings import PPOConfig
+
+MOST_SKIPPED = 10
+
+
+class FlatAdam:
+    """Adam or AdamW for groups of parameters, each clipped by its own norm.
+
+    Every parameter becomes a view into its group's vector. `gradient` is one vector for all groups, of
+    which every parameter's is a view. A step with a gradient that is not finite is skipped whole.
+    """
+
+    def __init__(self, groups: Sequence[nn.Module], cfg: PPOConfig) -> None:
+        self.flats = [_flatten(module) for module in groups]
+        self.gradient = torch.cat([torch.zeros_like(flat) for flat in self.flats])
+        self._parts = self.gradient.split([len(flat) for flat in self.flats])
+        for module, flat, part in zip(groups, self.flats, self._parts, strict=True):
+            _share_gradient(module, flat, part)
+        self.max_norm = cfg.max_grad_norm
+        self.skipped = 0  # steps with a gradient that was not finite
+        self.skipped_in_a_row = 0
+        # What torch.optim.Adam calls. The class imports torch's compiler when the first one is built: a
+        # second and 70 MiB of every process.
+        self._adam = partial(
+            adam,
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            beta1=0.9,
+            beta2=0.999,
+            eps=cfg.adam_eps,
+            weight_decay=cfg.weight_decay,
+            decoupled_weight_decay=cfg.optimizer == "adamw",
+        )
+        self._states = [
+            {"step": torch.zeros(()), "exp_avg": torch.zeros_like(flat), "exp_avg_sq": torch.zeros_like(flat)}
+            for flat in self.flats
+        ]
+
+    def zero_grad(self) -> None:
+        """Before every backward pass."""
+        self.gradient.zero_()
+
+    def step(self, rates: Sequence[float]) -> None:
+        """Clip each group and step; change nothing if a gradient is not finite."""
+        norms = [float(torch.linalg.vector_norm(part)) for part in self._parts]
+        if not all(norm < float("inf") for norm in norms):
+            self._skip()
+            return
+        self.skipped_in_a_row = 0
+        for flat, part, norm, state, rate in zip(
+            self.flats, self._parts, norms, self._states, rates, strict=True
+        ):
+            if 0 < self.max_norm < norm:
+                part.mul_(self.max_norm / (norm + 1e-6))
+            moments = [state["exp_avg"]], [state["exp_avg_sq"]]
+            self._adam([flat], [part], *moments, [], [state["step"]], lr=rate)
+
+    def _skip(self) -> None:
+        self.skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= MOST_SKIPPED:
+            raise DivergedError(
+                f"{MOST_SKIPPED} gradient steps in a row had gradients that are not finite; none was "
+                "taken. A smaller ppo.learning_rate or --env.normalize_reward True may help."
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The moments and step counts, by name; live, not copies."""
+        return {f"{i}.{key}": state[key] for i, state in enumerate(self._states) for key in sorted(state)}
+
+
+def _flatten(module: nn.Module) -> Tensor:
+    """Lay a module's parameters side by side in one vector."""
+    parameters = _learning(module)
+    flat = torch.cat([p.detach().reshape(-1) for p in parameters])
+    for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        p.data = part.view_as(p)
+    return flat
+
+
+def _share_gradient(module: nn.Module, flat: Tensor, gradient: Tensor) -> None:
+    """Make this vector the gradient of a module's vector, and of all that it consists of."""
+    flat.grad = gradient
+    parameters = _learning(module)
+    for p, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
+        p.grad = part.view_as(p)
+
+
+def _learning(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module.parameters() if p.requires_grad]

@@ -1,0 +1,154 @@
+"""Trust region policy optimisation (Schulman et al., 2015): the best step near the old policy.
+
+    maximise    mean of ratio A                  ratio = pi(a) / pi_old(a)
+    such that   mean of KL(pi_old, pi) <= d      d is ppo.target_kl, 0.01 where it is not given
+
+The step goes along F^-1 g: g is the gradient of the goal, F the curvature of the KL. Conjugate gradients
+find it from products F v alone. F = J' H J, where J says how the numbers of the policy move with the
+weights and H how the KL curves in these numbers. J v is the difference between two forward passes and
+J' u one backward pass, so nothing needs a second derivative and every memory will do. Then the step is
+halved until goal and bound hold. The critic learns by Adam, as in PPO. What PPO needs for the actor's
+passes (clip, learning_rate, ent_coef) means nothing here.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..common import rng
+from .learner import Learner
+from .maths import Losses, agreement, explained_variance, mean, standardize
+from .minibatches import Batch, minibatches
+from .ppo import prepared
+from .rollout import Rollout
+from .settings import Plan
+from .states import chunk_states, restate
+
+TARGET_KL = 0.01
+CONJUGATE_STEPS = 10
+DAMPING = 0.1  # of F, which sees a part of all states only
+HALVINGS = 10
+NUDGE = 1e-2  # how far weights move in all where J v is measured
+
+
+def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
+    """One step of the actor within the bound, and passes of the critic."""
+    cfg, agent = plan.ppo, learner.agent
+    now = plan.coefficients(learner.iteration, learner.step)
+    batch, _ = prepared(learner, rollout, cfg, length)
+    quality = explained_variance(batch.value, batch.target, batch.weight)
+    size = cfg.chunks_per_minibatch(rollout.num_envs, length)
+    batch, errors = restate(agent, rollout, batch, cfg, size)
+    if cfg.normalize_advantage != "off":
+        batch = batch._replace(advantage=standardize(batch.advantage, batch.weight))
+    actor = Actor(learner, batch)
+    if not agent.dropout:
+        errors = actor.agreement() | errors
+    loss, kl = actor.step(TARGET_KL if cfg.target_kl is None else cfg.target_kl)
+    learner.seed_dropout(plan.seed)
+    history: list[Tensor] = []
+    for epoch in range(cfg.update_epochs):
+        if cfg.renews_states:  # the actor has moved before the first pass
+            batch = batch._replace(state=chunk_states(agent, rollout, cfg))
+        random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
+        parts = minibatches(batch, rollout.num_envs, size, random)
+        history += [fit(learner, part, now.rates[1]) for part in parts]
+    losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros(()))
+    return errors | learner.learned(losses, quality, 0.0)
+
+
+def fit(learner: Learner, part: Batch, rate: float) -> Tensor:
+    """One step of the critic towards its targets; its loss."""
+    values = learner.agent.both(part.rows, part.state)[1]
+    loss = mean(part.weight, (values - part.target).square())
+    learner.optimizer.zero_grad()
+    loss.backward()
+    learner.optimizer.step((0.0, rate))
+    return loss.detach()
+
+
+class Actor:
+    """The actor before its step: what it says of a batch, and how that moves with its weights."""
+
+    def __init__(self, learner: Learner, batch: Batch) -> None:
+        self.agent, self.batch = learner.agent, batch
+        self.policy, self.weight = learner.agent.policy, batch.weight
+        self.weights = [p for p in self.agent.actor.parameters() if p.requires_grad]
+        self.flat = learner.optimizer.flats[0]  # the same weights as one vector
+        self.old = self.flat.clone()
+        self.params = self._say()
+        self.before = self.params.detach()
+        log_prob, entropy = self.policy.evaluate(self.before, batch.action)
+        self.acted, self.entropy = log_prob, mean(self.weight, entropy)
+
+    def step(self, bound: float) -> tuple[Tensor, Tensor]:
+        """Move to the best weights within the bound; the loss before, and how far it went (KL)."""
+        start = self.goal(self.params)
+        direction = conjugate_gradient(self.curvature, self.gradient(start))
+        curve = (direction @ self.curvature(direction)).clamp(min=1e-12)
+        longest = (2 * bound / curve).sqrt() * direction
+        with torch.no_grad():
+            for halvings in range(HALVINGS):
+                self.flat.copy_(self.old + 0.5**halvings * longest)
+                now = self._say()
+                kl = mean(self.weight, self.policy.kl(self.before, now))
+                if kl <= bound and self.goal(now) > start:
+                    return -start.detach(), kl
+            self.flat.copy_(self.old)
+        return -start.detach(), torch.zeros(())
+
+    def goal(self, params: Tensor) -> Tensor:
+        """The mean of ratio A, of what a policy says."""
+        log_prob = self.policy.evaluate(params, self.batch.action)[0]
+        ratio = (log_prob - self.acted).masked_fill(~self.batch.valid, 0.0).exp()
+        return mean(self.weight, ratio * self.batch.advantage)
+
+    def gradient(self, x: Tensor) -> Tensor:
+        """Of a number by all weights, as one vector."""
+        parts = torch.autograd.grad(x, self.weights, retain_graph=True, materialize_grads=True)
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    def curvature(self, v: Tensor) -> Tensor:
+        """(F + damping) v."""
+        said = self.before.clone().requires_grad_()
+        slope = mean(self.weight, self.policy.kl(self.before, said))
+        (slope,) = torch.autograd.grad(slope, said, create_graph=True)
+        (curve,) = torch.autograd.grad((slope * self._moved(v)).sum(), said)
+        return self.gradient((self.params * curve).sum()) + DAMPING * v
+
+    def agreement(self) -> dict[str, float]:
+        """Whether acting and learning agree."""
+        with torch.no_grad():
+            values = self.agent.both(self.batch.rows, self.batch.state)[1]
+        ratio = (self.acted - self.batch.log_prob).masked_fill(~self.batch.valid, 0.0).exp()
+        return agreement(ratio, values, self.batch.value, self.batch.valid)
+
+    def _say(self) -> Tensor:
+        return self.agent.actor(self.batch.rows, self.batch.state.actor)[0]
+
+    @torch.no_grad()
+    def _moved(self, v: Tensor) -> Tensor:
+        """J v: how what is said moves where the weights move along v."""
+        size = v.norm().clamp(min=1e-12)
+        ends = []
+        for sign in (1, -1):
+            self.flat.copy_(self.old + sign * NUDGE / size * v)
+            ends.append(self._say())
+        self.flat.copy_(self.old)
+        return (ends[0] - ends[1]) * (size / (2 * NUDGE))
+
+
+def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor) -> Tensor:
+    """x with A x = b, from products A v of a positive definite A."""
+    x, rest = torch.zeros_like(b), b.clone()
+    direction, error = b.clone(), b @ b
+    for _ in range(CONJUGATE_STEPS):
+        if error < 1e-10 * (b @ b) or error == 0:
+            break
+        moved = product(direction)
+        share = error / (direction @ moved)
+        x, rest = x + share * direction, rest - share * moved
+        error, before = rest @ rest, error
+        direction = rest + (error / before) * direction
+    return x

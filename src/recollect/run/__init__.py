@@ -1,0 +1,1 @@
+"""One run: built, trained, saved, resumed, evaluated and filmed."""

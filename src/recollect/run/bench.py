@@ -1,0 +1,101 @@
+"""`recollect bench ENV`: steps a second of each phase of training, and of the environment alone."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from ..config.config import RunConfig
+from ..config.presets import assemble
+from ..envs import Envs
+from ..learn.algorithms import UPDATES
+from ..learn.learner import Learner
+from ..learn.ppo import collect, value
+from ..learn.rollout import Rollout
+from .build import build, learner_of
+
+ABOUT = """Where the time goes on this machine: valid rows a second of acting (collect), of the value
+pass, of the update, and of the environment alone. Takes the options of train."""
+SECONDS = 5.0
+
+
+def run_bench(arguments: list[str]) -> int:
+    """Measure a preset for a few seconds and print a table."""
+    config: RunConfig = assemble(arguments, "recollect bench", ABOUT)
+    envs, learner, config = _ready(config)
+    phases, rows = _measure(envs, learner, config, SECONDS)
+    total = sum(phases.values())
+    print(
+        f"{config.env.id}  {config.model}  backend {envs.adapter.backend}  "
+        f"N {envs.num_envs}  T {config.ppo.num_steps}"
+    )
+    print(f"{'phase':<12}{'ms a rollout':>14}{'share':>8}{'rows/s':>12}")
+    for name, seconds in phases.items():
+        share = f"{seconds / total:.0%}"
+        print(f"{name:<12}{1000 * seconds:>14.2f}{share:>8}{rows / seconds:>12,.0f}")
+    print(f"{'all':<12}{1000 * total:>14.2f}{'':>8}{rows / total:>12,.0f}")
+    print(f"environment alone, random actions: {_environment_alone(envs):,.0f} steps/s")
+    print(f"one run of {SECONDS:g} s, seed {config.seed}: medians over its rollouts; other runs differ")
+    envs.adapter.close()
+    return 0
+
+
+def pace(config: RunConfig, seconds: float = 1.0) -> float:
+    """About how long a run takes, in seconds, by its first rollouts."""
+    envs, learner, config = _ready(config)
+    phases, rows = _measure(envs, learner, config, seconds)
+    envs.adapter.close()
+    rollouts = config.rollouts or float("inf")
+    return sum(phases.values()) * min(rollouts, (config.steps or float("inf")) / rows)
+
+
+def _ready(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
+    """What a run begins with."""
+    envs, agent, config = build(config)
+    return envs, learner_of(config, envs, agent), config
+
+
+def _measure(
+    envs: Envs, learner: Learner, config: RunConfig, seconds: float
+) -> tuple[dict[str, float], float]:
+    """Median seconds of each phase, and mean valid rows, of the rollouts of a few seconds."""
+    plan = config.plan
+    length = plan.ppo.chunk_length(any(learner.agent.initial_state(1)))
+    rollout = Rollout(learner.agent, learner.row, plan.ppo.num_steps)
+    update = UPDATES[config.algorithm]
+    times: dict[str, list[float]] = {"collect": [], "value": [], "update": []}
+    rows: list[int] = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(rows) < 3:
+        torch.set_num_threads(1)
+        times["collect"].append(_timed(lambda: collect(envs, learner, rollout, plan, length)))
+        torch.set_num_threads(plan.threads)
+        times["value"].append(_timed(lambda: value(learner, rollout, length)))
+        times["update"].append(_timed(lambda: update(learner, rollout, plan, length)))
+        learner.read(rollout)
+        rows.append(int(rollout.valid[:-1].sum()))
+    return {name: statistics.median(found) for name, found in times.items()}, statistics.mean(rows)
+
+
+def _environment_alone(envs: Envs) -> float:
+    """Steps a second with actions drawn beforehand."""
+    actions = [_random_action(envs) for _ in range(100)]
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() < start + 1:
+        for action in actions:
+            envs.adapter.step(action)
+        count += len(actions) * envs.num_envs
+    return count / (time.perf_counter() - start)
+
+
+def _random_action(envs: Envs) -> np.ndarray:
+    space = envs.adapter.action_space
+    return np.stack([np.asarray(space.sample()) for _ in range(envs.num_envs)])
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

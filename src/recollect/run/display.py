@@ -1,0 +1,137 @@
+"""Progress of a run on a screen: a panel on a terminal, lines elsewhere."""
+
+import time
+from abc import ABC, abstractmethod
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ..common.metrics import Metrics, duration, is_finite, number
+
+
+class Display(ABC):
+    """What a user sees while a run goes on."""
+
+    @abstractmethod
+    def show(self, metrics: Metrics, progress: float) -> None:
+        """The newest metrics and the fraction of the run that is behind."""
+
+    @abstractmethod
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to leave)
+        """Leave the screen as it is."""
+
+
+class Silent(Display):
+    """Nothing at all."""
+
+    def show(self, metrics: Metrics, progress: float) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+class Lines(Display):
+    """Plain lines, a few a minute: for files, pipes and batch systems."""
+
+    def __init__(self, every: float = 5.0) -> None:
+        self._every, self._next = every, 0.0
+
+    def show(self, metrics: Metrics, progress: float) -> None:
+        now = time.monotonic()
+        if now < self._next and progress < 1:
+            return
+        self._next = now + self._every
+        print(
+            f"step {int(metrics['step'] or 0):>10,}  {progress:4.0%}  return {number(metrics['return']):>8}  "
+            f"{int(metrics['sps'] or 0):>8,} steps/s  left {duration(left(metrics, progress))}",
+            flush=True,
+        )
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+
+SHOWN_LOSSES = {
+    "actor": ("policy_loss", "entropy", "kl"),
+    "critic": ("value_loss", "explained_variance"),
+}
+
+
+class Screen(Display):
+    """A panel that is redrawn in place, at most eight times a second."""
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title, self._console = title, console
+        self._returns: list[float] = []
+        self._next = 0.0
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._live.start()
+
+    def show(self, metrics: Metrics, progress: float) -> None:
+        mean = metrics["return"]
+        if mean is not None and is_finite(mean):
+            self._returns.append(mean)
+        now = time.monotonic()
+        if now >= self._next or progress >= 1:
+            self._next = now + 0.125
+            self._live.update(self._panel(metrics, progress), refresh=True)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def _panel(self, metrics: Metrics, progress: float) -> RenderableType:
+        head = Table.grid(padding=(0, 2))
+        head.add_column(no_wrap=True)
+        head.add_row(
+            Text(self._title, style="bold"),
+            ProgressBar(total=1.0, completed=min(progress, 1.0), width=24),
+            f"{progress:4.0%}",
+            f"[dim]left[/] {duration(left(metrics, progress))}",
+        )
+        body = Table.grid(padding=(0, 3))
+        trend = self._trend()
+        body.add_row("[dim]return[/]", f"[bold]{number(metrics['return'])}[/]  {trend}")
+        body.add_row(
+            "[dim]steps[/]",
+            f"{int(metrics['step'] or 0):,}  [dim]at[/] {int(metrics['sps'] or 0):,}[dim]/s[/]  "
+            f"[dim]episodes[/] {int(metrics['episodes'] or 0):,}  [dim]length[/] {number(metrics['length'])}",
+        )
+        for label, shown in SHOWN_LOSSES.items():
+            names = (f"[dim]{name.replace('_', ' ')}[/] {number(metrics[name])}" for name in shown)
+            body.add_row(f"[dim]{label}[/]", "  ".join(names))
+        return Group(head, body)
+
+    def _trend(self) -> str:
+        """The return so far as a row of blocks, and whether it still climbs."""
+        if len(self._returns) < 2:
+            return "[dim]waiting for 100 episodes[/]" if not self._returns else ""
+        points = self._returns[:: max(1, len(self._returns) // 30)][-32:]
+        low, high = min(points), max(points)
+        blocks = "▁▂▃▄▅▆▇█"
+        scale = (len(blocks) - 1) / (high - low) if high > low else 0.0
+        before = self._returns[-min(len(self._returns), 10)]
+        arrow = "↑" if self._returns[-1] > before else "↓" if self._returns[-1] < before else "→"
+        return "".join(blocks[int((p - low) * scale)] for p in points) + f" {arrow}"
+
+
+def make_display(title: str, quiet: bool) -> Display:
+    """A panel on a terminal, lines elsewhere, nothing on request."""
+    if quiet:
+        return Silent()
+    console = Console()
+    return Screen(title, console) if console.is_terminal and not console.is_dumb_terminal else Lines()
+
+
+def left(metrics: Metrics, progress: float) -> float | None:
+    """Seconds to the end at the pace so far."""
+    return (metrics["time"] or 0.0) * (1 - progress) / progress if progress > 0 else None

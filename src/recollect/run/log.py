@@ -1,0 +1,85 @@
+"""Sinks of metrics: metrics.jsonl, TensorBoard, Weights & Biases."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from ..common.metrics import METRICS, Metrics, is_finite
+
+
+class JsonLines:
+    """A file of one JSON object a line; on resume it is cut to where the checkpoint was."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self._file = open(path, "ab")  # noqa: SIM115 (open for the life of the run)
+        self._file.truncate(offset)
+
+    def write(self, metrics: Metrics) -> None:
+        """Append one line of metrics; what is not finite is null."""
+        finite = {k: metrics[k] if is_finite(metrics[k]) else None for k in METRICS}
+        self.append(json.dumps(finite) + "\n")
+
+    def append(self, lines: str) -> None:
+        """Append whole lines; other processes can read them at once."""
+        self._file.write(lines.encode())
+        self._file.flush()
+
+    @property
+    def offset(self) -> int:
+        """Bytes so far: where a resumed run goes on."""
+        self._file.seek(0, os.SEEK_END)
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoard:
+    """An event file with every metric; on resume, events from the step on are purged."""
+
+    def __init__(self, folder: Path, purge_from: int | None) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event, self._summary = event_pb2, summary_pb2
+        self._writer = EventFileWriter(str(folder))
+        if purge_from is not None:
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=purge_from, session_log=start))
+
+    def write(self, metrics: Metrics) -> None:
+        """One event that holds all metrics."""
+        values = [
+            self._summary.Summary.Value(tag=key, simple_value=value)
+            for key, value in metrics.items()
+            if value is not None and key != "step"
+        ]
+        summary = self._summary.Summary(value=values)
+        event = self._event.Event(wall_time=time.time(), step=int(metrics["step"] or 0), summary=summary)
+        self._writer.add_event(event)
+
+    def close(self) -> None:
+        """Write out what is queued."""
+        self._writer.close()
+
+
+class Wandb:
+    """Weights & Biases, when a project is named; WANDB_MODE=offline keeps it on this machine."""
+
+    def __init__(self, project: str, entity: str | None, run_id: str, folder: Path, config: Any) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=project, entity=entity, id=run_id, resume="allow", dir=folder, config=config
+        )
+
+    def write(self, metrics: Metrics) -> None:
+        """One row; a step that was logged before a resume is not logged again."""
+        self._run.log({k: v for k, v in metrics.items() if v is not None}, step=int(metrics["step"] or 0))
+
+    def close(self) -> None:
+        """End the upload."""
+        self._run.finish()

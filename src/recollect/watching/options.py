@@ -1,0 +1,26 @@
+"""The options of `recollect watch`."""
+
+from dataclasses import dataclass
+
+from ..config.options import Seeded
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions(Seeded):
+    """Which agent is watched, and where it is shown."""
+
+    run: str = ""
+    """A run folder, a checkpoint or a saved agent."""
+    out: str | None = None
+    """human: a window; or FILE.html, FILE.mp4, FILE.gif, FILE.webp (-o); None: a window where there is a
+    screen, else watch.html in the folder of the run, or here for a saved agent."""
+    env: str | None = None
+    """Another environment than it was trained in (-e)."""
+    episodes: int = 10
+    """Episodes to play and to choose from."""
+    shown: int = 3
+    """Episodes of the page: the best, a typical one, the worst, then others; a film has one."""
+    sample: bool = False
+    """Draw actions from the policy instead of taking the likeliest."""
+    imports: tuple[str, ...] = ()
+    """Names in the file that may import a module."""

@@ -1,0 +1,170 @@
+"""The tables of the pages are those of the result files, and say no more than these hold."""
+
+import math
+
+import pytest
+from benchmarks.cells import full_table, result_cell, speed_cell
+from benchmarks.common import Run, Task
+from benchmarks.study_tables import Study, View, differences, scores, short, thresholds
+from benchmarks.study_tables import tests as exact_tests
+
+from benchmarks import tables
+from recollect.reporting.significance import fisher, mann_whitney
+
+OURS, PEER = Run("ppo", "ours", {}), Run("peer", "sb3", {})
+TASK = Task("X >= 200", (OURS,), (PEER,), target=200, cap=240)
+
+
+def run(seconds, reached=True, mean=201.0):
+    return {
+        "seconds": seconds,
+        "steps": 1000,
+        "sps": 1000 / seconds,
+        "return": mean,
+        "reached": reached,
+        "memory_mb": 300,
+        "seconds_a_step": seconds / 1000,
+        "backend": "EnvPool",
+    }
+
+
+# Speeds ---------------------------------------------------------------------------------------
+
+
+def test_a_run_at_its_cap_has_no_time():
+    late = [run(240, False, mean) for mean in (66.3, 85.0, 137.1)]
+    assert result_cell(TASK, late) == "not reached in 240 s (66 to 137)"
+    assert speed_cell(TASK, [run(9.0)] * 3, late) == "at least 26x faster"
+    assert speed_cell(TASK, late, [run(9.0)] * 3) == "-"
+
+
+def test_one_late_run_of_three_leaves_a_median():
+    peer = [run(90), run(240, False), run(70)]
+    assert result_cell(TASK, peer, full=False) == "90.0 s (1 of 3 not reached in 240 s)"
+    assert speed_cell(TASK, [run(9.0)] * 3, peer) == "10.0x faster"
+
+
+def test_ratios_are_words():
+    assert speed_cell(TASK, [run(2.0)], [run(18.8)]) == "9.4x faster"
+    assert speed_cell(TASK, [run(3.0)], [run(2.0)]) == "1.5x slower"
+    assert speed_cell(TASK, [run(1.0)], [run(130.9)]) == "131x faster"
+
+
+def test_an_arm_that_was_not_measured_has_no_line():
+    task = Task("X >= 200", (OURS, Run("ppo, Gymnasium", "ours", {})), (PEER,), target=200)
+    lines = full_table([(task, {"ppo": [run(1.0)], "peer": [run(2.0)]})])
+    assert len(lines) == 3 and "| ppo (EnvPool) | 1.00 s" in lines[2]
+
+
+# Exact tests ----------------------------------------------------------------------------------
+
+
+def test_fisher_knows_the_lady_tasting_tea():
+    assert fisher(3, 4, 1, 4) == pytest.approx(34 / 70)
+    assert fisher(4, 4, 0, 4) == pytest.approx(2 / 70)
+    assert fisher(3, 10, 0, 10) == pytest.approx(0.2105, abs=1e-4)
+
+
+def test_mann_whitney_counts_all_ways_to_deal():
+    assert mann_whitney([1, 2, 3], [4, 5, 6]) == pytest.approx(2 / 20)
+    assert mann_whitney([4, 5, math.inf], [1, 2, 3]) == pytest.approx(2 / 20)
+    assert mann_whitney([1, 1, 1], [1, 1, 1]) == 1
+    # Ranks 1, 2.5, 2.5, 4: of six sums 3.5, 3.5, 5, 5, 6.5, 6.5, four are as far from 5 as 3.5 is.
+    assert mann_whitney([1, 2], [2, 3]) == pytest.approx(4 / 6)
+
+
+# Studies --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def study():
+    """Two models, of which the report names the second first, because it is better."""
+
+    def of(label, **values):
+        return {"env": "X-v1", "label": label, **values}
+
+    report = {
+        "groups": [of("a", settings={"model": "a"}), of("b", settings={"model": "b"})],
+        "finals": [
+            of("a", scores=[1.0, 2.0], mean=1.5, iqm=1.5, mean_interval=[1.0, 2.0], iqm_interval=None),
+            of("b", scores=[3.0, 5.0], mean=4.0, iqm=4.5, mean_interval=[3.0, 5.0], iqm_interval=None),
+        ],
+        "differences": [
+            {"env": "X-v1", "better": "b", "worse": "a", "by": 2.5, "interval": [1.0, 4.0]}
+            | {"wins": 0.9, "wins_interval": [0.3, 1.0]}
+        ],
+        "thresholds": [{"env": "X-v1", "value": 2.5}],
+        "efficiencies": [of("a", steps=[None, None]), of("b", steps=[100.0, 200.0])],
+    }
+    return Study(report, View())
+
+
+def test_a_study_as_scores(study):
+    assert scores(study)[2:] == [
+        "| `a` | 1.50 (1.00 to 2.00) | 1.50 | 1.00, 2.00 |",
+        "| `b` | 4.00 (3.00 to 5.00) | 4.50 | 3.00, 5.00 |",
+    ]
+
+
+def test_differences_are_model_minus_other(study):
+    assert differences(study)[2:] == ["| `b` | `a` | 2.50 (1.00 to 4.00) | 3.00 | 0.90 (0.30 to 1.00) |"]
+    turned = Study(study.report, View(pairs=((0, 1),), names=(("A", {"model": "a"}), ("B", {"model": "b"}))))
+    assert differences(turned)[2:] == ["| A | B | -2.50 (-4.00 to -1.00) | -3.00 | 0.10 (0.00 to 0.70) |"]
+
+
+def test_the_name_with_the_most_settings_wins(study):
+    study.report["groups"][1]["settings"]["wide"] = True
+    names = (("A", {"model": "a"}), ("B", {"model": "b"}), ("wide B", {"model": "b", "wide": True}))
+    assert differences(Study(study.report, View(names=names)))[2].startswith("| wide B | A |")
+
+
+def test_an_adjusted_p_is_shown_where_the_report_has_one(study):
+    study.report["differences"][0]["p"] = 0.0312
+    assert differences(study)[0].endswith("| p, adjusted |")
+    assert differences(study)[2].endswith("| 0.031 |")
+
+
+def test_a_random_agent_has_a_score_and_nothing_else(study):
+    """Reports may list it: as a final score, without training, settings or a difference."""
+    rows = len(differences(study)), len(exact_tests(study)), len(thresholds(study))
+    study.report["finals"].append({**study.report["finals"][0], "label": "random", "mean": 0.25})
+    assert scores(study)[-1].startswith("| `random` | 0.25 ")
+    assert (len(differences(study)), len(exact_tests(study)), len(thresholds(study))) == rows
+
+
+def test_seeds_at_the_threshold_are_tested(study):
+    cells = exact_tests(study)[2].strip("| ").split(" | ")
+    assert cells[2:4] == ["2 of 2 against 0 of 2", "0.33"]
+    assert cells[4:6] == ["150 against never", "0.33"]
+    assert cells[6:] == ["0 of 2 against 2 of 2", "0.33"]
+
+
+def test_numbers_have_three_digits():
+    assert list(map(short, (218.07, 89.94, 5.252, -0.001, -128.1, 1234.5))) == [
+        "218", "89.9", "5.25", "0.00", "-128", "1234",
+    ]  # fmt: skip
+
+
+# Pages ----------------------------------------------------------------------------------------
+
+
+def test_a_table_that_was_touched_is_stale():
+    page = "Text.\n\n<!-- table cards -->\nold\n<!-- end table -->\n\nMore.\n"
+    assert tables.stale(page) == ["cards"]
+    good = tables.rewritten(page)
+    assert tables.stale(good) == [] and good.startswith("Text.\n\n<!-- table cards -->\n| memory |")
+    assert good.endswith("<!-- end table -->\n\nMore.\n")
+    assert tables.stale(good.replace("1.00", "0.99", 1)) == ["cards"]
+
+
+@pytest.mark.parametrize(
+    "page", ["<!-- table cards -->\n", "<!-- end table -->\n", "<!-- table nothing -->\n<!-- end table -->\n"]
+)
+def test_a_table_that_cannot_be_written_is_an_error(page):
+    with pytest.raises(SystemExit):
+        tables.stale(page)
+
+
+@pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
+def test_the_tables_of_the_pages_are_those_of_the_results(page):
+    assert tables.stale(page.read_text()) == [], "run: python -m benchmarks.tables"

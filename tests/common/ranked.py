@@ -1,0 +1,175 @@
+"""What one of several processes does in test_distributed.py: `python -m tests.common.ranked WHAT FOLDER`.
+
+Each writes what it has in the end to <FOLDER>/<rank>.pt; alone it is the run that others are held to.
+"""
+
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from recollect.agent.agent import BranchConfig, build_agent
+from recollect.common import distributed as ranks
+from recollect.common.distributed import Ranks
+from recollect.envs import Envs
+from recollect.learn import ppo
+from recollect.learn.learner import begin
+from recollect.learn.settings import Plan, PPOConfig
+from recollect.memory.rnn import GruConfig
+
+from ..helpers import Scripted, lively
+
+ENVS = 8
+SLEEP = 100.0  # seconds; whoever waits for it has PATIENCE for 8
+VARIANTS = {
+    "plain": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, ent_coef=0.01, learning_rate=1e-2),
+    "rollout": PPOConfig(
+        num_steps=12, bptt=4, num_minibatches=3, normalize_advantage="rollout", learning_rate=1e-2
+    ),
+    "refresh": PPOConfig(
+        num_steps=12, bptt=4, num_minibatches=3, chunk_state="refresh", clip_value=0.2, learning_rate=1e-2
+    ),
+    "target": PPOConfig(
+        num_steps=12, bptt=4, num_minibatches=3, update_epochs=20, target_kl=1e-3, learning_rate=1e-2
+    ),
+}
+
+
+class Apart(Scripted):
+    """A script of which every environment has its own numbers and its own ends, whoever steps it."""
+
+    def reset(self, seeds):
+        self.own = [np.random.default_rng(seed) for seed in seeds]
+        first = super().reset(seeds)
+        self.episode = np.array([random.integers(4) for random in self.own])
+        self.acted = 0
+        return first
+
+    def look(self):
+        # The reward of a row is drawn with what is seen after it.
+        drawn = np.stack([random.standard_normal(5) for random in self.own])
+        self.reward = drawn[:, 4]
+        return drawn[:, :4].astype(np.float32)
+
+    def step(self, action):
+        self.acted += int((~self.ended).sum())
+        return super().step(action)._replace(reward=self.reward)
+
+
+def learned(world: Ranks, cfg: PPOConfig, dtype: torch.dtype, updates: int) -> dict[str, object]:
+    """What a few updates make of an agent and of everything beside it."""
+    envs = Envs(Apart(num_envs=ENVS // world.size))
+    branch = BranchConfig(memory=GruConfig(width=6), hidden=(6,), prev_action=True)
+    agent = lively(build_agent((envs.obs_spec, envs.action_spec), branch, branch, True, seed=3)).to(dtype)
+    plan = Plan(ppo=cfg, seed=11, rollouts=updates)
+    learner = begin(envs, agent, plan, normalize_reward=True, ranks=world)
+    metrics = list(ppo.train(envs, learner, plan))
+    return {
+        "weights": agent.state_dict(),
+        "rewards": learner.rewards.tensors(),
+        "episodes": torch.tensor(learner.episodes.recent, dtype=torch.float64),
+        "step": learner.step,
+        "metrics": metrics,
+        "own rows": envs.adapter.acted,
+    }
+
+
+def one_update(world: Ranks) -> dict[str, object]:
+    """One update by each variant, in float64, and by the first in float32."""
+    found = {name: learned(world, cfg, torch.float64, 1) for name, cfg in VARIANTS.items()}
+    return {**found, "float32": learned(world, VARIANTS["plain"], torch.float32, 1)}
+
+
+def two_updates(world: Ranks) -> dict[str, object]:
+    """Two by the first variant: the second sees what all have counted."""
+    return {"plain": learned(world, VARIANTS["plain"], torch.float64, 2)}
+
+
+def wrong_gradient(world: Ranks) -> dict[str, object]:
+    """A gradient of one process alone is not finite in one step."""
+    steps, backward = [], torch.Tensor.backward
+
+    def spoiled(loss, *rest):
+        backward(loss, *rest)
+        steps.append(0)
+        if world.rank == 1 and len(steps) == 2:
+            spoiled.learner.optimizer.gradient[3] = torch.nan
+
+    envs = Envs(Scripted(num_envs=4))
+    branch = BranchConfig(hidden=(6,))
+    agent = build_agent((envs.obs_spec, envs.action_spec), branch, branch, False, seed=3)
+    plan = Plan(ppo=PPOConfig(num_steps=8, num_minibatches=4), seed=5, rollouts=1)
+    spoiled.learner = begin(envs, agent, plan, ranks=world)
+    torch.Tensor.backward = spoiled
+    list(ppo.train(envs, spoiled.learner, plan))
+    return {"skipped": spoiled.learner.optimizer.skipped, "weights": agent.state_dict()}
+
+
+def unlike(world: Ranks) -> dict[str, object]:
+    """One process has other weights, by a single bit."""
+    weights = torch.zeros(100)
+    world.check_equal([weights])
+    weights[7] = world.rank * 1e-45
+    world.check_equal([weights])
+    return {}
+
+
+def gone(world: Ranks) -> dict[str, object]:
+    """One process ends."""
+    world.add(torch.zeros(3))
+    if world.rank == 1:
+        sys.exit(7)
+    world.add(torch.zeros(3))
+    return {}
+
+
+def silent(world: Ranks) -> dict[str, object]:
+    """One process says nothing any more."""
+    world.add(torch.zeros(3))
+    if world.rank == 1:
+        time.sleep(SLEEP)
+    world.add(torch.zeros(3))
+    return {}
+
+
+def said(world: Ranks) -> dict[str, object]:
+    """What each hears of the others, beside a module that keeps the group it finds when it is imported."""
+    import torch.distributed.nn.functional
+
+    own = torch.full((2, 3), float(world.rank))
+    flag = torch.tensor([[world.rank == 1] * 3])
+    return {
+        "everywhere": world.everywhere([own, flag, own.int()]),
+        "most": world.most(world.rank, -world.rank),
+        "told": world.told({"rank": world.rank}),
+        "block": [world.block(3).start, world.block(3).stop],
+    }
+
+
+def manners(world: Ranks) -> dict[str, object]:
+    """How the system schedules each thread of gloo, and this one."""
+    world.add(torch.zeros(3))
+    return {
+        "gloo": [os.sched_getscheduler(int(thread)) for name, thread in threads() if "gloo" in name],
+        "own": os.sched_getscheduler(0),
+    }
+
+
+def threads() -> list[tuple[str, str]]:
+    """The name and the number of each of this process's threads."""
+    return [(path.read_text(), path.parent.name) for path in Path("/proc/self/task").glob("*/comm")]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    what, folder = globals()[sys.argv[1]], Path(sys.argv[2])
+    if what is silent:
+        ranks.PATIENCE = timedelta(seconds=8)
+    with ranks.joined() as here:
+        torch.save(what(here), folder / f"{here.rank}.pt")
+    # A thread that lives on when Python ends may abort the process.
+    assert not (left := [name for name, _ in threads() if "gloo" in name]), left

@@ -1,0 +1,326 @@
+"""One run on several processes: what they learn together is what one learns alone, or all of them stop."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import recollect
+from recollect.common.distributed import ALONE, Ranks, bound, joined, polite
+from recollect.common.errors import UsageError
+from recollect.run import checkpoint, run
+
+from ..helpers import assert_same_end, metrics_of, run_quietly, small_config
+from . import ranked
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 120  # until a process that hangs fails its test
+
+
+def processes(size: int, folder: Path, *command: str) -> list[subprocess.Popen[str]]:
+    """Begun as torchrun begins them, without the seconds it takes."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    known = os.environ | {name: str(value) for name, value in world.items()}
+    known |= {"TORCHELASTIC_RUN_ID": "test", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    known |= {"PYTHONFAULTHANDLER": "1"}  # a process that is aborted says where
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", *command],
+            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+
+
+def together(size: int, folder: Path, *command: str) -> list[tuple[int, str]]:
+    """How each process ended and what it said."""
+    begun = processes(size, folder, *command)
+    said = [process.communicate(timeout=SECONDS)[0] for process in begun]
+    return [(process.returncode, text) for process, text in zip(begun, said, strict=True)]
+
+
+def asked(what: str, folder: Path, size: int = 2) -> list[tuple[int, str]]:
+    """So many processes of tests/ranked.py."""
+    return together(size, folder, "tests.common.ranked", what, str(folder))
+
+
+def well(ended: list[tuple[int, str]]) -> None:
+    """All must have ended well; else what they said is why."""
+    assert not any(code for code, _ in ended), "\n".join(f"{code}: {text}" for code, text in ended)
+
+
+def found(folder: Path, rank: int):
+    return torch.load(folder / f"{rank}.pt", weights_only=False)
+
+
+def largest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    assert one.keys() == other.keys()
+    return max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
+
+
+OWN_ROUNDING = ("ratio_error", "value_error", "state_error")
+
+
+# One learner ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "what"), [(2, "one_update"), (2, "two_updates"), (4, "two_updates")])
+def test_processes_learn_what_one_learns(size, what, tmp_path):
+    well(asked(what, tmp_path, size))
+    alone = getattr(ranked, what)(ALONE)
+    shares = [found(tmp_path, rank) for rank in range(size)]
+    # The claim is empty where processes have as many rows each.
+    assert len({share["plain"]["own rows"] for share in shares}) > 1
+    for name, wanted in alone.items():
+        allowed = 1e-6 if name == "float32" else 1e-12
+        for share in shares:
+            assert largest(share[name]["weights"], wanted["weights"]) < allowed, name
+            assert largest(share[name]["rewards"], wanted["rewards"]) < allowed, name
+            assert torch.equal(share[name]["episodes"][:, :2], wanted["episodes"][:, :2])
+            assert share[name]["step"] == wanted["step"]
+            for row, other in zip(share[name]["metrics"], wanted["metrics"], strict=True):
+                exact = [row[key] for key in row if key not in OWN_ROUNDING and row[key] is not None]
+                wanted_too = [other[key] for key in row if key not in OWN_ROUNDING and row[key] is not None]
+                assert exact == pytest.approx(wanted_too, rel=1e-5, abs=1e-6), name
+        same = [share[name]["weights"] for share in shares]
+        assert all(largest(weights, same[0]) == 0 for weights in same), name
+
+
+def test_what_is_said_is_heard(tmp_path):
+    well(asked("said", tmp_path))
+    first, second = (found(tmp_path, rank) for rank in (0, 1))
+    numbers, flags, whole = first["everywhere"]
+    assert numbers.tolist() == [[0, 0, 0, 1, 1, 1]] * 2 and numbers.dtype == torch.float32
+    assert flags.tolist() == [[False] * 3 + [True] * 3] and whole.dtype == torch.int32
+    assert first["most"] == second["most"] == (1, 0)
+    assert first["told"] == [{"rank": 0}, {"rank": 1}] and second["told"] == [{"rank": 1}]
+    assert (first["block"], second["block"]) == ([0, 3], [3, 6])
+
+
+def test_processes_of_a_machine_keep_to_cores_of_their_own(monkeypatch):
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    before, shares = os.sched_getaffinity(0), []
+    for place in range(len(before)):
+        with bound(place, len(before)):
+            shares.append(os.sched_getaffinity(0))
+    assert shares == [{core} for core in sorted(before)]
+    with bound(0, len(before) + 1):
+        assert os.sched_getaffinity(0) == before
+
+
+def test_who_is_bound_already_stays_so(monkeypatch):
+    before = os.sched_getaffinity(0)
+    with subprocess.Popen(["sleep", "60"]) as other:
+        os.sched_setaffinity(other.pid, [min(before)])
+        monkeypatch.setattr(os, "getppid", lambda: other.pid)
+        with bound(0, 2):
+            assert os.sched_getaffinity(0) == before
+        other.kill()
+
+
+def test_threads_that_send_do_not_interrupt_one_another(tmp_path):
+    """Or a message that others interrupt takes as long as all else that a minibatch asks for."""
+    well(asked("manners", tmp_path))
+    for rank in (0, 1):
+        seen = found(tmp_path, rank)
+        assert set(seen["gloo"]) == {os.SCHED_BATCH} and seen["own"] == os.SCHED_OTHER
+
+
+def test_who_schedules_a_process_is_not_overruled():
+    code = "import os; from recollect.ranks import polite\n"
+    code += "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
+    code += "with polite(): assert os.sched_getscheduler(0) == os.SCHED_IDLE\n"
+    code += "assert os.sched_getscheduler(0) == os.SCHED_IDLE"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
+
+
+def test_where_nothing_may_be_scheduled_nothing_changes(monkeypatch):
+    def refused(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    with polite():
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_alone_nothing_is_sent_or_copied():
+    x = torch.zeros(2, 3)
+    assert ALONE.add(x) is x and ALONE.everywhere([x])[0] is x and ALONE.told(x) == [x]
+    assert ALONE.most(1.5, 2) == (1.5, 2) and ALONE.gather(x).shape == (1, 2, 3)
+
+
+def test_a_world_of_one_is_alone(monkeypatch):
+    with joined() as here:
+        assert here is ALONE
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with joined() as here:
+        assert here is ALONE
+
+
+# Faults ---------------------------------------------------------------------------------------
+
+
+def test_a_gradient_that_is_not_finite_is_left_out_by_all(tmp_path):
+    well(asked("wrong_gradient", tmp_path))
+    first, second = (found(tmp_path, rank) for rank in (0, 1))
+    assert first["skipped"] == second["skipped"] == 1
+    assert largest(first["weights"], second["weights"]) == 0
+    assert all(x.isfinite().all() for x in first["weights"].values())
+
+
+def test_weights_that_differ_by_a_bit_stop_all(tmp_path):
+    for code, text in asked("unlike", tmp_path):
+        assert code == 1 and "processes [1] of 2 have other weights than process 0" in text
+
+
+def test_who_is_left_alone_ends(tmp_path):
+    (code, text), (other, _) = asked("gone", tmp_path)
+    assert (code, other) == (1, 7)
+    assert "process 0 of 2 lost the others: one ended, or did not answer" in text
+
+
+def test_silence_is_not_waited_for(tmp_path):
+    waits, sleeps = processes(2, tmp_path, "tests.common.ranked", "silent", str(tmp_path))
+    text = waits.communicate(timeout=SECONDS)[0]
+    asleep = sleeps.poll() is None
+    sleeps.kill()
+    sleeps.communicate()
+    assert waits.returncode == 1 and "lost the others" in text and asleep
+
+
+# Runs -----------------------------------------------------------------------------------------
+
+
+def torchrun(folder: Path, *arguments: str, restarts: int = 0) -> subprocess.Popen[str]:
+    """Two processes, as a user begins them."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", str(restarts), "--monitor-interval", "0.2", "-m", "recollect", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(
+        command, cwd=folder, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes
+    )
+
+
+TRAIN = ["train", "poc", "-m", "ppo_gru", "--rollouts", "30", "--save-interval", "1", "--seed", "2"]
+TRAIN += ["--out", "runs", "--run-id", "a"]
+RUN = Path("ppo_gru/poc/a")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    """A run of two processes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    ended = together(2, folder, "recollect", *TRAIN)
+    well(ended)
+    (_, said), (_, silent) = ended
+    assert "kept in runs" in said and not silent
+    return folder / "runs" / RUN
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(pid) for pid in found.split()]
+
+
+def when_saved(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Wait for a checkpoint that is not the first."""
+    end = time.monotonic() + SECONDS
+    while not list((folder / RUN / "checkpoints").glob("iteration-0000000[3-9]*")):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_process_that_dies_is_begun_again(undisturbed, tmp_path):
+    process = torchrun(tmp_path, *TRAIN, restarts=1)
+    when_saved(tmp_path / "runs", process)
+    os.kill(children(process)[-1], signal.SIGKILL)
+    said = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 0 and "resumed iteration-" in said, said
+    assert_same_end(undisturbed, tmp_path / "runs" / RUN)
+
+
+def test_a_signal_stops_all_and_the_run_goes_on(undisturbed, tmp_path):
+    process = torchrun(tmp_path, *TRAIN)
+    when_saved(tmp_path / "runs", process)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=SECONDS) and process.returncode != 0
+    folder = tmp_path / "runs" / RUN
+    assert '"status": "SIGTERM"' in (folder / "summary.json").read_text()
+    process = torchrun(tmp_path, "resume", str(folder))
+    assert process.communicate(timeout=SECONDS) and process.returncode == 0
+    assert_same_end(undisturbed, folder)
+
+
+def unended(run: Path, folder: Path, last: int | None = None) -> Path:
+    """A copy of a run as it was before its end, with no checkpoint after `last`."""
+    copy = shutil.copytree(run, folder / "runs" / run.parent.parent.name / run.parent.name / run.name)
+    summary = json.loads((copy / "summary.json").read_text())
+    (copy / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
+    for path in checkpoint.existing(copy / "checkpoints"):
+        if last is not None and path != checkpoint.place(copy / "checkpoints", last):
+            path.unlink()
+    return copy
+
+
+def test_the_first_process_keeps_the_episodes_of_all(undisturbed):
+    episodes = recollect.load(undisturbed).episodes()
+    assert len(episodes) == metrics_of(undisturbed)[-1]["episodes"]
+    config = recollect.load(undisturbed).config
+    assert {episode.env for episode in episodes} == set(range(config.env.num_envs))
+
+
+def test_environments_that_were_saved_apart_are_not_mixed(undisturbed, tmp_path):
+    folder = unended(undisturbed, tmp_path)
+    with pytest.raises(UsageError, match=r"was saved by 2 processes, here are 1.* --nproc-per-node 2"):
+        recollect.resume(folder, quiet=True)
+
+
+def test_environments_that_begin_anew_may_be_dealt_to_another_number(tmp_path, capsys):
+    steps = ["--rollouts", "4", "--env.num-envs", "4", "--ppo.num-steps", "16", "--barrier", "1"]
+    steps += ["--ppo.num-minibatches", "2"]
+    run = ["train", "LunarLander-v3", "--env.backend", "gymnasium", "-m", "ppo_gru", *steps, "--keep", "9"]
+    well(together(2, tmp_path, "recollect", *run, "--out", "runs", "--run-id", "a", "--seed", "2"))
+    wanted = tmp_path / "runs/ppo_gru/LunarLander-v3/a"
+    recollect.resume(folder := unended(wanted, tmp_path / "alone", last=3))
+    assert "processes: 2 before, 1 now; all is equal but for rounding" in capsys.readouterr().out
+    one, other = (checkpoint.read(run / "checkpoints/last.safetensors")[0] for run in (wanted, folder))
+    assert 0 < largest(one, other) < 1e-5
+    assert metrics_of(folder)[-1]["return"] == metrics_of(wanted)[-1]["return"]
+
+
+# What cannot be shared ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "ppo", "algorithm", "said"),
+    [
+        (3, {"num_minibatches": 1}, "ppo", "2 processes cannot share 3 environments"),
+        (4, {"num_minibatches": 4}, "ppo", "minibatches of 1 chunks equally"),
+        (4, {}, "a2c", "algorithm a2c learns in one process; on several, ppo does"),
+    ],
+)
+def test_what_cannot_be_shared_is_said(num_envs, ppo, algorithm, said, monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "joined", lambda: nullcontext(Ranks(1, 2)))
+    config = small_config("poc", "auto", algorithm=algorithm)
+    env, sizes = replace(config.env, num_envs=num_envs), replace(config.ppo, bptt=16, **ppo)
+    with pytest.raises(UsageError, match=said):
+        run_quietly(replace(config, env=env, ppo=sizes), tmp_path)
+    assert not list(tmp_path.rglob("config.yaml"))

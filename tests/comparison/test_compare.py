@@ -1,0 +1,461 @@
+"""Many runs by one command: what is done is not done again, and no way of stopping costs anything."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from benchmarks.report import evaluation, invent_run
+
+from recollect.common.errors import UsageError
+from recollect.comparison import compare, local, worker
+from recollect.comparison import run_process as launch
+from recollect.comparison.jobs import Job, last_line, plan
+from recollect.comparison.standings import Seeds, Standings, grouped
+from recollect.comparison.study import read
+from recollect.config.config import RunConfig, tokens
+from recollect.envs import EnvConfig
+from recollect.reporting import runs
+from recollect.reporting.summary import summarise
+from recollect.run.build import settled
+from recollect.run.run_folder import Claim, locked
+from recollect.run.weights import versions
+
+from ..helpers import assert_same_end, wait_for
+
+SMALL = ["-e", "CartPole-v1", "-m", "ppo", "ppo_stack", "--env.num-envs", "4", "--ppo.num-steps", "16"]
+SHORT = [*SMALL, "--rollouts", "4", "--seeds", "2", "--episodes", "3", "--jobs", "2"]
+# Long enough to be stopped inside, with a checkpoint at each of its rollouts.
+LONG = [*SMALL, "--rollouts", "100", "--seeds", "1", "--episodes", "3", "--jobs", "2", "--save-interval", "1"]
+
+
+def recollect(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "recollect", "compare", *arguments]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finished(folder: Path, *arguments: str) -> str:
+    process = recollect(folder, *arguments)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    return out
+
+
+def folders(out: Path) -> list[Path]:
+    return sorted(path.parent for path in out.rglob("config.yaml"))
+
+
+def lines(out: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in out.rglob("metrics.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    finished(folder, *SHORT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    """The long comparison, never stopped."""
+    folder = tmp_path_factory.mktemp("straight")
+    finished(folder, *LONG)
+    return folder
+
+
+def test_every_run_is_trained_and_evaluated(done):
+    runs = folders(done / "runs")
+    assert len(runs) == 4
+    for folder in runs:
+        assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
+        found = json.loads((folder / "evaluation.json").read_text())
+        assert found["episodes"] == len(found["returns"]) == 3
+        assert found["deterministic"]
+
+
+def test_acting_at_random_stands_beside_it(done):
+    found = json.loads((done / "runs" / "random" / "CartPole-v1" / "evaluation.json").read_text())
+    assert found["agent"] == "random" and found["episodes"] == 3
+
+
+def test_what_is_done_is_not_done_again(done, monkeypatch, capsys):
+    before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")}
+    monkeypatch.chdir(done)
+    assert compare.run_compare(SHORT) == 0
+    out = capsys.readouterr().out
+    assert "2/2" in out and "at random" in out
+    assert {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")} == before
+
+
+def test_a_run_is_found_wherever_it_lies(done, tmp_path):
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for i, folder in enumerate(folders(done / "runs")):
+        (moved / f"run{i}").mkdir()
+        for name in ("summary.json", "evaluation.json", "config.yaml", "metrics.jsonl"):
+            (moved / f"run{i}" / name).write_bytes((folder / name).read_bytes())
+    jobs = planned(moved, *SHORT[:-2])
+    assert [job.state for job in jobs] == ["done"] * 4
+
+
+def planned(out: Path, *arguments: str) -> list[Job]:
+    study = read(tokens(list(arguments)), None)
+    return plan([settled(config) for config in study.configs()], out, study.episodes)
+
+
+def test_more_episodes_are_another_evaluation_of_the_same_run(done, tmp_path):
+    out = tmp_path / "runs"
+    shutil.copytree(done / "runs", out)
+    before = lines(out)
+    arguments = [*SHORT[:-4], "--episodes", "4"]
+    (job, *others) = planned(out, *arguments)
+    assert [other.state for other in (job, *others)] == ["begun"] * 4
+    worker.work(job.config, job.folder, 4)
+    assert [other.state for other in planned(out, *arguments)] == ["done", *["begun"] * 3]
+    assert lines(out) == before
+
+
+def test_runs_that_are_done_are_only_probed(tmp_path, monkeypatch, capsys):
+    arguments = ["-e", "probe:recall", "-m", "ppo", "ppo_gru", "--env.num-envs", "4", "--ppo.num-steps", "16"]
+    arguments += ["--rollouts", "2", "--seeds", "1", "--episodes", "10", "--jobs", "2"]
+    monkeypatch.chdir(tmp_path)
+    assert compare.run_compare(arguments) == 0
+    assert "memory" not in capsys.readouterr().out
+    before = lines(tmp_path)
+    assert compare.run_compare([*arguments, "--probe"]) == 0
+    out = capsys.readouterr().out
+    assert "has no memory (1)" in " ".join(out.split()) and lines(tmp_path) == before
+    for folder in folders(tmp_path / "runs"):
+        said = json.loads((folder / "probe" / "probe.json").read_text())
+        assert said["episodes"] == 10 and (folder / "probe" / "probe.html").is_file()
+    # A probe of other episodes is another; and when all is done nothing is left to do.
+    job = plan_of(tmp_path / "runs", *arguments)[0]
+    assert job.state == "done" and job.verdict
+    path = job.folder / "probe" / "probe.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "episodes": 30}))
+    assert plan_of(tmp_path / "runs", *arguments)[0].state == "begun"
+    assert compare.run_compare([*arguments, "--probe"]) == 0
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
+    assert compare.run_compare([*arguments, "--probe"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == stamps
+
+
+def test_a_report_is_of_its_own_runs_alone(done, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(done / "runs", "runs")
+    assert compare.run_compare([*SHORT, "-m", "ppo", "--report", "told"]) == 0
+    said = (tmp_path / "told" / "report.md").read_text()
+    assert "runs/ppo_stack" not in said and "2 runs, 1 environment, 2 seeds" in said
+    assert "recollect compare -e CartPole-v1" in said and "told/report.html" in capsys.readouterr().out
+    assert json.loads((tmp_path / "told" / "report.json").read_text())
+
+
+def test_without_a_line_of_metrics_there_is_no_report(tmp_path, capsys):
+    jobs = planned(tmp_path, "-e", "poc", "-m", "ppo", "--seeds", "1")
+    compare.reported(jobs, SimpleNamespace(report=tmp_path / "told"), [])
+    assert "no report: no run has written a line yet" in capsys.readouterr().err
+    assert not (tmp_path / "told").exists()
+
+
+def test_acting_at_random_is_played_for_each_task(tmp_path):
+    plain = EnvConfig(id="LunarLander-v3")
+    others = [
+        replace(plain, time_limit=500),
+        replace(plain, mask=(2,)),
+        replace(plain, kwargs={"gravity": -9}),
+    ]
+    folders = [compare.random_folder(tmp_path, env) for env in (plain, *others)]
+    assert len(set(folders)) == 4 and folders[0] == tmp_path / "random" / "LunarLander-v3"
+    assert compare.random_folder(tmp_path, replace(plain, num_envs=7)) == folders[0]
+
+
+def test_tasks_of_one_environment_are_each_played_at_random(tmp_path, capsys):
+    """And a limit of 3 steps is no baseline for episodes without one."""
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "environments: [{env.id: CartPole-v1, env.time_limit: 3}, {env.id: CartPole-v1}]\nmodels: [ppo]\n"
+    )
+    flags = ["--seeds", "1", "--episodes", "5", "--rollouts", "1", "--env.num-envs", "2", "--quiet"]
+    told = ["--out", str(tmp_path / "runs"), "--report", str(tmp_path / "report")]
+    assert compare.run_compare([str(study), *flags, *told]) == 0
+    chance = [
+        line.split("random")[1].strip()
+        for line in capsys.readouterr().out.splitlines()
+        if "at random" in line
+    ]
+    assert sorted(chance)[1:] == ["3"] and float(sorted(chance)[0]) > 8
+    found = summarise(runs.read([tmp_path / "runs"]))
+    assert found.left_out == [] and len(found.scales) == 2
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["left_out"] == []
+    known = [json.loads(path.read_text()) for path in (tmp_path / "runs" / "random").rglob("*.json")]
+    assert {one["task"]["time_limit"] for one in known} == {3, None}
+
+
+def test_a_baseline_of_another_task_is_not_read(tmp_path):
+    """Whatever the order of folders, each task has its own, and one without has none."""
+    for limit, mean in ((20, 9.0), (None, 22.0)):
+        folder = tmp_path / "random" / str(limit)
+        folder.mkdir(parents=True)
+        task = {"kwargs": {}, "mask": [], "time_limit": limit}
+        found = {**evaluation("CartPole-v1", "random", mean, np.random.default_rng(0)), "task": task}
+        (folder / "evaluation.json").write_text(json.dumps(found | {"mean": mean}))
+    for flags in ((), ("--env.time-limit", "20"), ("--env.time-limit", "30")):
+        invent_run(tmp_path, lines=5, flags=flags)
+    scales = {scale.env: (scale.low, scale.low_is) for scale in summarise(runs.read([tmp_path])).scales}
+    _, low_is = scales.pop("CartPole-v1, env.time_limit 30")
+    assert low_is == "worst" and sorted(scales.values()) == [(9.0, "random"), (22.0, "random")]
+
+
+@pytest.mark.parametrize(
+    ("words", "on"), [((), False), (("--dry-run",), True), (("--dry-run", "false"), False)]
+)
+def test_a_switch_is_on_where_it_is_named(words, on):
+    assert compare.parse(["-e", "poc", "-m", "ppo", *words]).dry_run is on
+
+
+@pytest.mark.parametrize("switch", compare.SWITCHES)
+def test_a_switch_takes_no_file(switch):
+    with pytest.raises(UsageError, match=f"{switch} takes true, false or nothing, not 'study.yaml'; a file"):
+        compare.parse(["-e", "poc", "-m", "ppo", switch, "study.yaml"])
+
+
+def plan_of(out: Path, *arguments: str) -> list[Job]:
+    """With probes asked for."""
+    study = read([flag for flag in tokens(list(arguments)) if flag[0] not in compare.VALUES], None)
+    return plan([settled(config) for config in study.configs()], out, study.episodes, probes=True)
+
+
+def test_what_probes_say_is_counted():
+    jobs = [Job(settled(RunConfig()), Path("x"), verdict=said) for said in VERDICTS]
+    assert Seeds("env", "model", jobs).verdict == "uses about 4 steps of memory (2), has no memory (1)"
+
+
+VERDICTS = (
+    "It uses about 4 steps of memory: without it the return falls from 200 to 42.",
+    "It has no memory.",
+    "It uses about 4 steps of memory: without it the return falls from 190 to 40.",
+    "",
+)
+
+
+def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(straight, tmp_path):
+    process = recollect(tmp_path, *LONG)
+    wait_for(lambda: lines(tmp_path) > 20)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, out
+    assert "the same command goes on" in out
+    for folder in folders(tmp_path / "runs"):
+        assert json.loads((folder / "summary.json").read_text())["status"] == "SIGINT"
+    finished(tmp_path, *LONG)
+    same_ends(straight, tmp_path)
+
+
+def test_its_death_stops_its_runs_and_the_same_command_goes_on(straight, tmp_path):
+    process = recollect(tmp_path, *LONG)
+    wait_for(lambda: lines(tmp_path) > 20)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    finished(tmp_path, *LONG)  # at once, while its runs are still stopping
+    same_ends(straight, tmp_path)
+
+
+def same_ends(one: Path, other: Path) -> None:
+    pairs = list(zip(folders(one / "runs"), folders(other / "runs"), strict=True))
+    assert len(pairs) == 2
+    for a, b in pairs:
+        assert a.relative_to(one) == b.relative_to(other)
+        assert_same_end(a, b)
+        assert (
+            json.loads((a / "evaluation.json").read_text())["returns"]
+            == (json.loads((b / "evaluation.json").read_text())["returns"])
+        )
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "environments: [CartPole-v1]\n"
+        "models: [ppo, {model: ppo_stack, env.normalize_reward: false, env.reward_scale: 1.0e+30}]\n"
+        "seeds: 1\nepisodes: 3\n"
+        "options: {env.num_envs: 4, ppo.num_steps: 16, rollouts: 4}\n"
+    )
+    process = recollect(tmp_path, "study.yaml")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, out
+    (failed,) = [line for line in out.splitlines() if line.startswith("failed: ")]
+    assert "ppo_stack" in failed
+    done = {path.relative_to(tmp_path).parts[1] for path in tmp_path.rglob("evaluation.json")}
+    assert done == {"random", "ppo"}
+
+
+@pytest.mark.parametrize(
+    ("end", "complaint"),
+    [
+        ("os.kill(os.getpid(), signal.SIGINT)", None),  # before it was ready to save, or while evaluating
+        ("os.kill(os.getpid(), signal.SIGTERM)", None),
+        ("sys.exit(143)", None),
+        ("sys.exit('no room')", "no room"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "the process ended with -9"),
+    ],
+)
+def test_a_run_that_was_stopped_has_not_failed(end, complaint):
+    command = [sys.executable, "-c", f"import os, signal, sys; {end}"]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
+        process.wait()
+        assert launch.complaint(process, errors) == complaint
+
+
+def test_one_run_is_stopped_and_nobody_asked_twice():
+    machines, asked = local.Local(2), []
+    jobs = [Job(settled(RunConfig()), Path(name)) for name in "ab"]
+    processes = [SimpleNamespace(pid=i, send_signal=lambda _, i=i: asked.append(i)) for i in (1, 2)]
+    machines._running = [(job, process, None) for job, process in zip(jobs, processes, strict=True)]
+    machines.stop(jobs[1])
+    machines.stop(jobs[1])
+    assert asked == [2]
+    machines.stop()
+    assert asked == [2, 1]
+
+
+def test_a_broken_folder_is_named(done, tmp_path):
+    (job, *_) = planned(tmp_path, *SHORT[:-2])
+    job.folder.mkdir(parents=True)
+    (job.folder / "metrics.jsonl").touch()
+    with pytest.raises(UsageError, match=r"is broken: it has no summary\.json that can be read; remove it"):
+        planned(tmp_path, *SHORT[:-2])
+
+
+def test_a_run_that_was_killed_before_it_said_anything_is_begun_again(done, tmp_path):
+    (job, *_) = planned(tmp_path, *SHORT[:-2])
+    (job.folder / "checkpoints").mkdir(parents=True)
+    (job.folder / "config.yaml").write_text("model: [")
+    assert planned(tmp_path, *SHORT[:-2])[0].state == "new"
+    assert worker.work(job.config, job.folder, 3) == "finished"
+    assert_same_end(folders(done / "runs")[0], job.folder)
+
+
+def test_a_run_that_somebody_else_stops_is_gone_on_with(straight, tmp_path):
+    process = recollect(tmp_path, *LONG)
+    wait_for(lambda: lines(tmp_path) > 20)
+    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        os.kill(int(child), signal.SIGTERM)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    same_ends(straight, tmp_path)
+
+
+def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert compare.run_compare([*SHORT, "--dry-run"]) == 0
+    assert list(tmp_path.iterdir()) == []
+    out = capsys.readouterr().out
+    assert "about" in out and "with 2 runs at a time" in out
+    assert "4 rollouts" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--jobs", "0"], "--jobs takes a number above 0, not '0'"),
+        (["--jobs", "many"], "--jobs takes a number above 0, not 'many'"),
+        (["--out", "a", "b"], "--out takes one folder, not 2"),
+        (["--out", "s3://bucket/runs"], "s3://bucket/runs: runs need locks, appends and renames"),
+        (["--out", "memory://runs"], "and memory:// has not; mount the storage"),
+        (["--out", "file://host/runs"], "give that path or file:///PATH"),
+        (["--probe", "--episodes", "9"], "--probe needs at least 10 episodes, not 9"),
+        (["nowhere.yaml"], "config file nowhere.yaml"),
+        (["-e", "poc", "-m", "ppo", "ppo", "--seeds", "3"], "ppo on poc, seed 1, is there twice"),
+        ([*SHORT, "--seed", "7"], "--seeds N or --seeds A B, not --seed"),
+    ],
+)
+def test_bad_options_are_refused_by_name(arguments, complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=complaint):
+        compare.run_compare(arguments)
+
+
+def test_a_folder_may_be_named_as_an_address():
+    assert compare.parse([*SHORT, "--out", "file:///shared/my runs"]).place.out == Path("/shared/my runs")
+    assert compare.parse([*SHORT, "--out", "shared/runs"]).place.out == Path("shared/runs")
+
+
+# What is shown --------------------------------------------------------------------------------
+
+
+def test_groups_are_told_apart_by_what_differs(tmp_path):
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "environments: [CartPole-v1]\nmodels: [ppo, {model: ppo, ppo.gamma: 0.5}, ppo_gru]\nseeds: 3\n"
+    )
+    configs = [settled(config) for config in read([], study).configs()]
+    found = [(group.label, len(group.jobs)) for group in grouped(plan(configs, tmp_path, 5))]
+    assert sorted(found) == [("ppo, ppo.gamma 0.5", 3), ("ppo, ppo.gamma 0.99", 3), ("ppo_gru", 3)]
+
+
+def test_the_time_left_is_what_the_pace_so_far_makes_of_it(tmp_path):
+    jobs = planned(tmp_path, *SMALL, "--rollouts", "10", "--seeds", "2")
+    standings = Standings(jobs, 2, quiet=True)
+    assert standings.left() is None
+    jobs[0].state = "running"
+    jobs[0].metrics = {"iteration": 5, "step": 320, "time": 10.0, "return": None}
+    # Half of one run took 10 s; 3.5 runs are left, two at a time.
+    assert standings.left() == pytest.approx(3.5 * 20 / 2)
+    jobs[1].state = "failed"
+    assert standings.left() == pytest.approx(2.5 * 20 / 2)
+
+
+def test_the_last_whole_line_is_read(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert last_line(path) is None
+    path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
+    assert last_line(path) == {"step": 2}
+    path.write_text('{"step"')
+    assert last_line(path) is None
+
+
+def test_a_run_stops_where_its_task_was_given_to_another_process(straight, tmp_path):
+    """As on a machine that only the storage still sees."""
+    (job, _) = planned(tmp_path / "runs", *LONG[:-4], *LONG[-2:])
+    sign = tmp_path / "sign"
+    sign.mkdir()
+    said = local.asked(job, 3) | {"task": "task", "sign": str(sign), "versions": versions()}
+    with locked(sign):
+        first, errors = launch.launch(said)
+        wait_for(lambda: lines(tmp_path) > 5)
+        second, more = launch.launch(said)
+        assert first.wait(60) == 143 and second.wait(60) == 0
+    assert launch.complaint(first, errors) is None and launch.complaint(second, more) is None
+    assert_same_end(folders(straight / "runs")[0], job.folder)
+
+
+def test_who_has_a_run_keeps_it_while_somebody_waits_for_it(tmp_path):
+    mine, same, other = Claim.new("task"), Claim.new("task"), Claim.new("other")
+    with locked(tmp_path):
+        assert not any(worker._replaced(claim, mine, tmp_path) for claim in (None, mine, other))
+        assert worker._replaced(same, mine, tmp_path)
+    assert worker._replaced(other, mine, tmp_path)
+    assert worker._replaced(other, mine, tmp_path / "gone")
+
+
+def test_a_run_in_other_hands_is_waited_for_and_then_named(done):
+    (job, *_) = planned(done / "runs", *SHORT[:-2])
+    with locked(job.folder), pytest.raises(UsageError, match="is in use by another process"):
+        worker.work(job.config, job.folder, 3, patience=0.3)

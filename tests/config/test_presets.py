@@ -1,0 +1,108 @@
+"""Presets are what they say, on tasks that begin from different settings."""
+
+import pytest
+import torch
+
+from recollect.agent.agent import Branch, build_agent
+from recollect.config.config import resolve
+from recollect.config.presets import MODELS, assemble, preset
+from recollect.config.tasks import TASKS
+from recollect.envs import make
+from recollect.learn import ppo
+from recollect.learn.algorithms import UPDATES
+from recollect.learn.learner import begin
+
+# Memory of the actor, memory of the critic, or "shared".
+WANTED = {
+    "ppo_stack": ("Stack", "Stack"),
+    "ppo_gru": ("Chain", "Chain"),
+    "ppo_lstm": ("Chain", "Chain"),
+    "ppo_mingru": ("Chain", "Chain"),
+    "ppo_gpt": ("Mlp", "Banded"),
+    "ppo_gpt_frozen": ("Mlp", "Banded"),
+    "ppo_published": ("Mlp", "Mlp"),
+    "ppo_gpt_published": ("Mlp", "Banded"),
+    "ppo_gpt_shared": ("Banded", "shared"),
+    "ppo_gpt_actor": ("Banded", "Banded"),
+    "ppo_trxl": ("TransformerXl", "shared"),
+    "ppo_gtrxl": ("TransformerXl", "shared"),
+}
+SMALL = ["--env.num-envs", "2", "--ppo.num-steps", "16", "--rollouts", "2"]
+MINIBATCHES = {"ppo_published": ["--ppo.batch-size", "32"], "ppo_gpt_published": ["--ppo.batch-size", "32"]}
+# Parts that keep their first weights.
+FROZEN = {
+    "ppo_gpt_frozen": ("critic.memory.",),
+    "ppo_gpt_published": ("critic.memory.", "actor.encoder."),
+}
+
+
+def built(model, env_id, *flags):
+    small = [*SMALL, *MINIBATCHES.get(model, ["--ppo.num-minibatches", "1"])]
+    config = assemble(["--env.id", env_id, "--model", model, *small, *flags], "", "")
+    envs = make(config.env)
+    adapter = envs.adapter
+    config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
+    agent = build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, seed=1)
+    return config, envs, agent
+
+
+def test_every_model_is_listed_here():
+    assert WANTED.keys() | UPDATES.keys() == MODELS.keys()
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_an_algorithm_is_a_model_that_goes_with_any_memory(name):
+    config = assemble(["--env.id", "LunarLander-v3", "--model", name, "--actor", "gru"], "", "")
+    assert config.algorithm == name
+    assert config.actor.memory.name == "gru"
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "poc", "LunarLander-v3"])
+@pytest.mark.parametrize("model", WANTED)
+def test_a_model_has_the_memories_that_it_names(model, env_id):
+    _, envs, agent = built(model, env_id)
+    critic = type(agent.critic.memory).__name__ if isinstance(agent.critic, Branch) else "shared"
+    assert (type(agent.actor.memory).__name__, critic) == WANTED[model]
+    envs.adapter.close()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("task", TASKS)
+def test_every_model_goes_with_every_task(model, task):
+    assert preset(model, task).model == model
+
+
+@pytest.mark.parametrize("env_id", ["CartPoleNoVel-v1", "CartPoleMasked", "CartPole-v1"])
+def test_a_task_has_the_same_settings_by_its_long_name(env_id):
+    short, long = (preset("ppo_lstm", name) for name in (env_id, f"masked:{env_id}"))
+    assert short.actor == long.actor and short.ppo == long.ppo
+
+
+@pytest.mark.parametrize("model", ["ppo_gpt", "ppo_gpt_frozen", "ppo_gpt_published", "ppo_gpt_actor"])
+def test_a_critic_with_a_memory_of_its_own_shares_none(model):
+    """Also where the task's own settings let both share one."""
+    config = assemble(["--env.id", "minigrid:MemoryS9", "--model", model], "", "")
+    assert not config.critic.shared
+    assert assemble(["--env.id", "minigrid:MemoryS9", "--model", "ppo_lstm"], "", "").critic.shared
+
+
+@pytest.mark.parametrize("model", WANTED)
+def test_every_model_learns_and_agrees_with_its_acting(model):
+    config, envs, agent = built(model, "CartPole-v1")
+    before = {name: p.detach().clone() for name, p in agent.named_parameters()}
+    plan = config.plan
+    metrics = list(ppo.train(envs, begin(envs, agent, plan), plan))
+    assert all(m["ratio_error"] < 1e-4 and m["value_error"] < 1e-4 for m in metrics)
+    still = {name for name, p in agent.named_parameters() if torch.equal(p, before[name])}
+    assert still == {name for name in before if name.startswith(FROZEN.get(model, ("none",)))}
+    envs.adapter.close()
+
+
+@pytest.mark.parametrize("algorithm", UPDATES)
+def test_what_a_critic_drops_out_is_no_disagreement(algorithm):
+    dropping = ["--critic", "gpt2", "--critic.dropout", "0.5", "--critic.width", "8", "--critic.heads", "2"]
+    config, envs, agent = built(algorithm, "CartPole-v1", *dropping)
+    learner = begin(envs, agent, config.plan)
+    found = list(ppo.train(envs, learner, config.plan, UPDATES[algorithm]))
+    assert len(found) == 2 and not any(m["ratio_error"] > 1e-4 for m in found)
+    envs.adapter.close()

@@ -1,0 +1,237 @@
+"""The documentation says what the code does: metrics, options, references, links and examples."""
+
+import dataclasses
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import recollect
+from recollect import cli
+from recollect import tuning as tune
+from recollect.commands.options import EvalOptions, ExportOptions, ResumeOptions
+from recollect.common.metrics import METRICS
+from recollect.comparison import compare
+from recollect.config.config import ALIASES, RunConfig, options
+from recollect.memory import available
+from recollect.probing.options import ProbeOptions
+from recollect.run.session import Destination
+from recollect.watching.options import WatchOptions
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
+RUNNABLE = ("README.md", "docs/guide.md", "docs/memories.md")
+
+# Stand before every example: a few hundred steps instead of many thousands, one thread, no output.
+SMALL = """
+import recollect, recollect.run.run
+_start = recollect.run.run.start
+def start(config, where, factory=None):
+    from dataclasses import replace
+    config = replace(config, threads=1, val_episodes=2, env=replace(config.env, num_envs=4))
+    return _start(config, replace(where, quiet=True), factory)
+recollect.run.run.start = start
+"""
+
+
+def blocks(text, language):
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def table_keys(text):
+    """The first cell of every row that begins with one name in backticks."""
+    return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+
+
+def commands(text):
+    """Every use of the command line in a text: (command, flags), in blocks and in backticks."""
+    lines = "\n".join(blocks(text, "bash")).splitlines() + re.findall(r"`([^`\n]+)`", text)
+    for line in lines:
+        line = line.partition("#")[0]
+        match = re.search(r"(?:^|\s)recollect (\w+)(.*)", line)
+        name, rest = match.groups() if match else (None, line if re.match(r"\s*--?\w", line) else "")
+        flags = re.findall(r"(?:^|\s)(--[a-zA-Z][\w.-]*|-[a-z]+)\b", rest)
+        if name or flags:
+            yield name, [flag.replace("_", "-") for flag in flags]
+
+
+def names(config):
+    return {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(config)}
+
+
+def training_flags():
+    """What train takes, with the fields of every memory."""
+    fields = {f.name for config in available().values() for f in dataclasses.fields(config)} | {"keep"}
+    memories = {f"--{branch}.{name.replace('_', '-')}" for branch in ("actor", "critic") for name in fields}
+    return set(options(RunConfig())) | names(Destination) | set(ALIASES) | memories | {"--config", "--cpu"}
+
+
+KNOWN = {
+    "train": training_flags(),
+    "bench": training_flags(),
+    "compare": training_flags() | set(compare.VALUES + compare.SWITCHES) | {"--seeds", "--episodes"},
+    "tune": training_flags() | set(tune.VALUES + tune.SWITCHES) | {"--seeds", "--episodes"},
+    "report": {"-o", "--out", "--import", "--x"},
+    "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
+    "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
+    "watch": names(WatchOptions) | set(cli.WATCH_NAMES),
+    "resume": names(ResumeOptions) | {"-e"},
+    "export": names(ExportOptions) | {"-e"},
+    "demo": training_flags(),
+    "list": set(),
+}
+ANY = set().union(*KNOWN.values())
+
+
+def unknown_flags(text):
+    """Commands and flags in a text that the command line does not know."""
+    wrong = []
+    for name, flags in commands(text):
+        if name is not None and name not in cli.COMMANDS:
+            wrong.append(name)
+        known = KNOWN.get(name, ANY) | {"--help"}
+        wrong += [f for f in flags if f not in known and not f.startswith("--env.kwargs.")]
+    return wrong
+
+
+def missing_references(text):
+    """`module.name` references to nothing in recollect; a module is named with or without its folder."""
+    package = Path(recollect.__file__).parent
+    modules = {p.parent.name if p.stem == "__init__" else p.stem: p for p in package.rglob("*.py")}
+    missing = []
+    for reference in re.findall(r"`(?:recollect\.)?([a-z_]+(?:\.\w+)+)`", text):
+        parts = reference.split(".")
+        if (
+            parts[0] in modules
+            and parts[-1] not in ("py", "md", "jsonl")
+            and not resolves(modules[parts[0]], parts[1:])
+        ):
+            missing.append(reference)
+    return missing
+
+
+def resolves(path, parts):
+    """Whether a dotted name leads from a module's file to something: modules first, then attributes."""
+    package = Path(recollect.__file__).parent.parent
+    dotted = ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
+    value = importlib.import_module(dotted)
+    for part in parts:
+        if dataclasses.is_dataclass(value) and part in value.__dataclass_fields__:
+            return True
+        if not hasattr(value, part):
+            try:
+                dotted = f"{dotted}.{part}"
+                value = importlib.import_module(dotted)
+            except ImportError:
+                return False
+        else:
+            value = getattr(value, part)
+    return True
+
+
+def shrunk(code):
+    """An example with every budget made small."""
+    return re.sub(r"\b\d{1,3}_\d{3}\b", "600", code).replace("episodes=100", "episodes=2")
+
+
+def is_config_field(reference):
+    """Whether `ppo.gamma` and the like are options rather than functions; `memory.width` is two of them."""
+    name = reference.replace("_", "-")
+    both = f"--actor.{name.removeprefix('memory.')}" if name.startswith("memory.") else ""
+    return f"--{name}" in ANY or both in {*ANY, "--actor.name"}
+
+
+# Ratios of times as fractions, and columns with internal targets. A reader needs "9.4x faster".
+UNWRITTEN = re.compile(r"\| asked \||\bby a hair\b|\| 1/\d+(?:\.\d+)? \|")
+
+
+# The checks fire ------------------------------------------------------------------------------
+
+
+def test_the_checks_fire():
+    assert table_keys("| `step` | x |\n| key |\n| `a`, `b` | y |\n") == ["step"]
+    assert unknown_flags("`--ppo.gama 1` and `recollect trane X` and `--ppo.gamma 1 -m ppo`") == [
+        "--ppo.gama",
+        "trane",
+    ]
+    assert unknown_flags("```bash\nrecollect resume x --steps 3  # --nothing\n```\n") == ["--steps"]
+    assert missing_references("`ppo.collect`, `ppo.colect`, `rollout.Rollout.wrte`, `run.py`") == [
+        "ppo.colect",
+        "rollout.Rollout.wrte",
+    ]
+    assert shrunk("train(steps=100_000)").endswith("train(steps=600)")
+    assert UNWRITTEN.findall("| a | asked |\n| 1 | 1/9.4 | <= 1/8 |\n misses by a hair") == [
+        "| asked |",
+        "| 1/9.4 |",
+        "by a hair",
+    ]
+
+
+# The pages keep them --------------------------------------------------------------------------
+
+
+def test_every_metric_is_explained_once():
+    assert sorted(table_keys(TEXTS["docs/metrics.md"])) == sorted(METRICS)
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_every_option_exists(page):
+    assert unknown_flags(TEXTS[page]) == []
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_every_reference_leads_somewhere(page):
+    assert [name for name in missing_references(TEXTS[page]) if not is_config_field(name)] == []
+
+
+def test_the_algorithm_page_refers_to_functions():
+    text = TEXTS["docs/algorithm.md"]
+    items = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert [int(number) for number, _ in items] == list(range(1, len(items) + 1))
+    assert len(items) >= 20
+    for number, item in items:
+        found = [n for n in re.findall(r"`([a-z_]+(?:\.\w+)+)`", item) if resolves(n.split("."))]
+        assert found, f"item {number} names no function"
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_ratios_are_words_and_targets_stay_inside(page):
+    assert UNWRITTEN.findall(TEXTS[page]) == []
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_lead_to_files(page):
+    folder = (ROOT / page).parent
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", TEXTS[page])
+    assert [link for link in links if not (folder / link).exists()] == []
+
+
+def test_the_architecture_page_lists_every_folder():
+    package = Path(recollect.__file__).parent
+    folders = {path.parent.name for path in package.glob("*/*.py")}
+    assert folders == set(re.findall(r"^\| `(\w+)/` \|", TEXTS["ARCHITECTURE.md"], re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", RUNNABLE)
+def test_python_examples_run(page, tmp_path):
+    """In a new process and an empty folder; a block that others import from is a module there."""
+    code = blocks(TEXTS[page], "python")
+    assert code
+    script = [SMALL]
+    for i, block in enumerate(code):
+        if "class EmaConfig" in block:
+            (tmp_path / "my_memory.py").write_text(block)
+        else:
+            # A folder is named after seed and second, so each block writes to a place of its own.
+            script += [f"import os\nos.mkdir('{i}'), os.chdir('{i}')", shrunk(block), "os.chdir('..')"]
+    (tmp_path / "example.py").write_text("\n".join(script))
+    result = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert result.returncode == 0, result.stderr[-2000:]

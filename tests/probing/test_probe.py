@@ -1,0 +1,598 @@
+"""What a probe says of agents whose use of memory is known because it was built by hand."""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from recollect import cli
+from recollect.agent.agent import BranchConfig, build_agent
+from recollect.common.errors import UsageError
+from recollect.common.tree import leaves
+from recollect.config.config import RunConfig
+from recollect.envs import EnvConfig, make
+from recollect.learn.rollout import slice_rows
+from recollect.memory import Memory, MemoryConfig
+from recollect.probing import probe
+from recollect.probing.ablate import Tried, ablation, difference, score
+from recollect.probing.critic import returns_to_go
+from recollect.probing.interventions import (
+    Averaged,
+    Cleared,
+    Frozen,
+    Noisy,
+    Recent,
+    Spread,
+    Swapped,
+    altered,
+    spread,
+)
+from recollect.probing.linear import Places, Question, Sources, Split, answers, of_another, split
+from recollect.probing.verdict import needs, uses
+from recollect.run.evaluate import evaluate
+from recollect.run.recording import Played, played, recorded, remembers
+from recollect.run.run import Trained
+
+from ..helpers import (
+    CRITICS,
+    MEMORIES,
+    REMEMBERING,
+    branch,
+    lively,
+    run_quietly,
+    seen_by_a_browser,
+    small_config,
+)
+
+RECALL = EnvConfig(id="probe:recall", kwargs={"delay": 3})
+MODELS = Path(__file__).parents[2] / "models"
+
+
+class Copy(Memory):
+    """Keeps the first number that an episode showed, and counts its rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.out_dim, self.reach = 1, None
+
+    def initial_state(self, batch):
+        return torch.zeros(batch, 1), torch.zeros(batch, dtype=torch.long)
+
+    def forward(self, x, state, first):
+        kept, count = state
+        said = []
+        for row, opens in zip(x, first, strict=True):
+            kept = torch.where(opens[:, None], row[:, :1], kept)
+            count = torch.where(opens, 0, count) + 1
+            said.append(kept)
+        return torch.stack(said), (kept, count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyConfig(MemoryConfig):
+    """The sign of probe:recall, for good."""
+
+    name: ClassVar[str] = "copy"
+
+    def build(self, in_dim, action_dim=0):
+        return Copy()
+
+
+def trained(weight, memory=None, env=RECALL, critic=None):
+    """An agent that chooses 1 where `weight` times what it is told last is above 0, and else 0.
+
+    It values a row at what its own memory says.
+    """
+    actor = BranchConfig(memory=memory or CopyConfig(), hidden=())
+    critic = critic or actor
+    envs = make(replace(env, num_envs=1))
+    agent = build_agent((envs.obs_spec, envs.action_spec), actor, critic, False, 0)
+    with torch.no_grad():
+        for layer in (agent.actor.head.out, agent.critic.head.out):
+            layer.weight.zero_(), layer.bias.zero_()
+        agent.actor.head.out.weight[1, 0] = weight
+        agent.critic.head.out.weight[0, 0] = 1.0
+    config = RunConfig(env=env, actor=actor, critic=critic)
+    return Trained(agent, replace(config, ppo=replace(config.ppo, gamma=1.0)), Path("by-hand"), {})
+
+
+@pytest.fixture(scope="module")
+def remembering():
+    control = trained(0.0, memory=MEMORIES["mlp"]())
+    return probe(trained(1.0), episodes=60, control=control)
+
+
+# Known answers --------------------------------------------------------------------------------
+
+
+def found(probed, name):
+    """The score after something was done."""
+    return next(one.score.mean for one in probed.ablations if one.name == name)
+
+
+def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(remembering):
+    assert remembering.source == "success" and remembering.whole.mean == 1.0
+    for name in ("cleared at every step", "cleared every 2 steps", "only the last 2 steps"):
+        assert 0.2 < found(remembering, name) < 0.8, name
+    assert 0.2 < found(remembering, "that of another episode") < 0.8
+    assert 0.2 < found(remembering, "the mean state at every step") < 0.8
+    assert found(remembering, "frozen after the first step") == 1.0
+    assert found(remembering, "noise of 0.1 deviations") == 1.0
+    assert remembering.uses.startswith("It uses more than 2 steps of memory: without it the success falls")
+    assert remembering.needs.startswith("The task seems to need a memory: without one the control reaches 0.")
+    assert remembering.needs.endswith("recollect compare with several seeds is the test.")
+
+
+def test_an_agent_that_ignores_its_memory_does_not_use_it():
+    probed = probe(trained(0.0), episodes=60)
+    assert {one.lost.by for one in probed.ablations} == {0.0}
+    assert "has a memory and does not use it: cleared at every step the success is" in probed.uses
+    assert "was not tested" in probed.needs
+
+
+def test_a_task_in_plain_sight_needs_no_memory():
+    env = EnvConfig(id="probe:match")
+    probed = probe(trained(1.0, env=env), episodes=60, control=trained(1.0, MEMORIES["mlp"](), env))
+    assert "does not use it" in probed.uses
+    assert probed.needs.startswith("A memory is not needed: without one the control reaches 1 where this")
+
+
+def test_an_agent_without_a_memory_has_none():
+    probed = probe(trained(1.0, memory=MEMORIES["mlp"]()), episodes=20)
+    assert (probed.uses, probed.ablations, probed.readout) == ("It has no memory.", [], [])
+    critic = BranchConfig(memory=CopyConfig(), hidden=())
+    probed = probe(trained(1.0, MEMORIES["mlp"](), critic=critic))
+    assert "only its critic has one (tests.test_probe:CopyConfig)" in probed.uses
+    assert len(probed.values.found) == 4 and probed.readout
+
+
+def test_a_memory_that_may_hold_anything_but_nothing_is_told_from_one_that_is_used():
+    whole = score(Played(*np.ones((3, 50))), "success")
+    tries = [
+        Tried("cleared at every step", 1, None, Played(*np.zeros((3, 50)))),
+        Tried("that of another episode", None, None, Played(*np.ones((3, 50)))),
+    ]
+    said = uses("success", whole, [ablation(one, whole, "success") for one in tries], "gru", None)
+    assert said.startswith("It needs its memory not to be empty, and not what it holds")
+
+
+@pytest.mark.parametrize(
+    ("kept", "cleared", "said"),
+    [
+        ([1] * 7 + [0] * 3, [1] * 7 + [0] * 3, "whether it uses it cannot be told from 10 episodes"),
+        ([1] * 70 + [0] * 30, [1] * 69 + [0] * 31, "It has a memory and does not use it"),
+        ([1] * 50 + [0] * 50, [1] * 100, "Its memory harms it: cleared at every step the success is 1.00"),
+    ],
+)
+def test_that_nothing_was_lost_is_said_only_where_episodes_show_it(kept, cleared, said):
+    whole, after = (score(played_as(successes), "success") for successes in (kept, cleared))
+    assert difference(whole, after, "success").interval.high >= 0 or "harms" in said
+    tried = Tried("cleared at every step", 1, None, played_as(cleared))
+    assert said in uses("success", whole, [ablation(tried, whole, "success")], "gru", None)
+    needed = needs("success", whole, after, difference(whole, after, "success"), "gru")
+    assert needed.startswith("A memory is not needed") == ("cannot be told" not in said)
+
+
+def played_as(successes) -> Played:
+    return Played(*np.tile(np.array(successes, dtype=float), (3, 1)))
+
+
+def test_an_agent_that_never_succeeds_has_nothing_to_lose():
+    failing = score(Played(*np.zeros((3, 50))), "success")
+    one = ablation(Tried("cleared at every step", 1, None, Played(*np.zeros((3, 50)))), failing, "success")
+    assert "cannot be told, because it never succeeds" in uses("success", failing, [one], "gru", None)
+
+
+def test_the_critic_knows_what_its_memory_knows():
+    """It chooses 1 whatever the sign is, so the return to go is the sign, which its critic copies."""
+    agent = trained(0.0)
+    with torch.no_grad():
+        agent.agent.actor.head.out.bias[1] = 1.0
+    probed = probe(agent, episodes=100)
+    assert probed.values.measure == "explained variance" and probed.values.rows == 400
+    assert probed.values.found["as it is"] == pytest.approx(1.0)
+    assert probed.values.found["frozen after the first step"] == pytest.approx(1.0)
+    assert 0 < probed.values.found["cleared at every step"] < 0.5
+    assert probed.values.found["that of another episode"] < 0
+
+
+def test_the_sign_is_read_out_of_the_memory_and_not_out_of_the_observation(remembering):
+    secret = next(answer for answer in remembering.readout if answer.name == "secret 0")
+    assert secret.measure == "accuracy" and secret.memory == 1.0
+    assert secret.observation < 0.8  # it is in sight in one row of four
+    (before,) = (answer for answer in remembering.readout if (answer.name, answer.lag) == ("entry 0", 1))
+    assert before.memory > before.observation + 0.1
+
+
+# Learned, or there before ---------------------------------------------------------------------
+
+
+def test_an_untrained_memory_has_learned_nothing():
+    """Whatever can be read out of it: what is read out of others of its kind is as much."""
+    actor = branch("gru", prev_action=True)
+    envs = make(replace(RECALL, num_envs=10))
+    agent = build_agent((envs.obs_spec, envs.action_spec), actor, branch("mlp"), False, 3)
+    probed = probe(Trained(agent, RunConfig(env=RECALL, actor=actor), Path(), {}), episodes=60)
+    secret = next(answer for answer in probed.readout if answer.name == "secret 0")
+    assert secret.memory > 0.9 and secret.untrained > 0.9  # and yet it was not learned
+    assert not any(answer.gain_interval.low > 0.02 for answer in probed.readout)
+
+
+def test_a_memory_that_learned_gains_on_untrained_ones():
+    """The trained memory keeps the number; untrained ones forgot half of it."""
+    random = np.random.default_rng(0)
+    truth = random.normal(size=2000)
+    places = Places(np.repeat(np.arange(100), 20), np.tile(np.arange(20), 100))
+    noisy = [truth[:, None] + random.normal(size=(2000, 1)) for _ in range(3)]
+    sources = Sources(truth[:, None], noisy, random.normal(size=(2000, 1)))
+    parts = split(places.episode, random)
+    (answer,) = answers(sources, [Question("number", truth)], parts, places)
+    assert answer.memory > 0.99 and 0.4 < answer.untrained < 0.6
+    assert 0.35 < answer.gain_interval.low < answer.gain < answer.gain_interval.high < 0.65
+    assert answer.learned and abs(answer.chance) < 0.05
+
+
+def test_what_is_only_a_matter_of_time_is_chance():
+    """A value that is the same function of the step in every episode is read out of a clock."""
+    places = Places(np.repeat(np.arange(100), 20), np.tile(np.arange(20), 100))
+    clock = places.step[:, None] + np.random.default_rng(1).normal(size=(2000, 1)) * 0.01
+    parts = split(places.episode, np.random.default_rng(0))
+    question = Question("time", places.step.astype(float))
+    (answer,) = answers(Sources(clock, [clock], clock), [question], parts, places)
+    assert answer.memory > 0.99 and answer.chance > 0.99 and not answer.learned
+
+
+def test_values_of_another_episode_are_at_the_same_step():
+    places = Places(np.array([7, 7, 7, 9, 9, 4, 4]), np.array([0, 1, 2, 0, 1, 0, 1]))
+    values = np.array([1.0, 2, 3, 10, 20, 5, 6])
+    first = np.isin(places.episode, (7, 9))
+    parts = Split(first, ~first, ~first)
+    out = of_another(values, parts, places)
+    np.testing.assert_array_equal(out, [10, 20, np.nan, 1, 2, 5, 6])
+
+
+# Exactness ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("episodes", [12, 60])
+def test_as_it_is_equals_an_evaluation(episodes):
+    env = EnvConfig(id="CartPoleMasked", time_limit=40)
+    envs = make(env)
+    spaces = envs.obs_spec, envs.action_spec
+    agent = lively(build_agent(spaces, branch("gru"), branch("mlp"), True, 0))
+    evaluated = evaluate(agent, env, episodes, seed=5)
+    probed = probe(Trained(agent, RunConfig(env=env, actor=branch("gru")), Path(), {}), episodes, seed=5)
+    assert probed.whole.scores.tolist() == evaluated.returns and probed.source == "return"
+
+
+def recalling(name):
+    """An agent with a memory of this name and a record of its episodes, three in each environment."""
+    envs = make(replace(RECALL, num_envs=10))
+    actor = branch(name, prev_action=True)
+    agent = lively(build_agent((envs.obs_spec, envs.action_spec), actor, branch("mlp"), False, 0))
+    return agent, envs, recorded(agent, envs, 30, 0)[1]
+
+
+@torch.no_grad()
+def said(agent, rows, alter=None):
+    """What the actor says of rows, one call a row as in acting."""
+    with altered(agent.actor, alter):
+        state, out = agent.actor.memory.initial_state(rows.first.shape[1]), []
+        for t in range(len(rows.first)):
+            y, state = agent.actor(slice_rows(rows, slice(t, t + 1)), state)
+            out.append(y)
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_clearing_is_exact(name):
+    agent, _, record = recalling(name)
+    whole = said(agent, record.rows)
+    assert torch.equal(said(agent, record.rows, partial(Cleared, every=1000)), whole)
+    blank = record.rows._replace(first=torch.ones_like(record.rows.first))
+    inputs, agent.actor.inputs = agent.actor.inputs, Told(agent.actor.inputs, record.rows)
+    memoryless = said(agent, blank)
+    agent.actor.inputs = inputs
+    assert torch.equal(said(agent, record.rows, partial(Cleared, every=1)), memoryless)
+    assert not torch.equal(memoryless, whole)
+
+
+class Told(torch.nn.Module):
+    """Inputs that know where episodes really open: clearing a memory hides no action before."""
+
+    def __init__(self, inputs, rows):
+        super().__init__()
+        self.inputs, self.rows, self.asked = inputs, rows, {"all": 0, "action": 0}
+
+    def now(self, kind):
+        self.asked[kind] += 1
+        return slice_rows(self.rows, slice(self.asked[kind] - 1, self.asked[kind]))
+
+    def forward(self, rows):
+        return self.inputs(self.now("all"))
+
+    def action(self, rows):
+        return self.inputs.action(self.now("action"))
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_the_last_rows_are_all_that_is_known_of_them(name):
+    agent, _, record = recalling(name)
+    rows, k = record.rows, 2
+    torch.testing.assert_close(said(agent, rows, partial(Recent, rows=64)), said(agent, rows))
+    recent = said(agent, rows, partial(Recent, rows=k))
+    for t in range(k - 1, len(rows.first)):
+        fresh = said(agent, slice_rows(rows, slice(t - k + 1, t + 1)))
+        torch.testing.assert_close(recent[t], fresh[-1])
+
+
+def test_a_memory_that_is_never_reset_goes_on_where_clearings_are_rare():
+    agent, _, record = recalling("gru")
+    agent.actor.resets = False
+    whole = said(agent, record.rows)
+    assert torch.equal(said(agent, record.rows, partial(Cleared, every=1000)), whole)
+    agent.actor.resets = True
+    assert not torch.equal(said(agent, record.rows), whole)
+
+
+def test_swapping_gives_every_row_the_state_of_another_and_leaves_its_own():
+    memory = Swapped(Copy(), True)
+    first = torch.zeros(1, 5, dtype=torch.bool)
+    own = torch.arange(5.0)[:, None], torch.arange(5)
+    y, (kept, count) = memory(torch.full((1, 5, 2), 9.0), own, first)
+    assert y[0, :, 0].tolist() == [4, 0, 1, 2, 3]
+    assert torch.equal(kept, own[0]) and count.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_freezing_keeps_the_first_row_and_a_new_episode_thaws():
+    memory, x = Frozen(Copy(), True), torch.arange(4.0).reshape(4, 1, 1)
+    y, (kept, count) = memory(x, Copy().initial_state(1), torch.tensor([[True], [False], [True], [False]]))
+    assert y.flatten().tolist() == [0, 0, 2, 2] and (kept.item(), count.item()) == (2.0, 1)
+
+
+def test_only_floats_are_averaged_and_blurred():
+    agent, _, record = recalling("gpt2")
+    seen = spread(agent.actor, record)
+    state = agent.actor.memory.initial_state(10)
+    integers = {path for path, leaf in leaves(state).items() if not leaf.is_floating_point()}
+    assert integers and not integers & (seen.mean.keys() | seen.deviation.keys())
+    assert seen.mean and all(float(x.min()) >= 0 for x in seen.deviation.values())
+    random = np.random.default_rng(0)
+    own = torch.tensor([[1.0], [3.0]]), torch.tensor([4, 7])
+    first = torch.zeros(1, 2, dtype=torch.bool)
+    hand = Spread({"0": torch.tensor([[2.0]])}, {"0": torch.tensor([[0.5]])})
+    y, (_, count) = Averaged(Copy(), True, hand)(torch.zeros(1, 2, 1), own, first)
+    assert y.flatten().tolist() == [2, 2] and count.tolist() == [5, 8]
+    y, (_, count) = Noisy(Copy(), True, hand, 0.1, random)(torch.zeros(1, 2, 1), own, first)
+    assert 0 < float((y[0] - own[0]).abs().max()) < 0.5 and count.tolist() == [5, 8]
+
+
+@pytest.mark.parametrize("name", [*MEMORIES, *(c for c in CRITICS if c == "shared")])
+def test_every_memory_can_be_probed(name):
+    actor, critic = ("gru", "shared") if name == "shared" else (name, name)
+    envs = make(RECALL)
+    spaces = envs.obs_spec, envs.action_spec
+    config = RunConfig(env=RECALL, actor=branch(actor), critic=branch(critic))
+    agent = lively(build_agent(spaces, config.actor, config.critic, False, 0))
+    probed = probe(Trained(agent, config, Path(), {}), episodes=10)
+    assert remembers(agent.actor) == bool(probed.ablations) == (name in (*REMEMBERING, "shared"))
+    assert probed.values.shared == (name == "shared")
+    assert agent.actor.memory.__class__.__module__.startswith("recollect.memory.")  # and nothing is left
+
+
+# What is written down -------------------------------------------------------------------------
+
+
+def test_what_a_mask_hides_is_what_the_environment_has():
+    envs = make(EnvConfig(id="CartPoleMasked", num_envs=10, time_limit=9))
+    agent = build_agent((envs.obs_spec, envs.action_spec), branch("gru"), branch("mlp"), False, 0)
+    one, record = recorded(agent, envs, 10, 0)
+    assert set(record.hidden) == {"masked entry 1", "masked entry 3"}
+    assert float(record.rows.obs["obs"][..., 1].abs().max()) == 0 < np.ptp(record.hidden["masked entry 1"])
+    assert record.valid.shape == record.step.shape and record.rows.first.shape[0] == len(record.valid) + 1
+    assert np.array_equal(record.rows.first[1:].numpy(), ~record.valid)  # what follows a tail row opens
+    assert record.step[record.valid].max() == one.lengths.max() - 1
+    again = played(agent, envs, 10, 0)
+    assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, again, strict=True))
+
+
+def test_poc_hides_the_side_once_it_is_no_longer_shown():
+    envs = make(EnvConfig(id="poc", num_envs=10))
+    agent = build_agent((envs.obs_spec, envs.action_spec), branch("gru"), branch("mlp"), False, 0)
+    record = recorded(agent, envs, 10, 0)[1]
+    side = record.hidden["side of the good end"]
+    shown = record.rows.obs["obs"][..., 0].numpy() != 0
+    assert np.isnan(side[shown]).all() and set(np.unique(side[~shown])) <= {-1.0, 1.0}
+
+
+class Telling(gymnasium.Env):
+    """Tells a number beside the observation from the second row on."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.row = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.row += 1
+        return np.zeros(1, np.float32), 0.0, self.row == 3, False, {"row": self.row, "word": "x"}
+
+
+def test_numbers_that_environments_tell_are_hidden_ones():
+    envs = make(EnvConfig(num_envs=2), Telling)
+    envs.adapter.reset([1, 2])
+    assert envs.adapter.hidden() == {}
+    envs.adapter.step(np.zeros(2, dtype=int))
+    assert {name: x.tolist() for name, x in envs.adapter.hidden().items()} == {"row": [1.0, 1.0]}
+
+
+def test_returns_to_go_by_hand():
+    ends = np.array([[False, False], [True, False], [False, True]])
+    record = recalling("gru")[2]
+    record = replace(record, valid=np.ones((3, 2), bool), terminated=ends, truncated=np.zeros((3, 2), bool))
+    reward, values = np.array([[1.0, 2], [1, 2], [1, 2]]), np.array([[9.0, 9], [9, 9], [10, 9], [9, 9]])
+    returns, known = returns_to_go(reward, record, values, 0.5, True)
+    assert returns[:, 1].tolist() == [3.5, 3.0, 2.0] and returns[:2, 0].tolist() == [1.5, 1.0]
+    assert known.tolist() == [[True, True], [True, True], [False, True]]  # the last row goes on
+    cut = replace(record, terminated=np.zeros((3, 2), bool), truncated=ends)
+    returns, known = returns_to_go(reward, cut, values, 0.5, True)
+    assert returns[:2, 0].tolist() == [4.0, 6.0] and known[:2].all()
+    assert not returns_to_go(reward, cut, values, 0.5, False)[1].any()
+    assert returns_to_go(reward, cut, values, 0.2, False)[1].tolist() == [
+        [True, True],
+        [False, True],
+        [False, False],
+    ]
+
+
+# Linear maps ----------------------------------------------------------------------------------
+
+
+def test_a_linear_code_is_found_noise_is_not_and_no_episode_is_in_two_parts():
+    random = np.random.default_rng(1)
+    episode = np.repeat(np.arange(100), 30)
+    truth = random.standard_normal((3000, 4))
+    memory = truth @ random.standard_normal((4, 40)) + 5
+    parts = split(episode, random)
+    names = [set(episode[part]) for part in parts]
+    assert sum(map(len, names)) == len(set.union(*names)) == 100 and min(map(len, names)) == 20
+    sign = np.sign(truth[:, 1])
+    late = np.where(np.arange(3000) % 30 > 3, truth[:, 2], np.nan)
+    asked = [Question("truth", truth[:, 0]), Question("sign", sign), Question("late", late, 4)]
+    asked += [Question("constant", np.ones(3000)), Question("never", np.full(3000, np.nan))]
+    noise = random.standard_normal((3000, 40))
+    places = Places(episode, np.tile(np.arange(30), 100))
+    code, luck, late = answers(Sources(memory, [noise], noise), asked, parts, places)
+    assert (code.measure, luck.measure, late.lag) == ("R2", "accuracy", 4)
+    assert code.memory > 0.9999 and late.memory > 0.9999 and luck.memory > 0.95
+    assert abs(code.observation) < 0.05 and abs(luck.observation - 0.5) < 0.1
+    assert late.rows < code.rows == 600
+    assert code.learned and abs(code.chance) < 0.05 and abs(luck.chance - 0.5) < 0.1
+
+
+def test_what_belongs_to_an_episode_is_not_found_by_knowing_the_episode():
+    """A code that names episodes tells nothing of new ones; were they split, it would tell all."""
+    random = np.random.default_rng(2)
+    episode = np.repeat(np.arange(100), 30)
+    drawn, names = random.standard_normal(100)[episode], np.eye(100)[episode]
+    places = Places(episode, np.tile(np.arange(30), 100))
+    sources = Sources(names, [names], names)
+    (answer,) = answers(sources, [Question("drawn", drawn)], split(episode, random), places)
+    assert answer.memory < 0.05
+
+
+# The command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run with a memory, and one of the same environment without."""
+    out = tmp_path_factory.mktemp("probed")
+    config = small_config("CartPoleMasked")
+    config = replace(config, env=replace(config.env, time_limit=30))
+    with_memory = replace(config, actor=branch("gru"), critic=branch("gru"))
+    return run_quietly(with_memory, out, "gru").folder, run_quietly(config, out, "mlp").folder
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    agent, control = run
+    assert cli.main(["probe", str(agent), "--control", str(control), "--episodes", "20"]) == 0
+    return agent / "probe" / "probe.html"
+
+
+def test_a_run_is_probed_into_its_own_folder(run, page, tmp_path, capsys):
+    data = json.loads((page.parent / "probe.json").read_text())
+    assert data["actor"] == data["critic"] == "gru" and data["control"] == str(run[1])
+    assert data["values"]["measure"] == "explained variance"  # the run keeps the scale of its rewards
+    assert len(data["whole"]["scores"]) == data["episodes"] == 20
+    assert [one["every"] for one in data["ablations"]][:3] == [1, 2, 4]
+    arguments = ["probe", str(run[0]), "--episodes", "20", "--json", "-o", str(tmp_path)]
+    assert cli.main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["whole"] == data["whole"]
+
+
+def test_the_screen_says_it_all(run, tmp_path, capsys):
+    assert cli.main(["probe", str(run[1]), "--episodes", "10", "-o", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "It has no memory." in text and "actor: no memory" in text
+    assert f"{tmp_path / 'probe.html'} and probe.json are written" in text
+
+
+def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    agent = str(run[0])
+    elsewhere = str(MODELS / "CartPole-v1.safetensors")
+    bad = {
+        ("probe",): "which agent? recollect probe RUN",
+        ("probe", "random"): "random has no memory to probe",
+        ("probe", "nowhere"): "nowhere does not exist",
+        ("probe", agent, "--episodes", "9"): "9 episodes: at least 10 are needed",
+        ("probe", agent, "--control", elsewhere): "is of CartPole-v1, the agent of CartPoleMasked",
+        ("probe", agent, "--control", agent): "has a memory (gru); a control has none",
+        ("probe", agent, "-o", __file__): "it is a file; a probe is a folder",
+        ("probe", agent, "--episode", "9"): "unknown option --episode; did you mean --episodes",
+    }
+    for arguments, message in bad.items():
+        assert cli.main([*arguments]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1, error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_agent_and_its_control_meet_in_one_environment():
+    short = replace(RECALL, kwargs={"delay": 1})
+    with pytest.raises(UsageError, match="is of probe:recall"):
+        probe(trained(1.0), control=trained(1.0, MEMORIES["mlp"](), short))
+
+
+# In a browser ---------------------------------------------------------------------------------
+
+VISIT = """
+const page = document.querySelector("iframe").contentWindow;
+const all = (what) => [...page.document.querySelectorAll(what)];
+const errors = [];
+document.querySelector("iframe").addEventListener("load", () => {
+  page.addEventListener("error", (event) => errors.push(event.message));
+  setTimeout(() => {
+    const seen = { errors, wide: page.document.documentElement.scrollWidth };
+    seen.lines = all("figure[data-kind=lines]").map((f) => f.querySelectorAll("path.line").length);
+    seen.dots = all("figure[data-kind=dots]").map((f) => f.querySelectorAll("circle.mark").length);
+    seen.words = all("svg[role=img], div[role=img]").map((node) => node.getAttribute("aria-label"));
+    seen.tables = all("table caption").map((node) => node.textContent);
+    seen.headings = all("h2").map((node) => node.textContent);
+    seen.ticks = [...all("figure svg")[1].querySelectorAll("text")].map((node) => node.textContent);
+    document.querySelector("pre").textContent = JSON.stringify(seen);
+  }, 150);
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def visited(page, tmp_path_factory):
+    """What a browser saw."""
+    return seen_by_a_browser(page, VISIT, tmp_path_factory.mktemp("browser"))
+
+
+def test_the_page_shows_itself_on_a_phone(visited):
+    assert visited["errors"] == [] and visited["wide"] <= 360
+    assert visited["lines"][0] in (2, 3) and visited["dots"][0] == 8
+    assert len(visited["words"]) == len(visited["lines"]) + len(visited["dots"]) and all(visited["words"])
+    assert visited["headings"][:2] == ["Verdict", "What the actor loses"]
+    assert "Return, and what is lost of it, over 20 episodes" in visited["tables"]
+
+
+def test_the_page_loads_nothing(page):
+    text = page.read_text()
+    assert not re.search(r"fetch\(|XMLHttpRequest|import\(|@import|url\(|src=|<link(?! rel=\"icon\")", text)
+    assert len(text) < 200_000

@@ -1,0 +1,485 @@
+"""What a report computes: intervals that hold, curves on one grid, models beside each other."""
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.intervals import SHAPES, coverage, family_error
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from recollect.common.intervals import (
+    Interval,
+    band,
+    iqm_weights,
+    mean_of_shares,
+    mean_weights,
+    paired_interval,
+    percentiles,
+    share_interval,
+    stratified,
+    student,
+    wins_interval,
+)
+from recollect.common.statistics import iqm
+from recollect.reporting import aggregate, curves, efficiency, scores, significance, verdict
+from recollect.reporting.curves import Track, resample, summarise
+from recollect.reporting.scores import Final, Scale, interval
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "rliable.json").read_text())
+NUMBERS = st.floats(-1e6, 1e6)
+SCORES = st.lists(NUMBERS, min_size=2, max_size=12).map(np.array)
+
+
+def close(a, b) -> bool:
+    return np.allclose(a, b, rtol=1e-9, atol=1e-6)
+
+
+# Intervals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [(1, 12.70620), (2, 4.30265), (4, 2.77645), (9, 2.26216), (4.5, 2.65891), (200, 1.97190), (1e4, 1.96234)],
+)
+def test_student_is_that_of_the_tables(freedom, expected):
+    assert student(freedom) == pytest.approx(expected, abs=2e-5)
+
+
+@given(SCORES)
+def test_weights_are_those_of_the_mean_and_the_interquartile_mean(x):
+    assert close(iqm_weights(len(x)) @ np.sort(x), iqm(x))
+    assert close(mean_weights(len(x)) @ np.sort(x), x.mean())
+
+
+@given(SCORES, st.sampled_from([mean_weights, iqm_weights]))
+def test_an_interval_holds_its_estimate_and_has_the_order_of_its_ends(x, weights):
+    w = weights(len(x))
+    (low,), (high,) = band(x[:, None], w)
+    assert low <= w @ np.sort(x) + 1e-6 and w @ np.sort(x) <= high + 1e-6
+
+
+@settings(max_examples=20)
+@given(SCORES, SCORES, st.randoms())
+def test_the_order_of_seeds_changes_nothing(x, y, order):
+    mixed = np.array(order.sample(list(x), len(x)))
+    assert close(band(x[:, None], iqm_weights(len(x))), band(mixed[:, None], iqm_weights(len(x))))
+    for statistic in (aggregate.pooled_iqm, aggregate.difference_of_means):
+        assert close(stratified([x, y], statistic), stratified([mixed, y], statistic))
+
+
+@given(NUMBERS, st.integers(2, 12))
+def test_equal_scores_leave_no_doubt(score, n):
+    x = np.full(n, score)
+    assert close(band(x[:, None], iqm_weights(n)), score) and close(iqm(x), score)
+    assert close(stratified([x, x], aggregate.pooled_iqm), score)
+
+
+@given(SCORES, st.floats(0.1, 10), NUMBERS)
+def test_intervals_move_and_stretch_with_the_scores(x, times, plus):
+    w = mean_weights(len(x))
+    expected = np.array(band(x[:, None], w)) * times + plus
+    assert np.allclose(band(x[:, None] * times + plus, w), expected, rtol=1e-6, atol=1e-2)
+
+
+def test_for_the_mean_the_interval_is_that_of_student():
+    random = np.random.default_rng(0)
+    for n in (3, 5, 10, 30):
+        x = random.normal(size=(n, 60))
+        low, high = band(x, mean_weights(n))
+        expected = 2 * student(n - 1) * x.std(0, ddof=1) / np.sqrt(n)
+        assert np.mean((high - low) / expected) == pytest.approx(1.0, abs=0.06)
+
+
+def test_one_seed_has_no_interval():
+    assert stratified([np.array([1.0, 2.0]), np.array([3.0])], aggregate.pooled_iqm) is None
+    curve = summarise(np.ones((1, 4)))
+    assert curve.low is None and curve.iqm_low is None
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("weights", [mean_weights, iqm_weights])
+def test_intervals_of_few_seeds_hold_what_they_claim(n, weights):
+    """95 %, where scores lie as in a bell; the percentile bootstrap falls short by up to a fifth."""
+    percentile, ours = coverage(SHAPES["bell"], n, weights(n), truth=0.0, studies=500)
+    three_deviations = 3 * np.sqrt(0.95 * 0.05 / 500)
+    assert 0.95 - three_deviations <= ours <= 0.985
+    assert percentile <= ours - 0.02 and (n > 3 or percentile < 0.8)
+
+
+def test_wins_and_shares_of_few_runs_hold_what_they_claim():
+    random = np.random.default_rng(0)
+    x, y = random.normal(1.2, 1, (1000, 5)), random.normal(0, 1, (1000, 5))
+    wins = (x[:, :, None] > y[:, None, :]).mean((1, 2))
+    low, high = wins_interval(wins, 5, 5)
+    truth = 0.8019  # of a normal of 1.2 / sqrt(2)
+    assert 0.925 <= np.mean((low <= truth) & (truth <= high)) <= 0.985
+    shares = random.binomial(5, (0.5, 0.7, 0.9), (1000, 3)).T / 5
+    _, low, high = mean_of_shares(shares, *share_interval(shares, 5))
+    assert 0.925 <= np.mean((low <= 0.7) & (high >= 0.7)) <= 0.99
+
+
+@pytest.mark.parametrize("truth", [(0.02, 0.02), (0.2, 0.2), (0.3, 0.1), (0.45, 0.0), (0.0, 0.0)])
+@pytest.mark.parametrize("n", [20, 100])
+def test_differences_of_pairs_hold_what_they_claim(truth, n):
+    random = np.random.default_rng(0)
+    counts = random.multinomial(n, [*truth, 1 - sum(truth)], 400)[:, :2] / n
+    ends = [paired_interval(lost, won, n) for lost, won in counts]
+    held = [low <= truth[0] - truth[1] <= high for low, high in ends]
+    assert np.mean(held) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / 400)  # three deviations of so many studies
+    assert all(low <= lost - won <= high for (low, high), (lost, won) in zip(ends, counts, strict=True))
+    assert np.mean([high - low for low, high in ends]) < 6 / np.sqrt(n) * np.sqrt(max(sum(truth), 3 / n))
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.floats(0, 1))
+def test_intervals_of_shares_stay_between_0_and_1_and_are_mirrored(n, m, share):
+    for bounds in (lambda p: share_interval(p, n), lambda p: wins_interval(p, n, m)):
+        low, high = bounds(np.array(share))
+        assert 0 <= low <= share + 1e-9 and share - 1e-9 <= high <= 1
+        mirrored = bounds(np.array(1 - share))
+        assert close([1 - high, 1 - low], mirrored)
+
+
+def test_runs_that_all_won_leave_doubt():
+    low, high = wins_interval(np.array(1.0), 3, 3)
+    assert 0.4 < low < 0.6 and high == 1
+
+
+# Beside rliable -------------------------------------------------------------------------------
+
+GOLDEN_SCORES = {name: np.array(x) for name, x in GOLDEN["scores"].items()}
+
+
+@pytest.mark.parametrize("model", GOLDEN_SCORES)
+def test_interquartile_means_and_percentiles_are_those_of_rliable(model):
+    scores = GOLDEN_SCORES[model]
+    ((mine,),) = [aggregate.pooled_iqm([x[None] for x in scores.T])]
+    assert mine == pytest.approx(GOLDEN["iqm"][model], abs=1e-12)
+    low, high = GOLDEN["iqm percentiles"][model]
+    # Both have 50,000 resamples: the ends are known to about 1 % of the width.
+    assert percentiles(list(scores.T), aggregate.pooled_iqm) == pytest.approx(
+        (low, high), abs=0.02 * (high - low)
+    )
+
+
+def test_profiles_and_improvement_are_those_of_rliable():
+    strata = {name: list(scores.T) for name, scores in GOLDEN_SCORES.items()}
+    for profile in aggregate.profiles(strata, np.array(GOLDEN["taus"])):
+        np.testing.assert_allclose(profile.share, GOLDEN["profiles"][profile.label], atol=1e-12)
+    both = list(zip(*strata.values(), strict=True))
+    assert aggregate.improvement(both)[0] == pytest.approx(GOLDEN["improvement"], abs=1e-12)
+
+
+# Curves ---------------------------------------------------------------------------------------
+
+LINES = st.integers(1, 20).flatmap(
+    lambda n: st.tuples(
+        arrays(float, n, elements=st.floats(1, 100)).map(np.cumsum),
+        arrays(float, n, elements=st.one_of(NUMBERS, st.just(np.nan))),
+    )
+)
+
+
+@given(LINES, st.integers(2, 40))
+def test_resampling_stays_within_what_is_known(line, points):
+    x, y = line
+    grid = np.linspace(0, x[-1] + 10, points)
+    got = resample(x, y, grid)
+    known = np.isfinite(y)
+    inside = (grid >= x[known].min()) & (grid <= x[known].max()) if known.any() else np.zeros(points, bool)
+    assert (np.isfinite(got) == inside).all()
+    if inside.any():
+        assert y[known].min() - 1e-6 <= got[inside].min() and got[inside].max() <= y[known].max() + 1e-6
+
+
+@given(LINES)
+def test_resampling_at_its_own_points_changes_nothing(line):
+    x, y = line
+    known = np.isfinite(y)
+    np.testing.assert_allclose(resample(x, y, x)[known], y[known], rtol=1e-9, atol=1e-6)
+
+
+def test_resampling_a_straight_line_gives_a_straight_line():
+    x = np.array([0.0, 1.0, 7.0, 10.0])
+    np.testing.assert_allclose(resample(x, 3 * x + 1, np.linspace(0, 10, 41)), 3 * np.linspace(0, 10, 41) + 1)
+
+
+@given(arrays(float, st.tuples(st.integers(2, 6), st.integers(1, 8)), elements=NUMBERS), st.randoms())
+def test_a_curve_is_between_its_seeds_whatever_their_order(values, order):
+    curve = summarise(values)
+    assert (curve.low - 1e-6 <= curve.mean).all() and (curve.mean <= curve.high + 1e-6).all()
+    assert (curve.low - 1e-6 <= curve.iqm).all() and (curve.iqm <= curve.high + 1e-6).all()
+    mixed = summarise(np.array(order.sample(list(values), len(values))))
+    for one, other in zip(vars(curve).values(), vars(mixed).values(), strict=True):
+        assert close(one, other)
+
+
+def series(steps, returns, **others):
+    columns = {"step": steps, "time": np.asarray(steps) / 10, "return": returns, **others}
+    return {key: np.asarray(column, dtype=float) for key, column in columns.items()}
+
+
+def test_seeds_share_a_grid_and_are_drawn_where_all_are_known():
+    seeds = [series([10, 20, 30, 40], [1, 2, 3, 4]), series([20, 30, 40, 50], [np.nan, 5, 6, 7])]
+    ((panel),) = curves.panels([Track("E", "m", "finished", seeds)])
+    grid, curve = panel.grids["step"], panel.lines[0].curves["return"]["step"]
+    assert (grid[0], grid[-1]) == (10, 50) and panel.grids["time"][-1] == 5
+    assert (np.isfinite(curve.mean) == ((grid >= 30) & (grid <= 40))).all()
+    there = np.isfinite(curve.mean)
+    np.testing.assert_allclose(curve.mean[there], (grid[there] / 10 + grid[there] / 10 + 2) / 2)
+    assert "success" not in panel.lines[0].curves
+
+
+def test_many_curves_have_fewer_points():
+    tracks = [Track("E", str(i), "finished", [series([1, 2], [1, 2])]) for i in range(100)]
+    assert len(curves.panels(tracks)[0].grids["step"]) == 40
+
+
+# Models beside each other ---------------------------------------------------------------------
+
+
+def final(label, scores, env="E", source="return"):
+    x = np.array(scores, dtype=float)
+    interval = Interval(x.min(), x.max()) if len(x) > 1 else None
+    seeds = tuple(range(1, len(x) + 1))
+    mean = float(x.mean())
+    return Final(env, label, source, seeds, x, mean, iqm(x), interval, interval, mean)
+
+
+@given(SCORES, SCORES)
+def test_winning_and_losing_are_opposites(x, y):
+    assert aggregate.won(x, y) + aggregate.won(y, x) == pytest.approx(1)
+    assert aggregate.won(x, x) == pytest.approx(0.5)
+    by_hand = np.mean([(a > b) + 0.5 * (a == b) for a in x for b in y])
+    assert aggregate.won(x, y) == pytest.approx(by_hand)
+
+
+@given(SCORES, SCORES)
+def test_a_difference_has_the_better_first_and_its_interval_around_it(x, y):
+    ends = [final("a", x, "E"), final("b", y, "E")]
+    ((d),) = aggregate.differences(ends)
+    assert d.by >= 0 and d.interval.low <= d.by + 1e-6 and d.by <= d.interval.high + 1e-6
+    assert d.by == pytest.approx(abs(x.mean() - y.mean()))
+
+
+def test_scores_are_normalised_between_the_low_end_and_the_best_run():
+    scale = Scale("E", low=10.0, high=30.0, low_is="random", high_is="best")
+    np.testing.assert_allclose(scale.normalised(np.array([10.0, 20.0, 30.0])), [0, 0.5, 1])
+    flat = Scale("E", low=10.0, high=10.0, low_is="worst", high_is="best")
+    np.testing.assert_allclose(flat.normalised(np.array([10.0])), [0])
+
+
+def test_a_scale_begins_at_random_only_where_some_run_is_better():
+    ends = [final("good", [-155, -150]), final("bad", [-400, -390])]
+    for chance, low, low_is in ((-100.0, -400.0, "worst"), (-450.0, -450.0, "random")):
+        (scale,) = scores.scales(ends, {"E": {"mean": chance}})
+        assert (scale.low, scale.high, scale.low_is) == (low, -150.0, low_is)
+
+
+def test_only_models_of_all_environments_are_aggregated():
+    ends = [final("a", [0, 1], "E"), final("a", [2, 3], "F"), final("b", [1, 1], "E")]
+    made = [Scale(env, 0.0, 4.0, "worst", "best") for env in "EF"]
+    strata = aggregate.complete(ends, made)
+    assert list(strata) == ["a"]
+    (mine,) = aggregate.aggregates(strata)
+    assert mine.mean == pytest.approx(1.5 / 4) and mine.seeds == 4
+
+
+@given(st.lists(SCORES, min_size=1, max_size=3))
+def test_profiles_fall_from_all_runs_to_none(strata):
+    scale = Scale("E", min(x.min() for x in strata), max(x.max() for x in strata), "worst", "best")
+    scaled = [scale.normalised(x) for x in strata]
+    grid = aggregate.profile_grid({"a": scaled})
+    (profile,) = aggregate.profiles({"a": scaled}, grid)
+    assert (np.diff(profile.share) <= 1e-12).all()
+    assert (profile.low <= profile.share + 1e-9).all() and (profile.share <= profile.high + 1e-9).all()
+
+
+def test_thresholds_are_the_target_or_most_of_the_way():
+    tracks = [Track("E", "m", "finished", [series([1, 2, 3], [np.nan, 0, 100])])]
+    assert efficiency.thresholds(tracks, [], {})[0].value == pytest.approx(90)
+    assert efficiency.thresholds(tracks, [], {"E": {"mean": -100.0}})[0].value == pytest.approx(80)
+    above = efficiency.thresholds(tracks, [], {"E": {"mean": 200.0}})[0]
+    assert (above.value, above.kind) == (pytest.approx(90), "lowest")
+
+
+def test_a_seed_that_never_arrives_is_later_than_all():
+    seeds = [series([10, 20, 30], [0, 50, 100]), series([10, 20, 30], [0, 0, 10])]
+    tracks = [Track("E", "m", "finished", seeds)]
+    threshold = efficiency.Threshold("E", 50.0, "target")
+    ((item),) = efficiency.efficiencies(tracks, [threshold])
+    assert item.steps.tolist() == [20, np.inf] and item.seconds.tolist() == [2, np.inf]
+    assert item.reached == 1 and item.pace == pytest.approx(10)
+
+
+# Words ----------------------------------------------------------------------------------------
+
+
+def said(*finals: Final) -> str:
+    """The verdict over finals, as one text."""
+    ends = list(finals)
+    scales = [Scale(env, 0.0, 1.0, "worst", "best") for env in {f.env for f in ends}]
+    overall = aggregate.aggregates(aggregate.complete(ends, scales))
+    ranked = [item.label for item in overall]
+    improvements = aggregate.improvements(ends, ranked) if len(scales) > 1 else []
+    family = aggregate.Family(aggregate.differences(ends), improvements).adjusted()
+    made = verdict.verdict(ends, overall, family)
+    return " ".join(f"{statement.about}: {statement.text}" for statement in made)
+
+
+def test_a_clear_difference_is_called_one():
+    text = said(final("a", [9, 10, 11, 10, 10]), final("b", [1, 2, 3, 2, 2]))
+    assert "a has the highest mean, 10" in text and "It is better than b, 8 behind" in text
+
+
+def test_three_seeds_give_a_hint():
+    text = said(final("a", [9, 10, 11]), final("b", [1, 2, 3]))
+    assert "This is a hint only: 3 seeds are few" in text
+    text = said(*(final(label, [1, 2, 3]) for label in "abc"))
+    assert "With fewer than 5 seeds this relies on normally distributed scores" in text
+
+
+def test_no_detectable_difference_is_said():
+    text = said(final("a", [4, 10, 16, 9, 12]), final("b", [3, 9, 15, 8, 11]))
+    assert "No difference is detectable from b, 1 behind" in text
+
+
+def test_one_seed_shows_nothing():
+    text = said(final("a", [9]), final("b", [1]))
+    assert "Whether it is better than b, 8 behind cannot be known from one seed" in text
+    text = said(*(final(label, [score], env) for label, score in (("a", 9), ("b", 1)) for env in "EF"))
+    assert "No such difference is detectable from b" in text and "test" not in text
+
+
+def test_one_model_is_compared_with_nothing():
+    assert "There is nothing to compare it with" in said(final("a", [9, 10]))
+    assert "no verdict" in said()
+
+
+def test_several_environments_are_summed_up_and_many_comparisons_are_a_warning():
+    ends = [
+        final(label, np.array([0.4, 0.5, 0.6, 0.5, 0.5]) + skill, env)
+        for env in "EF"
+        for label, skill in zip("abcd", (0.3, 0.29, 0.1, 0.0), strict=True)
+    ]
+    text = said(*ends)
+    assert "All 2 environments: a has the highest normalised interquartile mean" in text
+    assert "A run of it is more likely above than below one of c" in text
+    assert "No such difference is detectable from b" in text
+    assert "all 18 tests" in text  # 6 pairs in 2 environments, and over both
+
+
+def test_a_model_that_loses_most_pairs_is_not_called_equal():
+    """The best by the interquartile mean may still be the one that mostly loses."""
+    against = [aggregate.Improvement("x", "y", 0.4, Interval(0.34, 0.47), 0.01, 3)]
+    ranked = [aggregate.Aggregate(label, 9, 0.5, iqm, None, None) for label, iqm in (("x", 0.6), ("y", 0.5))]
+    ends = [final(label, [1, 2, 3], env) for label in "xy" for env in "EF"]
+    over_all = verdict.verdict(ends, ranked, aggregate.Family([], against))[-2].text
+    assert "Yet a run of it is more likely below one of y (0.40, 0.34 to 0.47)" in over_all
+    assert "No such difference" not in over_all
+
+
+@pytest.mark.parametrize("shape", ["bell", "one in ten fails"])
+def test_verdicts_on_equal_models_rarely_name_a_difference(shape):
+    """Six equal models, ten seeds: one pair in twenty would be called different in most verdicts."""
+    adjusted, single = family_error(SHAPES[shape], models=6, seeds=10, studies=200)
+    assert adjusted <= 0.08
+    assert single > 3 * adjusted or shape != "bell"  # the control: without the adjustment it happens
+
+
+def test_verdicts_over_several_environments_rarely_name_a_difference():
+    adjusted, single = family_error(SHAPES["bell"], models=4, seeds=5, studies=100, envs=3)
+    assert adjusted <= 0.1 < 0.3 < single
+
+
+def test_seeds_that_are_all_equal_get_a_bound():
+    text = said(final("a", [500.0] * 10), final("b", [400.0, 420.0, 380.0, 410.0, 405.0] * 2))
+    assert "500 (all 10 seeds equal; at most 26% of others may differ" in text
+
+
+def test_success_stays_a_share():
+    wide = interval(np.array([0.7, 0.9, 1.0, 1.0]), mean_weights(4), (0.0, 1.0))
+    assert wide.high == 1.0 and wide.low < 0.9
+
+
+# Tests ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "p"),
+    [  # of scipy 1.17.1, ttest_ind with equal_var=False
+        ([1, 2, 3, 4, 5], [2, 3, 4, 5, 6], 0.346594),
+        ([10, 11, 9, 10], [14, 20, 17, 11, 13], 0.031961),
+        ([1, 1, 1], [1, 1, 1], 1.0),
+        ([1, 1, 1], [2, 2, 2], 0.0),
+    ],
+)
+def test_welch(x, y, p):
+    assert significance.welch(np.array(x, float), np.array(y, float)) == pytest.approx(p, abs=2e-5)
+
+
+def test_fisher_is_that_of_scipy():
+    assert significance.fisher(3, 10, 0, 10) == pytest.approx(0.210526, abs=1e-6)
+    assert significance.fisher(3, 10, 0, 20) == pytest.approx(0.029557, abs=1e-6)
+    assert significance.fisher(0, 10, 0, 10) == 1.0
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=2, max_size=4), st.lists(st.integers(0, 4), min_size=2, max_size=4)
+)
+def test_mann_whitney_counts_all_ways_to_deal(x, y):
+    """Against every way to deal the same numbers out; 4 stands for a run that never got there."""
+    x, y = ([np.inf if value == 4 else float(value) for value in side] for side in (x, y))
+
+    def away(first, second):
+        return abs(
+            sum((a > b) + 0.5 * (a == b) for a in first for b in second) - len(first) * len(second) / 2
+        )
+
+    pooled = [*x, *y]
+    deals = list(itertools.combinations(range(len(pooled)), len(x)))
+    split = [([pooled[i] for i in d], [pooled[i] for i in range(len(pooled)) if i not in d]) for d in deals]
+    expected = np.mean([away(*pair) >= away(x, y) for pair in split])
+    assert significance.mann_whitney(x, y) == pytest.approx(expected)
+
+
+def test_the_rank_test_counts_all_ways_to_deal_in_every_stratum():
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        sizes = ((3, 4), (2, 3))
+        strata = [tuple(np.round(random.normal(by, 1, n)) for by, n in enumerate(pair)) for pair in sizes]
+        deals = []
+        for x, y in strata:
+            pooled, places = np.concatenate([x, y]), range(len(x) + len(y))
+            masks = [np.isin(places, chosen) for chosen in itertools.combinations(places, len(x))]
+            deals.append([aggregate.won(pooled[mask], pooled[~mask]) - 0.5 for mask in masks])
+        observed = abs(np.mean([aggregate.won(x, y) - 0.5 for x, y in strata]))
+        expected = np.mean([abs(np.mean(deal)) >= observed - 1e-12 for deal in itertools.product(*deals)])
+        assert significance.rank_test(strata) == pytest.approx(expected)
+
+
+def test_the_rank_test_of_as_many_runs_as_there_may_be_is_that_of_the_normal_distribution():
+    x, y = np.arange(60.0), np.arange(60.0) + 8.5
+    z = (60 * 60 / 2 - aggregate.won(x, y) * 3600 - 0.5) / np.sqrt(60 * 60 * 121 / 12)
+    assert significance.rank_test([(x, y)]) == pytest.approx(math.erfc(z / math.sqrt(2)), rel=0.05)
+
+
+def test_holm():
+    assert significance.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    adjusted = significance.holm([0.04, np.nan])
+    assert adjusted[0] == pytest.approx(0.04) and np.isnan(adjusted[1])
+
+
+def test_a_label_with_commas_is_quoted():
+    text = said(final("a, ppo.clip 0.1", [1, 2]), final("b", [1, 1.5]))
+    assert '"a, ppo.clip 0.1" has the highest mean' in text
+
+
+def test_verdicts_do_not_need_the_intervals_of_their_ends():
+    bare = replace(final("a", [9.0]), mean_interval=None)
+    assert "a reaches 9 with 1 seed" in said(bare)
