@@ -10,7 +10,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
-from recollect.run.weights import processor
+from recollect.run.weights import processor_name
 
 from .cells import full_table
 from .common import Run, Task, kept, measure, measured
@@ -85,6 +85,6 @@ def compare(
         for task in tasks:
             runs = measure(task, args.seeds, common)
             peers = [source(peer) for peer in task.peers]
-            whole = {"task": asdict(task), "peers": peers, "processor": processor(), "runs": runs}
+            whole = {"task": asdict(task), "peers": peers, "processor": processor_name(), "runs": runs}
             kept(args.out, prefix, task.name).write_text(json.dumps(whole, indent=1) + "\n")
     print("\n".join(full_table(measured(tasks, prefix, args.out))))

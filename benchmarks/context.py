@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from recollect.memory.gpt2 import Gpt2Config
-from recollect.run.weights import processor
+from recollect.run.weights import processor_name
 
 ROWS = {"banded": (1024, 2), "window": (8, 2)}  # T, B
 FEATURES = 8
@@ -89,7 +89,12 @@ def main() -> None:
         )
     print(", ".join(f"{name}: slope {slope(args.contexts, times):.2f}" for name, times in found.items()))
     args.out.mkdir(parents=True, exist_ok=True)
-    kept = {"contexts": args.contexts, "seconds": found, "threads": args.threads, "processor": processor()}
+    kept = {
+        "contexts": args.contexts,
+        "seconds": found,
+        "threads": args.threads,
+        "processor": processor_name(),
+    }
     (args.out / "context.json").write_text(json.dumps(kept, indent=1) + "\n")
     if args.plot:
         draw(args.contexts, found, args.plot)

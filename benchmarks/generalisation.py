@@ -18,7 +18,7 @@ import recollect
 from recollect.comparison.jobs import plan
 from recollect.comparison.study import read
 from recollect.config.presets import preset
-from recollect.run.build import settled
+from recollect.run.build import resolved_config
 from recollect.run.evaluate import evaluate
 
 STUDY = Path("studies/generalisation.yaml")
@@ -48,7 +48,7 @@ def measure(out: Path, episodes: int) -> list[Row]:
     """One row for each finished run of the study, and one for random actions."""
     study = read([], STUDY)
     rows = [random_row(episodes)]
-    for job in plan([settled(config) for config in study.configs()], out, study.episodes):
+    for job in plan([resolved_config(config) for config in study.configs()], out, study.episodes):
         if job.state != "done":
             raise SystemExit(f"{job.folder} is not finished: recollect compare {STUDY} --out {out}")
         seed = job.config.seed

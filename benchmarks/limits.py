@@ -38,7 +38,7 @@ from recollect.agent.agent import Agent
 from recollect.common import rng
 from recollect.config.config import RunConfig
 from recollect.config.presets import assemble
-from recollect.envs import make_to_play
+from recollect.envs import make_for_evaluation
 from recollect.learn import ppo
 from recollect.learn.episodes import Episode
 from recollect.learn.maths import Losses, mean
@@ -135,7 +135,7 @@ def trained(arm: Arm, seed: int, steps: int, out: Path) -> Path:
 def endings(folder: Path, episodes: int, deterministic: bool) -> dict[str, float]:
     """How episodes of the last weights end, on the environment as it is."""
     agent = recollect.load(folder, env=ENV)
-    envs = make_to_play(replace(agent.config.env, num_envs=episodes, backend="gymnasium"))
+    envs = make_for_evaluation(replace(agent.config.env, num_envs=episodes, backend="gymnasium"))
     player = agent.player(episodes, deterministic, seed=0)
     obs = envs.adapter.reset(rng.env_seeds(0, rng.Purpose.EVALUATE, 0, episodes))
     total, length = np.zeros(episodes), np.zeros(episodes, dtype=int)

@@ -19,7 +19,7 @@ from pathlib import Path
 from recollect.comparison.jobs import plan
 from recollect.comparison.study import read
 from recollect.config.presets import assemble
-from recollect.run.build import settled
+from recollect.run.build import resolved_config
 
 RESULTS = Path(__file__).parents[1] / "docs/results/published_recurrent.json"
 THEIRS = {
@@ -35,7 +35,7 @@ def ours(name: str, out: Path) -> list[float]:
     config = assemble(["--config", file], "", "")
     flags = {"--env.id": config.env.id, "--model": config.model, "--seeds": "10", "--config": file}
     study = read([(flag, [value]) for flag, value in flags.items()], None)
-    jobs = plan([settled(config) for config in study.configs()], out, study.episodes)
+    jobs = plan([resolved_config(config) for config in study.configs()], out, study.episodes)
     return [round(job.metrics["return"], 3) for job in jobs if job.state == "done"]
 
 

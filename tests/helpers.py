@@ -70,7 +70,7 @@ class StopAt(Display):
         if metrics["iteration"] == self.iteration:
             os.kill(os.getpid(), self.number)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self.said.append(text)
 
 

@@ -388,10 +388,10 @@ def test_the_display_is_lines_without_a_terminal_and_a_panel_on_one(tmp_path) ->
 
     from rich.console import Console
 
-    from recollect.run.display import Screen
+    from recollect.run.display import PanelDisplay
 
     stream = io.StringIO()
-    screen = Screen("a run", Console(file=stream, force_terminal=True, width=100))
+    screen = PanelDisplay("a run", Console(file=stream, force_terminal=True, width=100))
     row = dict.fromkeys(
         ("policy_loss", "value_loss", "entropy", "kl", "explained_variance", "length"), 0.5
     ) | {"step": 1000, "sps": 5e4, "episodes": 120, "time": 3.0}

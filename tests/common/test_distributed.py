@@ -275,7 +275,7 @@ def unended(run: Path, folder: Path, last: int | None = None) -> Path:
     summary = json.loads((copy / "summary.json").read_text())
     (copy / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
     for path in checkpoint.existing(copy / "checkpoints"):
-        if last is not None and path != checkpoint.place(copy / "checkpoints", last):
+        if last is not None and path != checkpoint.path_of(copy / "checkpoints", last):
             path.unlink()
     return copy
 

@@ -9,7 +9,7 @@ import pytest
 CODE = """
 import ctypes, resource, sys
 import torch
-from recollect.heap import MMAP_THRESHOLD, keep_freed
+from recollect.common.malloc import MMAP_THRESHOLD, keep_freed_memory
 
 def passes(count):
     for _ in range(count):
@@ -19,7 +19,7 @@ def passes(count):
 # By itself glibc gives memory back by luck; so each piece is, until it is told otherwise.
 ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, 2**17)
 if sys.argv[1] == "kept":
-    keep_freed()
+    keep_freed_memory()
 passes(3)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 passes(4)
@@ -32,7 +32,7 @@ def faults(how: str) -> int:
     return int(said.stdout)
 
 
-# musl and macOS have no mallopt: keep_freed does nothing there, and there is nothing to see.
+# musl and macOS have no mallopt: keep_freed_memory does nothing there, and there is nothing to see.
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 def test_what_is_freed_is_not_cleared_again():
     assert faults("kept") < 50

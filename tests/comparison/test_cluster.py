@@ -23,9 +23,9 @@ from recollect.comparison import cluster
 from recollect.comparison import preflight as nodes
 from recollect.comparison import run_process as launch
 from recollect.comparison.jobs import Job
-from recollect.run.build import settled
+from recollect.run.build import resolved_config
 from recollect.run.run_folder import Claim, locked
-from recollect.run.weights import unlike, versions
+from recollect.run.weights import version_mismatch, versions
 
 from ..helpers import assert_same_end, small_config, wait_for
 
@@ -218,10 +218,10 @@ def test_storage_without_locks_is_named(tmp_path, monkeypatch) -> None:
 
 
 def test_a_machine_with_other_versions_says_so(tmp_path) -> None:
-    said = unlike("b", versions(), versions() | {"numpy": "1.0"})
+    said = version_mismatch("b", versions(), versions() | {"numpy": "1.0"})
     assert said.startswith("b has numpy") and "(not 1.0)" in said and "torch" not in said
-    assert unlike("b", versions(), versions() | {"cpu": "other"}) is None
-    job = Job(settled(small_config()), tmp_path / "ppo" / "CartPole-v1" / "x")
+    assert version_mismatch("b", versions(), versions() | {"cpu": "other"}) is None
+    job = Job(resolved_config(small_config()), tmp_path / "ppo" / "CartPole-v1" / "x")
     told = {"task": "1", "sign": str(tmp_path), "versions": versions() | {"numpy": "1.0"}}
     with locked(tmp_path):
         assert "(not 1.0)" in launch.work(cluster.asked(job, 3) | told)
@@ -312,7 +312,7 @@ def test_what_ran_on_a_machine_that_is_gone_begins_again_once(tmp_path) -> None:
     here._ray = here._work = ray
     here._left, here._tasks, here._asked = {}, {}, set()
     for host in ("a", "b", "again", "nowhere"):
-        job = Job(settled(small_config()), tmp_path / host)
+        job = Job(resolved_config(small_config()), tmp_path / host)
         here._tasks[host] = job, {"task": host}
         if host != "nowhere":
             Claim(host, "1", host).write(job.folder)
@@ -362,7 +362,7 @@ def test_ray_is_not_interrupted_while_it_begins() -> None:
 
 
 def test_one_run_is_stopped_and_nobody_asked_twice() -> None:
-    jobs = [Job(settled(small_config()), Path(name)) for name in "abc"]
+    jobs = [Job(resolved_config(small_config()), Path(name)) for name in "abc"]
     cancelled = []
     here = object.__new__(cluster.Cluster)
     here._ray = SimpleNamespace(cancel=lambda task, force: cancelled.append(task))
@@ -376,6 +376,6 @@ def test_one_run_is_stopped_and_nobody_asked_twice() -> None:
 
 
 def test_a_cluster_says_what_each_run_is_told(tmp_path) -> None:
-    job = Job(settled(small_config()), Path("runs/x"))
+    job = Job(resolved_config(small_config()), Path("runs/x"))
     said = cluster.asked(job, 7)
     assert said["episodes"] == 7 and said["config"]["seed"] == 3 and not said["probes"]

@@ -25,7 +25,7 @@ from recollect.config.config import RunConfig, tokens
 from recollect.envs import EnvConfig
 from recollect.reporting import runs
 from recollect.reporting.summary import summarise
-from recollect.run.build import settled
+from recollect.run.build import resolved_config
 from recollect.run.run_folder import Claim, locked
 from recollect.run.weights import versions
 
@@ -116,7 +116,7 @@ def test_a_run_is_found_wherever_it_lies(done, tmp_path):
 
 def planned(out: Path, *arguments: str) -> list[Job]:
     study = read(tokens(list(arguments)), None)
-    return plan([settled(config) for config in study.configs()], out, study.episodes)
+    return plan([resolved_config(config) for config in study.configs()], out, study.episodes)
 
 
 def test_more_episodes_are_another_evaluation_of_the_same_run(done, tmp_path):
@@ -238,11 +238,11 @@ def test_a_switch_takes_no_file(switch):
 def plan_of(out: Path, *arguments: str) -> list[Job]:
     """With probes asked for."""
     study = read([flag for flag in tokens(list(arguments)) if flag[0] not in compare.VALUES], None)
-    return plan([settled(config) for config in study.configs()], out, study.episodes, probes=True)
+    return plan([resolved_config(config) for config in study.configs()], out, study.episodes, probes=True)
 
 
 def test_what_probes_say_is_counted():
-    jobs = [Job(settled(RunConfig()), Path("x"), verdict=said) for said in VERDICTS]
+    jobs = [Job(resolved_config(RunConfig()), Path("x"), verdict=said) for said in VERDICTS]
     assert Seeds("env", "model", jobs).verdict == "uses about 4 steps of memory (2), has no memory (1)"
 
 
@@ -325,7 +325,7 @@ def test_a_run_that_was_stopped_has_not_failed(end, complaint):
 
 def test_one_run_is_stopped_and_nobody_asked_twice():
     machines, asked = local.Local(2), []
-    jobs = [Job(settled(RunConfig()), Path(name)) for name in "ab"]
+    jobs = [Job(resolved_config(RunConfig()), Path(name)) for name in "ab"]
     processes = [SimpleNamespace(pid=i, send_signal=lambda _, i=i: asked.append(i)) for i in (1, 2)]
     machines._running = [(job, process, None) for job, process in zip(jobs, processes, strict=True)]
     machines.stop(jobs[1])
@@ -405,7 +405,7 @@ def test_groups_are_told_apart_by_what_differs(tmp_path):
     study.write_text(
         "environments: [CartPole-v1]\nmodels: [ppo, {model: ppo, ppo.gamma: 0.5}, ppo_gru]\nseeds: 3\n"
     )
-    configs = [settled(config) for config in read([], study).configs()]
+    configs = [resolved_config(config) for config in read([], study).configs()]
     found = [(group.label, len(group.jobs)) for group in grouped(plan(configs, tmp_path, 5))]
     assert sorted(found) == [("ppo, ppo.gamma 0.5", 3), ("ppo, ppo.gamma 0.99", 3), ("ppo_gru", 3)]
 

@@ -426,10 +426,10 @@ def test_episodes_that_have_no_limit_are_cut_where_they_are_played(env_id, cut, 
         pytest.importorskip("envpool")
     config = case(env_id, backend, time_limit=None)
     limits = []
-    for made in (suite.make(config), suite.make_to_play(config)):
+    for made in (suite.make(config), suite.make_for_evaluation(config)):
         limits.append(made.adapter.time_limit)
         made.adapter.close()
-    assert limits == [None, suite.LONGEST] if cut else limits[0] == limits[1] < 1000
+    assert limits == [None, suite.EVALUATION_LIMIT] if cut else limits[0] == limits[1] < 1000
 
 
 @pytest.mark.parametrize("option", [{"num_envs": 0}, {"time_limit": 0}])

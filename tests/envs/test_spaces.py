@@ -143,7 +143,7 @@ def test_choices_count_from_zero_and_reach_exactly_the_space(space):
     start = getattr(space, "start", 0)
     np.testing.assert_array_equal(lowest, np.broadcast_to(start, space.shape))
     np.testing.assert_array_equal(highest - lowest + 1, np.reshape(spec.sizes, space.shape))
-    np.testing.assert_array_equal(spec.seen(drawn), drawn)
+    np.testing.assert_array_equal(spec.to_prev_action(drawn), drawn)
 
 
 bounds = st.floats(-1e6, 1e6, width=32)
@@ -163,7 +163,7 @@ def test_a_bounded_action_reaches_both_bounds_and_passes_neither(a, b, drawn, dt
     np.testing.assert_allclose(out[0], [low, high], rtol=1e-6, atol=1e-6 * span)
     np.testing.assert_allclose(out[2], (low + high) / 2, rtol=1e-6, atol=1e-6 * span)
     assert (out >= low).all() and (out <= high).all()
-    np.testing.assert_array_equal(spec.seen(action), np.clip(action, -1, 1))
+    np.testing.assert_array_equal(spec.to_prev_action(action), np.clip(action, -1, 1))
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
@@ -185,8 +185,8 @@ def test_an_infinite_side_passes_numbers_as_they_are(drawn):
     (out,) = spec.to_env(action)
     mapped = 1 + 4 * np.clip(drawn, -1, 1)
     np.testing.assert_allclose(out, [drawn, max(drawn, 0), min(drawn, 2), mapped], rtol=1e-5, atol=1e-5)
-    assert spec.seen(action)[0, 0] == np.float32(drawn)
-    assert spec.seen(action)[0, 3] == np.clip(np.float32(drawn), -1, 1)
+    assert spec.to_prev_action(action)[0, 0] == np.float32(drawn)
+    assert spec.to_prev_action(action)[0, 3] == np.clip(np.float32(drawn), -1, 1)
 
 
 def test_a_box_keeps_its_shape():

@@ -14,8 +14,8 @@ import pytest
 
 import recollect
 
+from ..comparison.test_cluster import lines, runs
 from ..helpers import assert_same_results, wait_for
-from ..test_cluster import lines, runs
 from .hosts import TOKEN, Host, hosts, why_not
 
 pytest.importorskip("ray")

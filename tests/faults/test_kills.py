@@ -17,7 +17,7 @@ import pytest
 
 from recollect.common.errors import CheckpointError
 from recollect.run import api, checkpoint
-from recollect.run.display import Silent
+from recollect.run.display import SilentDisplay
 
 from ..helpers import assert_same_end, run_quietly, small_config
 
@@ -31,13 +31,13 @@ CONFIGS = {
 }
 
 
-class Told(Silent):
+class Told(SilentDisplay):
     """Writes down where a resumed run began, and every save that is complete."""
 
     def __init__(self, journal: Path) -> None:
         self.journal = journal
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         note(self.journal, text)
 
 

@@ -21,7 +21,7 @@ from recollect.common.errors import UsageError
 from recollect.config.presets import assemble
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.run import api, checkpoint
-from recollect.run.display import Silent
+from recollect.run.display import SilentDisplay
 
 from ..helpers import StopAt, assert_same_end, run_quietly, small_config
 
@@ -342,7 +342,7 @@ def test_the_run_says_the_true_sizes_and_needs_the_folder_no_more(folder, tmp_pa
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(5))
     stopped = run_quietly(config, tmp_path, "stopped")
     assert stopped.summary["status"] == "SIGTERM"
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     shutil.rmtree(folder)
     resumed = api.resume(stopped.folder)
     assert resumed.summary["status"] == "finished"
@@ -361,7 +361,7 @@ def test_a_run_without_any_checkpoint_begins_from_the_folder_again(folder, tmp_p
     stopped = run_quietly(config, tmp_path, "stopped")
     for path in checkpoint.existing(stopped.folder / "checkpoints"):
         path.unlink()
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     api.resume(stopped.folder)
     assert_same_end(straight.folder, stopped.folder)
 

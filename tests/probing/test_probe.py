@@ -37,7 +37,7 @@ from recollect.probing.interventions import (
 from recollect.probing.linear import Places, Question, Sources, Split, answers, of_another, split
 from recollect.probing.verdict import needs, uses
 from recollect.run.evaluate import evaluate
-from recollect.run.recording import Played, played, recorded, remembers
+from recollect.run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
 from recollect.run.run import Trained
 
 from ..helpers import (
@@ -154,10 +154,10 @@ def test_an_agent_without_a_memory_has_none():
 
 
 def test_a_memory_that_may_hold_anything_but_nothing_is_told_from_one_that_is_used():
-    whole = score(Played(*np.ones((3, 50))), "success")
+    whole = score(EpisodeScores(*np.ones((3, 50))), "success")
     tries = [
-        Tried("cleared at every step", 1, None, Played(*np.zeros((3, 50)))),
-        Tried("that of another episode", None, None, Played(*np.ones((3, 50)))),
+        Tried("cleared at every step", 1, None, EpisodeScores(*np.zeros((3, 50)))),
+        Tried("that of another episode", None, None, EpisodeScores(*np.ones((3, 50)))),
     ]
     said = uses("success", whole, [ablation(one, whole, "success") for one in tries], "gru", None)
     assert said.startswith("It needs its memory not to be empty, and not what it holds")
@@ -180,13 +180,15 @@ def test_that_nothing_was_lost_is_said_only_where_episodes_show_it(kept, cleared
     assert needed.startswith("A memory is not needed") == ("cannot be told" not in said)
 
 
-def played_as(successes) -> Played:
-    return Played(*np.tile(np.array(successes, dtype=float), (3, 1)))
+def played_as(successes) -> EpisodeScores:
+    return EpisodeScores(*np.tile(np.array(successes, dtype=float), (3, 1)))
 
 
 def test_an_agent_that_never_succeeds_has_nothing_to_lose():
-    failing = score(Played(*np.zeros((3, 50))), "success")
-    one = ablation(Tried("cleared at every step", 1, None, Played(*np.zeros((3, 50)))), failing, "success")
+    failing = score(EpisodeScores(*np.zeros((3, 50))), "success")
+    one = ablation(
+        Tried("cleared at every step", 1, None, EpisodeScores(*np.zeros((3, 50)))), failing, "success"
+    )
     assert "cannot be told, because it never succeeds" in uses("success", failing, [one], "gru", None)
 
 
@@ -277,7 +279,7 @@ def recalling(name):
     envs = make(replace(RECALL, num_envs=10))
     actor = branch(name, prev_action=True)
     agent = lively(build_agent((envs.obs_spec, envs.action_spec), actor, branch("mlp"), False, 0))
-    return agent, envs, recorded(agent, envs, 30, 0)[1]
+    return agent, envs, record_deterministic(agent, envs, 30, 0)[1]
 
 
 @torch.no_grad()
@@ -382,7 +384,7 @@ def test_every_memory_can_be_probed(name):
     config = RunConfig(env=RECALL, actor=branch(actor), critic=branch(critic))
     agent = lively(build_agent(spaces, config.actor, config.critic, False, 0))
     probed = probe(Trained(agent, config, Path(), {}), episodes=10)
-    assert remembers(agent.actor) == bool(probed.ablations) == (name in (*REMEMBERING, "shared"))
+    assert has_memory(agent.actor) == bool(probed.ablations) == (name in (*REMEMBERING, "shared"))
     assert probed.values.shared == (name == "shared")
     assert agent.actor.memory.__class__.__module__.startswith("recollect.memory.")  # and nothing is left
 
@@ -393,20 +395,20 @@ def test_every_memory_can_be_probed(name):
 def test_what_a_mask_hides_is_what_the_environment_has():
     envs = make(EnvConfig(id="CartPoleMasked", num_envs=10, time_limit=9))
     agent = build_agent((envs.obs_spec, envs.action_spec), branch("gru"), branch("mlp"), False, 0)
-    one, record = recorded(agent, envs, 10, 0)
+    one, record = record_deterministic(agent, envs, 10, 0)
     assert set(record.hidden) == {"masked entry 1", "masked entry 3"}
     assert float(record.rows.obs["obs"][..., 1].abs().max()) == 0 < np.ptp(record.hidden["masked entry 1"])
     assert record.valid.shape == record.step.shape and record.rows.first.shape[0] == len(record.valid) + 1
     assert np.array_equal(record.rows.first[1:].numpy(), ~record.valid)  # what follows a tail row opens
     assert record.step[record.valid].max() == one.lengths.max() - 1
-    again = played(agent, envs, 10, 0)
+    again = play_deterministic(agent, envs, 10, 0)
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, again, strict=True))
 
 
 def test_poc_hides_the_side_once_it_is_no_longer_shown():
     envs = make(EnvConfig(id="poc", num_envs=10))
     agent = build_agent((envs.obs_spec, envs.action_spec), branch("gru"), branch("mlp"), False, 0)
-    record = recorded(agent, envs, 10, 0)[1]
+    record = record_deterministic(agent, envs, 10, 0)[1]
     side = record.hidden["side of the good end"]
     shown = record.rows.obs["obs"][..., 0].numpy() != 0
     assert np.isnan(side[shown]).all() and set(np.unique(side[~shown])) <= {-1.0, 1.0}

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from recollect.common.errors import CheckpointError, UsageError
 from recollect.run import api, checkpoint
-from recollect.run.build import build, learner_of
+from recollect.run.build import build, build_learner
 from recollect.run.run import Trained
 
 from ..helpers import run_quietly, small_config
@@ -115,7 +115,7 @@ def test_a_saved_environment_that_imports_a_module_needs_leave(trained, tmp_path
 def test_nothing_is_taken_from_a_checkpoint_of_another_agent(trained, good, tmp_path) -> None:
     other = small_config("Acrobot-v1")
     envs, agent, config = build(other)
-    learner = learner_of(config, envs, agent)
+    learner = build_learner(config, envs, agent)
     before = {name: x.clone() for name, x in checkpoint.learner_tensors(learner).items()}
     with pytest.raises(UsageError, match=r"of other spaces or settings.*: .* has shape"):
         checkpoint.restore(good, learner, envs, 3)
@@ -140,8 +140,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
 def test_only_the_last_are_kept_and_leftovers_go(tmp_path) -> None:
     for iteration in (1, 2, 30, 4):
-        checkpoint.write(checkpoint.place(tmp_path, iteration), {"a": torch.zeros(1)}, {})
+        checkpoint.write(checkpoint.path_of(tmp_path, iteration), {"a": torch.zeros(1)}, {})
     (tmp_path / ".iteration-00000031.safetensors.tmp").write_bytes(b"half")
-    checkpoint.tidy(tmp_path, 2)
+    checkpoint.prune(tmp_path, 2)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["iteration-00000004.safetensors", "iteration-00000030.safetensors"]

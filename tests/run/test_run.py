@@ -21,8 +21,8 @@ from recollect.learn.settings import PPOConfig
 from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.stack import StackConfig
 from recollect.run import api, checkpoint
-from recollect.run.display import Silent
-from recollect.run.weights import processor
+from recollect.run.display import SilentDisplay
+from recollect.run.weights import processor_name
 
 from ..helpers import SMALL, Halves, StopAt, assert_same_end, metrics_of, run_quietly, small_config
 
@@ -55,7 +55,7 @@ def stop_and_resume(config, tmp_path, monkeypatch, iteration: int, env=None) -> 
     stopped = run_quietly(config, tmp_path, "stopped", factory=env)
     assert stopped.summary["status"] == "SIGTERM"
     assert 0 < stopped.summary["iteration"] < 10
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     resumed = api.resume(stopped.folder, env=env)
     assert resumed.summary["status"] == "finished"
     assert_same_end(straight.folder, resumed.folder)
@@ -136,7 +136,7 @@ def test_without_any_checkpoint_a_run_begins_again(tmp_path, monkeypatch) -> Non
     stopped = run_quietly(small_config(save_interval=5), tmp_path, "stopped")
     for path in checkpoint.existing(stopped.folder / "checkpoints"):
         path.unlink()
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     api.resume(stopped.folder)
     assert_same_end(straight.folder, stopped.folder)
 
@@ -215,7 +215,7 @@ def test_the_folder_holds_what_is_promised(tmp_path) -> None:
     assert len(lines) == 10
     assert all(tuple(json.loads(line)) == METRICS for line in lines)
     summary = json.loads((trained.folder / "summary.json").read_text())
-    assert summary["processor"] == processor() and summary["processor"]
+    assert summary["processor"] == processor_name() and summary["processor"]
     assert summary["status"] == "finished" and summary["step"] == json.loads(lines[-1])["step"]
 
 
@@ -247,12 +247,12 @@ def test_a_resumed_run_repeats_no_episode_and_loses_none(tmp_path, monkeypatch) 
     straight = run_quietly(small_config(), tmp_path, "straight")
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(7))
     stopped = run_quietly(small_config(save_interval=4), tmp_path, "stopped")
-    checkpoint.place(stopped.folder / "checkpoints", 7).unlink()
+    checkpoint.path_of(stopped.folder / "checkpoints", 7).unlink()
     file = stopped.folder / "episodes.jsonl"
     file.write_bytes(file.read_bytes() + b'{"step": 44')  # a line that a crash tore
     before = len(stopped.episodes())
     assert 0 < before == metrics_of(stopped.folder)[-1]["episodes"]
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     resumed = api.resume(stopped.folder)
     assert len(resumed.episodes()) > before
     assert file.read_bytes() == (straight.folder / "episodes.jsonl").read_bytes()
@@ -268,7 +268,7 @@ def test_a_run_of_a_version_without_episodes_is_resumed(tmp_path, monkeypatch) -
         del meta["episodes_offset"]
         checkpoint.write(path, tensors, meta)
     step = metrics_of(stopped.folder)[-1]["step"]
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     resumed = api.resume(stopped.folder)
     assert metrics_of(resumed.folder)[-1]["return"] == metrics_of(straight.folder)[-1]["return"]
     later = [episode for episode in straight.episodes() if episode.step > step]
@@ -299,7 +299,7 @@ def test_a_run_that_cannot_be_resumed_begins_again_whole(tmp_path, monkeypatch) 
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(5))
     stopped = run_quietly(config, tmp_path, "stopped")
     assert checkpoint.existing(stopped.folder / "checkpoints") == []
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     again = api.resume(stopped.folder)
     assert metrics_of(again.folder) == metrics_of(straight.folder)
     for a, b in zip(straight.agent.parameters(), again.agent.parameters(), strict=True):
@@ -367,7 +367,7 @@ def test_a_folder_has_one_writer(tmp_path) -> None:
 def test_other_versions_are_refused_unless_told(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(4))
     stopped = run_quietly(small_config(), tmp_path)
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Silent())
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     now = {"recollect": "9.9.9"}
     monkeypatch.setattr("recollect.run.session.versions", lambda: now)
     with pytest.raises(UsageError, match=r"was written with .*--ignore-versions"):

@@ -23,7 +23,7 @@ from recollect.common.statistics import iqm
 from recollect.comparison import study
 from recollect.config.config import config_hash
 from recollect.config.presets import MODELS, assemble
-from recollect.run.build import settled
+from recollect.run.build import resolved_config
 from recollect.tuning import outcome, trials
 from recollect.tuning.file import space
 from recollect.tuning.space import differing, flags, meant, named_first, propose, settings, spelled
@@ -494,7 +494,7 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(tmp_path):
     assert [trial["number"] for trial in data["trials"]] == [0, 1]
     assert {trial["state"] for trial in data["trials"]} <= {"finished", "stopped early"}
     assert data["trials"][0]["state"] == "finished" and "recollect train --config" in out
-    config = settled(assemble(["--config", str(home / "best.yaml")], "", ""))
+    config = resolved_config(assemble(["--config", str(home / "best.yaml")], "", ""))
     config = replace(config, seed=2) if data["best"] == 0 else config
     straight = run_quietly(config, tmp_path / "straight").folder
     assert_same_end(straight, home / f"s{config.seed}-{config_hash(config)[:8]}")

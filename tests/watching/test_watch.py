@@ -30,7 +30,7 @@ from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.rnn import GruConfig
 from recollect.memory.trxl import TrxlConfig
 from recollect.run import api, checkpoint
-from recollect.run.recording import record, remembers
+from recollect.run.recording import has_memory, record
 from recollect.run.run import Trained
 from recollect.run.weights import load_rewards
 from recollect.watching.episodes import chosen, watch
@@ -120,7 +120,7 @@ def played(it, seed=3):
 
 def computed(it, found):
     scale = RewardScale(1, it.config.ppo.gamma, False, 1.0)
-    kinds = tuple("some" if remembers(part) else None for part in (it.agent.actor, it.agent.critic))
+    kinds = tuple("some" if has_memory(part) else None for part in (it.agent.actor, it.agent.critic))
     return internals(it.agent, found, it.config.ppo, scale, kinds)
 
 
@@ -779,7 +779,7 @@ def test_a_window_shows_every_picture_until_it_is_closed(monkeypatch) -> None:
     flips, made = [], []
     monkeypatch.setattr(pygame.display, "flip", lambda: flips.append(1))
     with pytest.raises(UsageError, match="there is no screen"):
-        film.show(iter([np.zeros((10, 250, 3), np.uint8)]), 1000, "nobody sees it")
+        film.show_window(iter([np.zeros((10, 250, 3), np.uint8)]), 1000, "nobody sees it")
     monkeypatch.setattr(pygame.display, "get_driver", lambda: "x11")
 
     def playing():
@@ -787,18 +787,20 @@ def test_a_window_shows_every_picture_until_it_is_closed(monkeypatch) -> None:
             made.append(t)
             yield np.full((10, 250, 3), t, np.uint8)
 
-    film.show(playing(), 1000, "five")
+    film.show_window(playing(), 1000, "five")
     assert len(flips) == 5
     closing = [[], [], [SimpleNamespace(type=pygame.QUIT)]]
     monkeypatch.setattr(pygame.event, "get", lambda: closing.pop(0))
     made.clear()
-    film.show(playing(), 1000, "three")
+    film.show_window(playing(), 1000, "three")
     assert made == [0, 1, 2]
 
 
 def test_with_a_screen_the_window_is_what_opens(shown, monkeypatch, capsys) -> None:
     opened = []
-    monkeypatch.setattr("recollect.run.film.show", lambda shown, fps, title: opened.append((len(shown), fps)))
+    monkeypatch.setattr(
+        "recollect.run.film.show_window", lambda shown, fps, title: opened.append((len(shown), fps))
+    )
     monkeypatch.setenv("DISPLAY", ":0")
     assert cli.main(["watch", str(shown[0].folder), "--episodes", "1"]) == 0
     assert opened and opened[0][1] == 50

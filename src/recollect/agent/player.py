@@ -58,7 +58,7 @@ class Player:
             noise = policy.noise(self._rng, (self.num_envs,))
             action = policy.sample(params[0], torch.from_numpy(noise).to(self._dtype))
         spec_out = self.agent.action_spec
-        self._action = spec_out.seen(action.numpy())
+        self._action = spec_out.to_prev_action(action.numpy())
         self._first = np.zeros(self.num_envs, dtype=bool)
         out = spec_out.to_env(action.numpy())
         return out[0] if single else out

@@ -112,10 +112,10 @@ def check(env: EnvConfig) -> str:
     """Raise where something is not installed, before minutes of training; why there is no film, or ""."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError("the picture of the demo needs matplotlib: pip install 'recollect[plot]'")
-    film.without_screen()
-    envs = film.alone(env)
+    film.disable_display()
+    envs = film.make_single_env(env)
     try:
-        reason = film.why_not(envs)
+        reason = film.unrenderable_reason(envs)
     finally:
         envs.adapter.close()
     if not reason and importlib.util.find_spec("PIL") is None:

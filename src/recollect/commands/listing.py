@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import envs, memory
-from ..common.metrics import duration, number
+from ..common.format import duration, number
 from ..config import presets, tasks
 
 

@@ -11,7 +11,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of glibc, of which there is no 
 LARGEST = 32 * 2**20  # bytes; glibc keeps no larger piece
 
 
-def keep_freed() -> None:
+def keep_freed_memory() -> None:
     """Ask glibc to; where there is another C library nothing changes."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt") and library.mallopt(MMAP_THRESHOLD, LARGEST):

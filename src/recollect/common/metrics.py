@@ -1,4 +1,4 @@
-"""The names of metrics, and how numbers are printed."""
+"""The names of the metrics of a run."""
 
 import math
 from collections.abc import Mapping
@@ -34,24 +34,3 @@ METRICS = (
 def is_finite(value: float | None) -> bool:
     """Whether a metric is a number that can be drawn."""
     return value is not None and math.isfinite(value)
-
-
-def number(value: float | None) -> str:
-    """Short enough to read at a glance."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    if value == 0 or 0.001 <= abs(value) < 1e5:
-        return f"{value:.4g}"
-    return f"{value:.1e}"
-
-
-def duration(seconds: float | None) -> str:
-    """12s, 3m05s, 2h10m."""
-    if seconds is None:
-        return "-"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

@@ -29,14 +29,14 @@ def leaves(tree: Tree, prefix: str = "") -> dict[str, Tensor]:
     return found
 
 
-def refill(tree: Tree, found: dict[str, Tensor], prefix: str = "") -> Tree:
+def unflatten(tree: Tree, found: dict[str, Tensor], prefix: str = "") -> Tree:
     """The same tree with every tensor taken from `found` by its path: undoes `leaves`."""
     if isinstance(tree, Tensor):
         return found[prefix].to(tree.device)
     path = f"{prefix}." if prefix else ""
     if isinstance(tree, dict):
-        return {key: refill(value, found, f"{path}{key}") for key, value in tree.items()}
-    return tuple(refill(value, found, f"{path}{i}") for i, value in enumerate(tree))
+        return {key: unflatten(value, found, f"{path}{key}") for key, value in tree.items()}
+    return tuple(unflatten(value, found, f"{path}{i}") for i, value in enumerate(tree))
 
 
 def stack(trees: list[Tree], dim: int = 0) -> Tree:

@@ -19,9 +19,9 @@ from ..config.config import tokens
 from ..envs import EnvConfig
 from ..probing.measure import FEWEST
 from ..reporting import write_report
-from ..run.build import settled
-from ..run.evaluate import evaluate, task
-from ..run.run_folder import folder_of, write_json
+from ..run.build import resolved_config
+from ..run.evaluate import describe_task, evaluate
+from ..run.run_folder import parse_folder, write_json
 from .cluster import Share, cluster
 from .jobs import EVALUATION, Job, evaluation, plan
 from .local import Local
@@ -119,7 +119,7 @@ def run_compare(arguments: list[str]) -> int:
         return 0 if arguments else 2
     options = parse(arguments)
     study, out = options.study, options.place.out
-    jobs = plan([settled(config) for config in study.configs()], out, study.episodes, options.probes)
+    jobs = plan([resolved_config(config) for config in study.configs()], out, study.episodes, options.probes)
     standings = Standings(jobs, options.place.jobs, options.quiet)
     if options.dry_run:
         standings.plan()
@@ -172,7 +172,7 @@ def place(own: Mapping[str, list[str]], folder: str) -> Place:
     if len(out) != 1:
         raise UsageError(f"--out takes one folder, not {len(out)}")
     share = Share(int(count(own, "--cpus-per-run", "1")), count(own, "--gpus-per-run", "0"))
-    return Place(folder_of(out[0]), int(count(own, "--jobs", str(CORES))), on[0], share)
+    return Place(parse_folder(out[0]), int(count(own, "--jobs", str(CORES))), on[0], share)
 
 
 def count(own: Mapping[str, list[str]], flag: str, default: str) -> float:
@@ -191,7 +191,7 @@ def played_at_random(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -
     for name, env in tasks.items():
         folder = random_folder(out, env)
         found = evaluation(folder)
-        if found is None or (found["episodes"], found.get("task")) != (episodes, task(env)):
+        if found is None or (found["episodes"], found.get("task")) != (episodes, describe_task(env)):
             found = evaluate(None, env, episodes, name="random").as_json()
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / EVALUATION, found)
@@ -202,7 +202,7 @@ def played_at_random(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -
 def random_folder(out: Path, env: EnvConfig) -> Path:
     """Of the same task alone: other limits, masks or arguments are another."""
     name = env.id.replace("/", "-").replace(":", "-")
-    own = list(task(env).values())
+    own = list(describe_task(env).values())
     other = f"-{hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]}" if any(own) else ""
     return out / "random" / f"{name}{other}"
 

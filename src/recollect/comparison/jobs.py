@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ..common.errors import UsageError
 from ..config.config import RunConfig, config_hash
 from ..reporting.runs import probed
-from ..run.run_folder import new_folder, read_summary, unbegun
+from ..run.run_folder import is_unstarted, new_folder, read_summary
 
 EVALUATION = "evaluation.json"
 LAST_LINE = 4096  # bytes that hold the last line of metrics.jsonl
@@ -84,7 +84,7 @@ def plan(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bool = 
         if folder is not None:
             job.state = "begun"
             job.look(episodes)
-        elif not unbegun(job.folder):
+        elif not is_unstarted(job.folder):
             raise UsageError(f"{job.folder} is broken: it has no summary.json that can be read; remove it")
         jobs.append(job)
     return jobs

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
-from ..run.weights import unlike, versions
+from ..run.weights import version_mismatch, versions
 from .run_process import unfit
 
 PATIENCE = 8.0  # seconds that machines have to answer; one that is slower is asked again by its first run
@@ -34,7 +34,7 @@ def _complaint(host: str, answer: Any) -> str | None:
     if isinstance(answer, Exception):
         return f"{host} cannot run recollect: {str(answer).strip().splitlines()[-1]}"
     if isinstance(answer, dict):
-        return unlike(host, answer, versions())
+        return version_mismatch(host, answer, versions())
     return str(answer) if answer else None
 
 

@@ -14,14 +14,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..common.format import duration, number
 from ..common.intervals import mean_weights
-from ..common.metrics import duration, number
 from ..config.config import to_dict
 from ..envs import EnvConfig
 from ..reporting.groups import groups
 from ..reporting.runs import Run
 from ..reporting.scores import interval
-from ..run.bench import pace
+from ..run.bench import estimate_seconds
 from .jobs import Job
 
 WIDE = 160  # columns of a table that goes to a file
@@ -151,7 +151,7 @@ class Standings:
         total = 0.0
         for group in self.groups:
             config = group.jobs[0].config
-            a_run = group.seconds or pace(config)
+            a_run = group.seconds or estimate_seconds(config)
             total += a_run * group.to_do
             budget = f"{config.steps:,}" if config.steps else f"{config.rollouts:,} rollouts"
             left = sum(job.state != "done" for job in group.jobs)

@@ -22,9 +22,9 @@ from ..config.presets import from_dict
 from ..probing import probe, write
 from ..reporting.runs import PROBE
 from ..run.run import resume, start
-from ..run.run_folder import Claim, is_locked, unbegun, write_json
+from ..run.run_folder import Claim, is_locked, is_unstarted, write_json
 from ..run.session import Destination
-from ..run.weights import unlike, versions
+from ..run.weights import version_mismatch, versions
 from .jobs import EVALUATION
 
 PATIENCE = 60.0  # seconds that a run may still be stopping which an earlier comparison began
@@ -40,7 +40,7 @@ def work(
     its memory; its status.
     """
     _wait(folder, patience)
-    if unbegun(folder):
+    if is_unstarted(folder):
         trained = start(config, Destination(out=folder.parents[2], run_id=folder.name, quiet=True))
     else:
         trained = resume(folder, config, quiet=True)
@@ -95,7 +95,7 @@ def main() -> int:
     folder, patience = Path(job["folder"]), PATIENCE
     try:
         if "task" in job:
-            if complaint := unlike(socket.gethostname(), versions(), job["versions"]):
+            if complaint := version_mismatch(socket.gethostname(), versions(), job["versions"]):
                 raise UsageError(complaint)
             _claim(folder, job["task"], Path(job["sign"]))
             patience = HANDOVER

@@ -5,7 +5,7 @@ Every other file is one suite of environments. It has `listing`, and `make` wher
 """
 
 from .base import Backend, EnvConfig, Envs, EnvState, Step, VecEnv
-from .make import listing, make, make_to_play, suite_of, suites
+from .make import listing, make, make_for_evaluation, suite_of, suites
 from .spaces import ActionSpec, Array, Obs, ObsSpec
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "VecEnv",
     "listing",
     "make",
-    "make_to_play",
+    "make_for_evaluation",
     "suite_of",
     "suites",
 ]

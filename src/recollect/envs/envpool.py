@@ -24,14 +24,14 @@ def _pool() -> Any:
     return envpool
 
 
-def has(config: EnvConfig) -> bool:
+def supports(config: EnvConfig) -> bool:
     """Whether EnvPool is here, knows the id, and need not be told keyword arguments."""
     if config.kwargs and config.backend == "auto":
         return False  # its keyword arguments are not Gymnasium's
     return _pool() is not None and config.id in _pool().list_all_envs()
 
 
-def why_not(config: EnvConfig) -> str:
+def unavailable_reason(config: EnvConfig) -> str:
     """Why it cannot be had, in one line."""
     if _pool() is None:
         return "env.backend envpool: EnvPool is not installed; pip install 'recollect[fast]'"
@@ -41,7 +41,7 @@ def why_not(config: EnvConfig) -> str:
 def make(config: EnvConfig, name: str) -> VecEnv:
     """N environments of one pool."""
     if _pool() is None or name not in _pool().list_all_envs():
-        raise UsageError(why_not(config))
+        raise UsageError(unavailable_reason(config))
     return EnvPool(config, name)
 
 

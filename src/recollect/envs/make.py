@@ -13,7 +13,9 @@ import gymnasium
 from ..common.errors import UsageError
 from .base import EnvConfig, Envs, VecEnv
 
-LONGEST = 50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
+EVALUATION_LIMIT = (
+    50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
+)
 
 NOT_SUITES = ("base", "gym", "make", "spaces")
 
@@ -32,8 +34,10 @@ def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | Non
     return Envs(suite.make(config, name), config.mask)
 
 
-def make_to_play(
-    config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None, longest: int = LONGEST
+def make_for_evaluation(
+    config: EnvConfig,
+    factory: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+    longest: int = EVALUATION_LIMIT,
 ) -> Envs:
     """The same for whole episodes: cut where they have no limit, or who stands still would play for ever."""
     envs = make(config, factory)
@@ -48,10 +52,10 @@ def _by_backend(config: EnvConfig) -> VecEnv:
     from . import envpool as envpool_suite
     from . import gym as gym_suite
 
-    if config.backend in ("auto", "envpool") and envpool_suite.has(config):
+    if config.backend in ("auto", "envpool") and envpool_suite.supports(config):
         return envpool_suite.make(config, config.id)
     if config.backend == "envpool":
-        raise UsageError(envpool_suite.why_not(config))
+        raise UsageError(envpool_suite.unavailable_reason(config))
     if config.backend == "own":
         raise UsageError(f"env.backend own is for our own suites (probe:...), not for {config.id}")
     return gym_suite.make(config)

@@ -72,7 +72,7 @@ def make(config: EnvConfig, name: str) -> VecEnv:
     plain = replace(config, id=name, kwargs={})
     if config.backend == "own":
         raise UsageError(f"env.backend own is for our own suites (probe:...), not for {name}")
-    if config.backend == "envpool" or (config.backend == "auto" and envpool_suite.has(plain)):
+    if config.backend == "envpool" or (config.backend == "auto" and envpool_suite.supports(plain)):
         inner = envpool_suite.make(plain, name)
         return MiniGrid(inner, look, hides=not name.startswith(SEE_THROUGH))
     if not _installed():

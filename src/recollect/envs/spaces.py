@@ -135,7 +135,7 @@ class ActionSpec:
     def _bounded(self) -> Array:
         return np.isfinite(self.low) & np.isfinite(self.high)
 
-    def seen(self, action: Array) -> Array:
+    def to_prev_action(self, action: Array) -> Array:
         """(N, K) as a later row sees it: clipped where the environment clips it."""
         if self.kind == "categorical":
             return action

@@ -117,7 +117,7 @@ class Rollout:
         np.logical_or(step.terminated, step.truncated, out=view["valid"][t + 1])
         np.logical_not(view["valid"][t + 1], out=view["valid"][t + 1])
         self._write_obs(t + 1, step.obs)
-        np.multiply(self._spec.seen(action), ~first[:, None], out=self._prev_action[t + 1])
+        np.multiply(self._spec.to_prev_action(action), ~first[:, None], out=self._prev_action[t + 1])
         np.multiply(step.reward, ~first, out=self._prev_reward[t + 1], casting="same_kind")
 
     def cut(self) -> None:

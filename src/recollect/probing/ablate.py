@@ -16,7 +16,7 @@ from ..common.intervals import Floats, Interval, mean_weights, paired_interval, 
 from ..common.tree import leaves
 from ..envs import Envs
 from ..reporting.scores import interval
-from ..run.recording import Played, played
+from ..run.recording import EpisodeScores, play_deterministic
 from .interventions import Alter, Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered
 
 Source: TypeAlias = Literal["success", "return"]
@@ -64,13 +64,13 @@ class Ablation:
     """By how much the whole memory is above this."""
 
 
-def source(*all_played: Played) -> Source:
+def source(*all_played: EpisodeScores) -> Source:
     """What is compared: successes where every episode reports one, else returns."""
     reported = all(np.isfinite(one.successes).all() for one in all_played)
     return "success" if reported else "return"
 
 
-def score(one: Played, by: Source) -> Score:
+def score(one: EpisodeScores, by: Source) -> Score:
     """The mean of successes or returns over episodes, with its interval."""
     scores = one.successes if by == "success" else one.returns
     mean = float(scores.mean())
@@ -118,15 +118,17 @@ class Tried(NamedTuple):
     name: str
     every: int | None
     last: int | None
-    played: Played
+    played: EpisodeScores
 
 
-def tries(agent: Agent, envs: Envs, episodes: int, seed: int, whole: Played, seen: Spread) -> list[Tried]:
+def tries(
+    agent: Agent, envs: Envs, episodes: int, seed: int, whole: EpisodeScores, seen: Spread
+) -> list[Tried]:
     """Each thing that is done to the actor's memory, over the same episodes."""
     made = []
     for name, every, alter in _changes(seen, int(whole.lengths.max()), seed):
         with altered(agent.actor, alter):
-            made.append(Tried(name, every, None, played(agent, envs, episodes, seed)))
+            made.append(Tried(name, every, None, play_deterministic(agent, envs, episodes, seed)))
     cleared = [one for one in made if one.every]
     return [*cleared, *recents(agent, envs, seed, whole, cleared), *made[len(cleared) :]]
 
@@ -160,7 +162,9 @@ def _changes(seen: Spread, longest: int, seed: int) -> list[tuple[str, int | Non
     ]
 
 
-def recents(agent: Agent, envs: Envs, seed: int, whole: Played, cleared: Sequence[Tried]) -> list[Tried]:
+def recents(
+    agent: Agent, envs: Envs, seed: int, whole: EpisodeScores, cleared: Sequence[Tried]
+) -> list[Tried]:
     """Only the last k steps known, for more and more of them, until nearly all of the score is kept.
 
     Clearing every k steps leaves less than k steps to most rows, so what is needed is found here.
@@ -176,7 +180,7 @@ def recents(agent: Agent, envs: Envs, seed: int, whole: Played, cleared: Sequenc
         if steps * floats > LARGEST:
             break
         with altered(agent.actor, partial(Recent, rows=steps)):
-            reached = played(agent, envs, len(whole.returns), seed)
+            reached = play_deterministic(agent, envs, len(whole.returns), seed)
         made.append(Tried(f"only the last {steps} steps", None, steps, reached))
         if ablation(made[-1], best, by).lost.by <= NEARLY * lost.by:
             break

@@ -28,7 +28,7 @@ from ..config.config import RunConfig
 from ..envs import Array
 from ..learn.maths import explained_variance
 from ..learn.rollout import slice_rows
-from ..run.recording import Record, remembers
+from ..run.recording import Record, has_memory
 from ..run.weights import load_rewards
 from .interventions import Alter, Cleared, Frozen, Swapped, altered
 
@@ -64,7 +64,7 @@ CHANGES: dict[str, Alter | None] = {
 def ask(agent: Agent, config: RunConfig, path: Path, record: Record) -> Critic:
     """The critic's values over rows that the actor played with its memory whole."""
     branch = agent.critic if isinstance(agent.critic, Branch) else agent.actor
-    changes = CHANGES if remembers(branch) else {"as it is": None}
+    changes = CHANGES if has_memory(branch) else {"as it is": None}
     values = {name: _values(agent, branch, record, alter) for name, alter in changes.items()}
     scale = load_rewards(path, config, len(record.reward[0]))
     reward = record.reward if scale is None else scale.scaled(torch.from_numpy(record.reward)).numpy()

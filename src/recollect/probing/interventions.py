@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ..agent.agent import Branch
 from ..agent.normalize import merge, moments
-from ..common.tree import Tree, leaves, map_leaves, refill
+from ..common.tree import Tree, leaves, map_leaves, unflatten
 from ..memory import Memory
-from ..run.recording import Record, floats, states
+from ..run.recording import Record, float_leaves, memory_states
 
 
 class Spread(NamedTuple):
@@ -34,8 +34,8 @@ class Spread(NamedTuple):
 def spread(branch: Branch, record: Record) -> Spread:
     """The mean and the deviation of what is remembered, over all rows in which somebody acted."""
     mean, var, count = dict[str, Tensor](), dict[str, Tensor](), torch.zeros((), dtype=torch.float64)
-    for valid, state in zip(torch.from_numpy(record.valid), states(branch, record.rows), strict=False):
-        for path, leaf in floats(state).items():
+    for valid, state in zip(torch.from_numpy(record.valid), memory_states(branch, record.rows), strict=False):
+        for path, leaf in float_leaves(state).items():
             x = leaf[valid].double()
             if path not in mean:
                 mean[path], var[path] = torch.zeros_like(x[0]), torch.zeros_like(x[0])
@@ -146,7 +146,7 @@ class Averaged(Altered):
 
     def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         mean = {path: value.expand_as(leaves(state)[path]) for path, value in self.spread.mean.items()}
-        return self.read(x, refill(state, leaves(state) | mean), first)
+        return self.read(x, unflatten(state, leaves(state) | mean), first)
 
 
 class Frozen(Altered):
@@ -159,7 +159,7 @@ class Frozen(Altered):
             path: torch.where(opens.view(-1, *[1] * (leaf.ndim - 1)), leaf, before[path])
             for path, leaf in leaves(after).items()
         }
-        return y, refill(after, kept)
+        return y, unflatten(after, kept)
 
 
 class Swapped(Altered):
@@ -187,4 +187,4 @@ class Noisy(Altered):
         for path, deviation in self.spread.deviation.items():
             noise = torch.from_numpy(self.random.standard_normal(found[path].shape, dtype=np.float32))
             found[path] = found[path] + self.scale * deviation * noise
-        return self.read(x, refill(state, found), first)
+        return self.read(x, unflatten(state, found), first)

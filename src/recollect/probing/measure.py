@@ -6,9 +6,9 @@ import torch
 
 from ..common.errors import UsageError
 from ..config.config import memory_name
-from ..envs import EnvConfig, Envs, make_to_play, suite_of
-from ..run.evaluate import check_spaces, task
-from ..run.recording import AT_ONCE, Played, played, recorded, remembers
+from ..envs import EnvConfig, Envs, make_for_evaluation, suite_of
+from ..run.evaluate import check_spaces, describe_task
+from ..run.recording import MAX_ENVS, EpisodeScores, has_memory, play_deterministic, record_deterministic
 from ..run.run import Trained
 from .ablate import Ablation, Difference, Score, Source, ablation, difference, score, source, tries
 from .critic import Critic, ask
@@ -53,12 +53,12 @@ def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained
         _check(control, trained)
     torch.set_num_threads(1)  # rows are small, and a second thread only waits
     agent, env = trained.agent, trained.config.env
-    envs = make_to_play(replace(env, num_envs=min(episodes, AT_ONCE)), trained.factory)
+    envs = make_for_evaluation(replace(env, num_envs=min(episodes, MAX_ENVS)), trained.factory)
     try:
         check_spaces(agent, envs, env.id)
-        whole, record = recorded(agent, envs, episodes, seed)
+        whole, record = record_deterministic(agent, envs, episodes, seed)
         tried = []
-        if remembers(agent.actor):
+        if has_memory(agent.actor):
             tried = tries(agent, envs, episodes, seed, whole, spread(agent.actor, record))
         rival = None if control is None else _rival(control, envs, episodes, seed)
     finally:
@@ -92,20 +92,20 @@ def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained
 def memory_names(trained: Trained) -> tuple[str | None, str | None]:
     """The names of the actor's memory and of the one that values are read from, where there is one."""
     agent, config = trained.agent, trained.config
-    actor = memory_name(config.actor.memory) if remembers(agent.actor) else None
+    actor = memory_name(config.actor.memory) if has_memory(agent.actor) else None
     if agent.shared:
         return actor, actor
-    return actor, memory_name(config.critic.memory) if remembers(agent.critic) else None
+    return actor, memory_name(config.critic.memory) if has_memory(agent.critic) else None
 
 
-def _rival(control: Trained, envs: Envs, episodes: int, seed: int) -> Played:
+def _rival(control: Trained, envs: Envs, episodes: int, seed: int) -> EpisodeScores:
     check_spaces(control.agent, envs, control.config.env.id)
-    return played(control.agent, envs, episodes, seed)
+    return play_deterministic(control.agent, envs, episodes, seed)
 
 
 def _check(control: Trained, trained: Trained) -> None:
     """A control has no memory, and learned in the same environment."""
-    if remembers(control.agent.actor):
+    if has_memory(control.agent.actor):
         memory = memory_name(control.config.actor.memory)
         raise UsageError(f"--control {control.folder} has a memory ({memory}); a control has none")
     if _same(control.config.env) != _same(trained.config.env):
@@ -119,4 +119,4 @@ def _same(env: EnvConfig) -> tuple[object, ...]:
     suite, name = suite_of(env.id)
     if suite is not None and hasattr(suite, "settings"):
         env = suite.settings(env, name)
-    return env.id, {**task(env), "mask": sorted(env.mask)}
+    return env.id, {**describe_task(env), "mask": sorted(env.mask)}

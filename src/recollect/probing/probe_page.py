@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..common.metrics import number
+from ..common.format import number
 from ..reporting.blocks import Block, Bullets, Chart, Code, Line, Plot, Row, Section, Table, Text
 from .ablate import Ablation, Difference, Score, Source
 from .measure import Probed

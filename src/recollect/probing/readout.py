@@ -15,7 +15,7 @@ from ..common import rng
 from ..common.intervals import Floats
 from ..config.config import RunConfig
 from ..envs import Array
-from ..run.recording import Record, floats, remembers, states
+from ..run.recording import Record, float_leaves, has_memory, memory_states
 from .linear import Answer, Places, Question, Sources, answers, split
 
 LAGS = (1, 2, 4, 8)  # steps ago
@@ -53,8 +53,8 @@ def read(agent: Agent, config: RunConfig, record: Record, seed: int) -> list[Ans
 
 def _remembering(agent: Agent) -> Branch | None:
     """The branch that is read from, if any remembers."""
-    branch = agent.actor if remembers(agent.actor) else agent.critic
-    return branch if isinstance(branch, Branch) and remembers(branch) else None
+    branch = agent.actor if has_memory(agent.actor) else agent.critic
+    return branch if isinstance(branch, Branch) and has_memory(branch) else None
 
 
 def _untrained(agent: Agent, config: RunConfig, seed: int) -> Iterator[Branch]:
@@ -80,15 +80,15 @@ def _asked(valid: Array, random: np.random.Generator) -> Array:
 def _remembered(branch: Branch, record: Record, asked: Array, projection: Tensor | None) -> Floats:
     """The floats of the state after each row that is asked (R, F)."""
     kept: list[Floats] = []
-    for here, state in zip(asked, states(branch, record.rows), strict=False):
+    for here, state in zip(asked, memory_states(branch, record.rows), strict=False):
         if here.any():
-            flat = torch.cat([leaf.flatten(1) for leaf in floats(state).values()], 1)[torch.from_numpy(here)]
-            kept.append(_projected(flat.float(), projection))
+            flat = torch.cat([leaf.flatten(1) for leaf in float_leaves(state).values()], 1)
+            kept.append(_projected(flat[torch.from_numpy(here)].float(), projection))
     return np.concatenate(kept)
 
 
 def _width(branch: Branch) -> int:
-    return sum(leaf[0].numel() for leaf in floats(branch.memory.initial_state(1)).values())
+    return sum(leaf[0].numel() for leaf in float_leaves(branch.memory.initial_state(1)).values())
 
 
 def _projection(width: int, random: np.random.Generator) -> Tensor | None:

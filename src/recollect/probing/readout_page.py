@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..common.metrics import number
+from ..common.format import number
 from ..reporting.blocks import Block, Chart, Line, Plot, Row, Table, Text
 from .linear import Answer
 from .measure import Probed

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from ..common.format import number
 from ..common.intervals import Interval
-from ..common.metrics import number
 from .ablate import Ablation, Difference, Score, Source, recall
 
 NO_CONTROL = "Whether the task needs a memory was not tested: name a memoryless run with --control."

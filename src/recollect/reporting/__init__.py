@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..common.errors import UsageError
-from ..common.metrics import duration
+from ..common.format import duration
 
 if TYPE_CHECKING:
     from .blocks import Chart

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import numpy as np
 
 from .._version import __version__
+from ..common.format import duration, number
 from ..common.intervals import Interval
-from ..common.metrics import duration, number
 from .aggregate import MANY, Difference
 from .blocks import Block, Bullets, Chart, Code, Line, Links, Plot, Row, Section, Table, Text, slugs
 from .curves import RANDOM, Lines

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..common.format import number
 from ..common.intervals import Interval, most_failures
-from ..common.metrics import number
 from .aggregate import Aggregate, Difference, Family, Improvement
 from .scores import Final
 

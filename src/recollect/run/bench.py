@@ -14,7 +14,7 @@ from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import collect, value
 from ..learn.rollout import Rollout
-from .build import build, learner_of
+from .build import build, build_learner
 
 ABOUT = """Where the time goes on this machine: valid rows a second of acting (collect), of the value
 pass, of the update, and of the environment alone. Takes the options of train."""
@@ -42,7 +42,7 @@ def run_bench(arguments: list[str]) -> int:
     return 0
 
 
-def pace(config: RunConfig, seconds: float = 1.0) -> float:
+def estimate_seconds(config: RunConfig, seconds: float = 1.0) -> float:
     """About how long a run takes, in seconds, by its first rollouts."""
     envs, learner, config = _ready(config)
     phases, rows = _measure(envs, learner, config, seconds)
@@ -54,7 +54,7 @@ def pace(config: RunConfig, seconds: float = 1.0) -> float:
 def _ready(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
     """What a run begins with."""
     envs, agent, config = build(config)
-    return envs, learner_of(config, envs, agent), config
+    return envs, build_learner(config, envs, agent), config
 
 
 def _measure(

@@ -9,7 +9,7 @@ import gymnasium
 from ..agent.agent import Agent, build_agent
 from ..common.distributed import ALONE, CORES, Ranks
 from ..common.errors import UsageError
-from ..common.malloc import keep_freed
+from ..common.malloc import keep_freed_memory
 from ..config.config import RunConfig, resolve
 from ..envs import EnvConfig, Envs, make
 from ..learn.learner import Learner, begin
@@ -19,7 +19,7 @@ from ..memory import Memory
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
 
-def settled(config: RunConfig) -> RunConfig:
+def resolved_config(config: RunConfig) -> RunConfig:
     """What a run of this config would write down: its environments decide what was left open."""
     envs = make(config.env)
     try:
@@ -40,7 +40,7 @@ def build(
 
     new  whether the run has not begun: memories begin from what their configs name
     """
-    keep_freed()
+    keep_freed_memory()
     length = config.ppo.chunk_length(False)
     config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
     envs = make(_own(config, ranks), factory)
@@ -86,7 +86,7 @@ def begin_memories(agent: Agent) -> None:
             part.begin()
 
 
-def learner_of(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks = ALONE) -> Learner:
+def build_learner(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks = ALONE) -> Learner:
     """A learner that has not learned yet."""
     env = config.env
     return begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)

@@ -203,11 +203,11 @@ def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int])
     learner.episodes.finished = counts["episodes"]
     learner.optimizer.skipped = counts["skipped"]
     learner.optimizer.skipped_in_a_row = counts["skipped_in_a_row"]
-    load_agent(learner.agent, saved)
+    load_weights(learner.agent, saved)
     for name, x in learner.optimizer.tensors().items():
         x.copy_(saved[f"optimizer.{name}"])
     learner.rewards.load({name: saved[f"rewards.{name}"] for name in learner.rewards.tensors()})
-    actor, critic = (tree.refill(part, saved, f"state.{i}") for i, part in enumerate(learner.state))
+    actor, critic = (tree.unflatten(part, saved, f"state.{i}") for i, part in enumerate(learner.state))
     learner.state = AgentState(actor, critic)
     learner.episodes.running_return = saved["episodes.return"].numpy().copy()
     learner.episodes.running_length = saved["episodes.length"].numpy().copy()
@@ -215,7 +215,7 @@ def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int])
     learner.episodes.recent = [(ret, int(length), success) for ret, length, success in rows]
 
 
-def load_agent(agent: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def load_weights(agent: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy weights and observation statistics into an agent."""
     prefix = "agent."
     found = {k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)}
@@ -239,7 +239,7 @@ def _check_shapes(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, 
 # A folder of them -----------------------------------------------------------------------------
 
 
-def place(folder: Path, iteration: int) -> Path:
+def path_of(folder: Path, iteration: int) -> Path:
     """Where the checkpoint of an iteration lies."""
     return folder / f"iteration-{iteration:08d}.safetensors"
 
@@ -255,7 +255,7 @@ def clear(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def tidy(folder: Path, keep: int) -> None:
+def prune(folder: Path, keep: int) -> None:
     """Remove all but the newest checkpoints, and what interrupted saves left over."""
     for path in [*existing(folder)[:-keep], *folder.glob(".*.tmp")]:
         path.unlink(missing_ok=True)

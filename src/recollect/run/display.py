@@ -9,7 +9,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..common.metrics import Metrics, duration, is_finite, number
+from ..common.format import duration, number
+from ..common.metrics import Metrics, is_finite
 
 
 class Display(ABC):
@@ -20,24 +21,24 @@ class Display(ABC):
         """The newest metrics and the fraction of the run that is behind."""
 
     @abstractmethod
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line that stays."""
 
     def close(self) -> None:  # noqa: B027 (most have nothing to leave)
         """Leave the screen as it is."""
 
 
-class Silent(Display):
+class SilentDisplay(Display):
     """Nothing at all."""
 
     def show(self, metrics: Metrics, progress: float) -> None:
         pass
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         pass
 
 
-class Lines(Display):
+class LineDisplay(Display):
     """Plain lines, a few a minute: for files, pipes and batch systems."""
 
     def __init__(self, every: float = 5.0) -> None:
@@ -54,7 +55,7 @@ class Lines(Display):
             flush=True,
         )
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         print(text, flush=True)
 
 
@@ -64,7 +65,7 @@ SHOWN_LOSSES = {
 }
 
 
-class Screen(Display):
+class PanelDisplay(Display):
     """A panel that is redrawn in place, at most eight times a second."""
 
     def __init__(self, title: str, console: Console) -> None:
@@ -83,7 +84,7 @@ class Screen(Display):
             self._next = now + 0.125
             self._live.update(self._panel(metrics, progress), refresh=True)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         self._console.print(text, highlight=False)
 
     def close(self) -> None:
@@ -127,9 +128,10 @@ class Screen(Display):
 def make_display(title: str, quiet: bool) -> Display:
     """A panel on a terminal, lines elsewhere, nothing on request."""
     if quiet:
-        return Silent()
+        return SilentDisplay()
     console = Console()
-    return Screen(title, console) if console.is_terminal and not console.is_dumb_terminal else Lines()
+    interactive = console.is_terminal and not console.is_dumb_terminal
+    return PanelDisplay(title, console) if interactive else LineDisplay()
 
 
 def left(metrics: Metrics, progress: float) -> float | None:

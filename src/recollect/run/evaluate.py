@@ -11,10 +11,10 @@ from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
-from ..envs import Array, EnvConfig, Envs, make_to_play
+from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 
 
-class Plays(Protocol):
+class PlayerLike(Protocol):
     """Anything that acts for N environments at once."""
 
     def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Any:
@@ -73,9 +73,9 @@ class Evaluation:
         return {**asdict(self), "successes": successes, **self.summary()}
 
 
-def play(
+def play_episodes(
     envs: Envs,
-    player: Plays,
+    player: PlayerLike,
     episodes: int,
     seeds: list[int],
     on_episode: Callable[[float], None] | None = None,
@@ -122,21 +122,21 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, 50)
-    envs = make_to_play(replace(env, num_envs=num), factory)
+    envs = make_for_evaluation(replace(env, num_envs=num), factory)
     try:
         if agent is None:
-            player: Plays = RandomPlayer(envs.adapter.action_space, num, seed)
+            player: PlayerLike = RandomPlayer(envs.adapter.action_space, num, seed)
         else:
             check_spaces(agent, envs, env.id)
             player = agent.player(num, deterministic, seed)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, num)
-        played = play(envs, player, episodes, seeds, on_episode)
+        played = play_episodes(envs, player, episodes, seeds, on_episode)
     finally:
         envs.adapter.close()
-    return Evaluation(env.id, task(env), name, seed, deterministic, *played)
+    return Evaluation(env.id, describe_task(env), name, seed, deterministic, *played)
 
 
-def task(env: EnvConfig) -> dict[str, Any]:
+def describe_task(env: EnvConfig) -> dict[str, Any]:
     """What, beside its id, makes an environment another task, as plain data."""
     return {"kwargs": dict(env.kwargs), "mask": list(env.mask), "time_limit": env.time_limit}
 

@@ -12,9 +12,9 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import UsageError
-from ..envs import Array, EnvConfig, Envs, make_to_play
+from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
-from .evaluate import Plays, RandomPlayer, check_spaces
+from .evaluate import PlayerLike, RandomPlayer, check_spaces
 
 NOWHERE = ("offscreen", "dummy")  # drivers that show nothing
 WINDOW, FILES = "human", (".mp4", ".gif", ".webp")
@@ -29,10 +29,10 @@ def render(
     if target != WINDOW and Path(target).suffix.lower() not in FILES:
         raise UsageError(f"--render {target}: {WINDOW}, or a file that ends in {', '.join(FILES)}, is needed")
     if target != WINDOW:
-        writable(Path(target))
-    envs, returns = alone(env), list[float]()
+        check_writable(Path(target))
+    envs, returns = make_single_env(env), list[float]()
 
-    def player(seed: int) -> Plays:
+    def player(seed: int) -> PlayerLike:
         space = envs.adapter.action_space
         return agent.player(1, deterministic, seed) if agent else RandomPlayer(space, 1, seed)
 
@@ -42,24 +42,24 @@ def render(
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
         shown = _played(player, envs, env.id, seeds, returns)
         if target == WINDOW:
-            show(shown, envs.adapter.fps, env.id)
+            show_window(shown, envs.adapter.fps, env.id)
         else:
-            write(Path(target), list(shown), envs.adapter.fps)
+            write_film(Path(target), list(shown), envs.adapter.fps)
     finally:
         envs.adapter.close()
     return returns
 
 
-def alone(env: EnvConfig, factory: Factory | None = None) -> Envs:
+def make_single_env(env: EnvConfig, factory: Factory | None = None) -> Envs:
     """One environment, where possible of Gymnasium: EnvPool's cannot be drawn."""
     try:
-        return make_to_play(replace(env, num_envs=1, backend="gymnasium"), factory, LONGEST)
+        return make_for_evaluation(replace(env, num_envs=1, backend="gymnasium"), factory, LONGEST)
     except UsageError:
-        return make_to_play(replace(env, num_envs=1), factory, LONGEST)
+        return make_for_evaluation(replace(env, num_envs=1), factory, LONGEST)
 
 
 def _played(
-    player_of: Callable[[int], Plays], envs: Envs, env: str, seeds: Sequence[int], returns: list[float]
+    player_of: Callable[[int], PlayerLike], envs: Envs, env: str, seeds: Sequence[int], returns: list[float]
 ) -> Iterator[Array]:
     """Every picture of these episodes, while they are played."""
     for seed in seeds:
@@ -81,7 +81,7 @@ def _picture(envs: Envs, env: str) -> Array:
     return picture.copy()
 
 
-def why_not(envs: Envs, seed: int = 0) -> str:
+def unrenderable_reason(envs: Envs, seed: int = 0) -> str:
     """Why an environment cannot be rendered; empty where it can."""
     try:
         envs.adapter.reset([seed])
@@ -95,14 +95,14 @@ def why_not(envs: Envs, seed: int = 0) -> str:
     return "the environment has no rgb_array render mode"
 
 
-def without_screen() -> None:
+def disable_display() -> None:
     """Let pygame, which renders many environments, look for no screen."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-def writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Make the folder of a file, and see that it can be written, before minutes of work are lost."""
-    without_screen()
+    disable_display()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         there = path.exists()
@@ -113,7 +113,7 @@ def writable(path: Path) -> None:
         raise UsageError(f"{path}: {error.strerror}") from error
 
 
-def write(path: Path, frames: Sequence[Array], fps: int) -> None:
+def write_film(path: Path, frames: Sequence[Array], fps: int) -> None:
     """A film of pictures (H, W, 3), by the name of its file."""
     even = [_enlarged(frame) for frame in frames]
     if path.suffix.lower() == ".mp4":
@@ -160,7 +160,7 @@ def _write_mp4(path: Path, shown: Sequence[Array], fps: int) -> None:
 # A window -------------------------------------------------------------------------------------
 
 
-def show(shown: Iterable[Array], fps: int, title: str) -> None:
+def show_window(shown: Iterable[Array], fps: int, title: str) -> None:
     """In a window, until the film ends or somebody closes it."""
     try:
         import pygame

@@ -19,14 +19,14 @@ from ..common.intervals import Floats
 from ..common.tree import Tree, leaves
 from ..envs import Array, Envs, Step, VecEnv
 from ..learn.rollout import slice_rows
-from .evaluate import play
+from .evaluate import play_episodes
 
-Keep: TypeAlias = Callable[[Array], Any]
+KeepPicture: TypeAlias = Callable[[Array], Any]
 
-AT_ONCE = 50  # environments, as recollect eval has them
+MAX_ENVS = 50  # environments, as recollect eval has them
 
 
-class Played(NamedTuple):
+class EpisodeScores(NamedTuple):
     """One number an episode."""
 
     returns: Floats
@@ -72,7 +72,7 @@ class Recorder(VecEnv):
 
     tier: Literal["native", "barrier"] = "barrier"
 
-    def __init__(self, envs: Envs, keep: Keep | None) -> None:
+    def __init__(self, envs: Envs, keep: KeepPicture | None) -> None:
         self.inside, self.spec = envs.adapter, replace(envs.obs_spec, mask=())
         self.masked = envs.obs_spec.mask
         self.num_envs, self.backend = envs.num_envs, envs.adapter.backend
@@ -105,7 +105,7 @@ class Recorder(VecEnv):
             self.pictures.append(self.keep(picture))
 
 
-def played(agent: Agent, envs: Envs, episodes: int, seed: int) -> Played:
+def play_deterministic(agent: Agent, envs: Envs, episodes: int, seed: int) -> EpisodeScores:
     """Episodes as `recollect eval` plays them: from the same seeds, with the likeliest actions.
 
     The first episode of each environment begins alike whoever plays; so do later ones where each
@@ -114,14 +114,14 @@ def played(agent: Agent, envs: Envs, episodes: int, seed: int) -> Played:
     return _played(agent.player(envs.num_envs, True, seed), envs, episodes, _seeds(envs, seed))
 
 
-def recorded(agent: Agent, envs: Envs, episodes: int, seed: int) -> tuple[Played, Record]:
+def record_deterministic(agent: Agent, envs: Envs, episodes: int, seed: int) -> tuple[EpisodeScores, Record]:
     """The same, with everything written down."""
     return record(agent.player(envs.num_envs, True, seed), envs, episodes, _seeds(envs, seed))
 
 
 def record(
-    player: Player, envs: Envs, episodes: int, seeds: list[int], keep: Keep | None = None
-) -> tuple[Played, Record]:
+    player: Player, envs: Envs, episodes: int, seeds: list[int], keep: KeepPicture | None = None
+) -> tuple[EpisodeScores, Record]:
     """Episodes of a player from these seeds of the environments, with everything written down.
 
     keep  what to keep of a picture, whose array is written to again; None: no pictures are made
@@ -148,9 +148,9 @@ def _seeds(envs: Envs, seed: int) -> list[int]:
     return rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, envs.num_envs)
 
 
-def _played(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> Played:
-    columns = play(envs, player, episodes, seeds)
-    return Played(*(np.array(column, dtype=np.float64) for column in columns))
+def _played(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> EpisodeScores:
+    columns = play_episodes(envs, player, episodes, seeds)
+    return EpisodeScores(*(np.array(column, dtype=np.float64) for column in columns))
 
 
 def _kinds(steps: list[Step]) -> tuple[Array, Array]:
@@ -183,14 +183,14 @@ def _record(recorder: Recorder, rows: list[Rows], valid: Array) -> Record:
 # States ---------------------------------------------------------------------------------------
 
 
-def remembers(branch: object) -> bool:
+def has_memory(branch: object) -> bool:
     """Whether a branch has a memory: a state that holds any number."""
     if not isinstance(branch, Branch):
         return False
     return any(leaf.numel() for leaf in leaves(branch.memory.initial_state(1)).values())
 
 
-def states(branch: Branch, rows: Rows) -> Iterator[Tree]:
+def memory_states(branch: Branch, rows: Rows) -> Iterator[Tree]:
     """What a branch remembers after each row."""
     state = branch.memory.initial_state(rows.first.shape[1])
     for t in range(len(rows.first)):
@@ -198,6 +198,6 @@ def states(branch: Branch, rows: Rows) -> Iterator[Tree]:
         yield state
 
 
-def floats(state: Tree) -> dict[str, Tensor]:
+def float_leaves(state: Tree) -> dict[str, Tensor]:
     """The leaves that hold floats; counters of steps are none."""
     return {path: leaf for path, leaf in leaves(state).items() if leaf.is_floating_point()}

@@ -23,11 +23,11 @@ from ..common.errors import UsageError
 from ..config.config import RunConfig, config_hash, write_yaml
 from ..learn.episodes import Episode
 from . import checkpoint
-from .build import Factory, build, learner_of
+from .build import Factory, build, build_learner
 from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
-from .run_folder import locked, new_folder, read_summary, unbegun, unfinished, write_json
+from .run_folder import find_unfinished, is_unstarted, locked, new_folder, read_summary, write_json
 from .session import Destination, Session, opening_summary
 from .weights import load_rewards, save_weights
 
@@ -80,7 +80,7 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
     with joined() as ranks:
         envs, agent, config = build(config, factory, ranks, new=True)
         again = any(ranks.most(restarted()))
-        failed = unfinished(where.out, config_hash(config)) if again else None
+        failed = find_unfinished(where.out, config_hash(config)) if again else None
         if failed is not None:
             envs.adapter.close()
             return _resume(failed, config, ranks, where.quiet, factory=factory)
@@ -91,14 +91,14 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
             if ranks.leads:
                 write_yaml(config, folder / "config.yaml")
                 write_json(folder / "summary.json", opening_summary(config, where))
-            learner = learner_of(config, envs, agent, ranks)
+            learner = build_learner(config, envs, agent, ranks)
             summary = Session(config, folder, envs, learner, where).go(factory)
             return Trained(agent, config, folder, summary, factory)
 
 
 def _open(folder: Path) -> None:
     """A new folder."""
-    if not unbegun(folder):
+    if not is_unstarted(folder):
         raise UsageError(
             f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another --run-id"
         )
@@ -139,10 +139,10 @@ def _resume(
             )
         where = Destination(**{**summary["logging"], "quiet": quiet})
         if summary["status"] == "finished":
-            checkpoint.load_agent(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
+            checkpoint.load_weights(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
             display = make_display("", quiet or not ranks.leads)
-            display.say(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
+            display.print_line(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
             return Trained(agent, config, folder, summary, factory)
-        session = Session(config, folder, envs, learner_of(config, envs, agent, ranks), where)
+        session = Session(config, folder, envs, build_learner(config, envs, agent, ranks), where)
         session.load(ignore_versions)
         return Trained(agent, config, folder, session.go(factory), factory)

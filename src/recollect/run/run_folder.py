@@ -31,7 +31,7 @@ def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
     return next(path for path in free if not path.exists())
 
 
-def folder_of(text: str) -> Path:
+def parse_folder(text: str) -> Path:
     """A folder as it is named on the command line: a path, or that of a file:// address."""
     kind, mark, rest = text.partition("://")
     if not mark:
@@ -44,7 +44,7 @@ def folder_of(text: str) -> Path:
     return Path(rest)
 
 
-def unbegun(folder: Path) -> bool:
+def is_unstarted(folder: Path) -> bool:
     """Whether no run began there: it is not there, or was left before it said anything of itself."""
     before = {"config.yaml", "checkpoints", "summary.tmp", ".lock", CLAIM}
     return not folder.exists() or {path.name for path in folder.iterdir()} <= before
@@ -88,7 +88,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     raise UsageError(f"{folder / 'summary.json'} says nothing of the run")
 
 
-def unfinished(out: Path, config_hash: str) -> Path | None:
+def find_unfinished(out: Path, config_hash: str) -> Path | None:
     """The newest run of this config under a folder that has not come to its end."""
     found = []
     for path in out.rglob("summary.json"):

@@ -13,10 +13,11 @@ import torch
 
 from ..common import rng
 from ..common.errors import CheckpointError, UsageError
-from ..common.metrics import duration, is_finite
+from ..common.format import duration
+from ..common.metrics import is_finite
 from ..common.signals import Signals
 from ..config.config import RunConfig, config_hash, to_dict
-from ..envs import Envs, make_to_play
+from ..envs import Envs, make_for_evaluation
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import train
@@ -24,10 +25,10 @@ from . import checkpoint
 from .build import Factory, begin_memories
 from .display import make_display
 from .episode_log import lines_of
-from .evaluate import play
+from .evaluate import play_episodes
 from .log import JsonLines, TensorBoard, Wandb
 from .run_folder import write_json
-from .weights import identity, processor, save_weights, versions
+from .weights import agent_metadata, processor_name, save_weights, versions
 
 WARN_ERROR = 1e-3  # of ratio_error and value_error; at 1e-2 the run stops (ppo.py)
 NEAR_BARRIER = 5.0  # seconds a signal waits for the next barrier
@@ -55,7 +56,7 @@ def opening_summary(config: RunConfig, where: Destination) -> dict[str, Any]:
         "status": "running",
         "config_hash": config_hash(config),
         "versions": versions(),
-        "processor": processor(),
+        "processor": processor_name(),
         "logging": logging,
     }
 
@@ -79,9 +80,9 @@ class Session:
         title = f"{config.model}  {config.env.id}  seed {config.seed}"
         self.display = make_display(title, where.quiet or not self.leads)
         if envs.adapter.note:
-            self.display.say(envs.adapter.note)
+            self.display.print_line(envs.adapter.note)
         if self.leads:
-            checkpoint.tidy(self.checkpoints, config.keep)
+            checkpoint.prune(self.checkpoints, config.keep)
 
     def load(self, ignore_versions: bool) -> None:
         """The newest checkpoint that is whole; without any, the run begins again."""
@@ -90,7 +91,7 @@ class Session:
             try:
                 meta = checkpoint.restore(path, self.learner, self.envs, self.config.seed)
             except CheckpointError as error:
-                self.display.say(f"passed over: {error}")
+                self.display.print_line(f"passed over: {error}")
                 continue
             different = {k: v for k, v in meta["versions"].items() if versions().get(k) != v}
             if different and not ignore_versions:
@@ -102,12 +103,14 @@ class Session:
             self.episodes_offset = meta.get("episodes_offset", 0)  # older versions kept no episodes
             self.purge_from = self.learner.step + 1
             self.learner.ranks.check_equal(self.learner.optimizer.flats)
-            self.display.say(f"resumed {path.name} at step {self.learner.step:,}")
+            self.display.print_line(f"resumed {path.name} at step {self.learner.step:,}")
             before, now = meta.get("processes", 1), self.learner.ranks.size
             if before != now:
-                self.display.say(f"processes: {before} before, {now} now; all is equal but for rounding")
+                self.display.print_line(
+                    f"processes: {before} before, {now} now; all is equal but for rounding"
+                )
             return
-        self.display.say("no whole checkpoint: beginning again from the seed")
+        self.display.print_line("no whole checkpoint: beginning again from the seed")
         if self.leads:  # the highest iterations are kept, so what was passed over would outlive the new ones
             checkpoint.clear(self.checkpoints)
         begin_memories(self.learner.agent)
@@ -181,10 +184,10 @@ class Session:
         config, episodes = self.config, self.config.val_episodes
         torch.set_num_threads(1)
         if self.validator is None:
-            self.validator = make_to_play(replace(config.env, num_envs=episodes), factory)
+            self.validator = make_for_evaluation(replace(config.env, num_envs=episodes), factory)
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, self.learner.iteration, episodes)
         player = self.learner.agent.player(episodes)
-        mean = float(np.mean(play(self.validator, player, episodes, seeds)[0]))
+        mean = float(np.mean(play_episodes(self.validator, player, episodes, seeds)[0]))
         if mean >= self.best:
             self.best = mean
             self._guarded(lambda: self._keep("best"))
@@ -192,19 +195,19 @@ class Session:
 
     def _save(self) -> None:
         meta = {
-            **identity(self.learner.agent, self.config),
+            **agent_metadata(self.learner.agent, self.config),
             "offset": self.jsonl.offset if self.jsonl else 0,
             "episodes_offset": self.episodes.offset if self.episodes else 0,
             "time": self.elapsed,
             "best": self.best,
         }
-        path = checkpoint.place(self.checkpoints, self.learner.iteration)
+        path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
 
         def write() -> None:
             checkpoint.save(path, self.learner, self.envs, meta)
             if self.leads:
                 self._keep("last")
-                checkpoint.tidy(self.checkpoints, self.config.keep)
+                checkpoint.prune(self.checkpoints, self.config.keep)
 
         self._guarded(write)
 
@@ -218,7 +221,7 @@ class Session:
         try:
             write()
         except OSError as error:
-            self.display.say(
+            self.display.print_line(
                 f"not saved at step {self.learner.step:,}: {error}; older checkpoints stand, training goes on"
             )
 
@@ -237,9 +240,11 @@ class Session:
                 self._keep("best")
         summary = self._summarize(status)
         if status == "finished":
-            self.display.say(f"{summary['step']:,} steps in {duration(self.elapsed)}, kept in {self.folder}")
+            self.display.print_line(
+                f"{summary['step']:,} steps in {duration(self.elapsed)}, kept in {self.folder}"
+            )
         else:
-            self.display.say(f"stopped by {status}; recollect resume {self.folder}")
+            self.display.print_line(f"stopped by {status}; recollect resume {self.folder}")
         return summary
 
     def _summarize(self, status: str) -> dict[str, Any]:

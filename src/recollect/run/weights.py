@@ -23,7 +23,7 @@ def save_weights(path: Path, agent: Agent, config: RunConfig, rewards: RewardSca
     """An agent as one file that says how to build it, and what its values are measured in."""
     tensors = {f"agent.{name}": x for name, x in agent.state_dict().items()}
     tensors |= {f"rewards.{name}": x for name, x in (rewards.tensors() if rewards else {}).items()}
-    checkpoint.write(path, tensors, identity(agent, config))
+    checkpoint.write(path, tensors, agent_metadata(agent, config))
 
 
 def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> tuple[Agent, RunConfig]:
@@ -38,7 +38,7 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     agent = build_agent(
         spaces_from_json(meta["spaces"]), config.actor, config.critic, config.env.normalize_obs, 0
     )
-    checkpoint.load_agent(agent, tensors)
+    checkpoint.load_weights(agent, tensors)
     return agent, config
 
 
@@ -59,7 +59,7 @@ def load_rewards(path: Path, config: RunConfig, num_envs: int) -> RewardScale | 
     return scale
 
 
-def identity(agent: Agent, config: RunConfig) -> dict[str, Any]:
+def agent_metadata(agent: Agent, config: RunConfig) -> dict[str, Any]:
     """What a file of weights says of itself."""
     spaces = spaces_to_json(agent.obs_spec, agent.action_spec)
     return {"config": to_dict(config), "spaces": spaces, "versions": versions()}
@@ -73,7 +73,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The model of this machine's processor, for whoever reads its results; equality does not depend on it.
 
     Virtual machines often hide the marketing name, so family and model are given too.
@@ -90,7 +90,7 @@ def processor() -> str:
     return f"{name} (family {facts['cpu family']}, model {facts['model']})"
 
 
-def unlike(host: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
+def version_mismatch(host: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
     """What a machine lacks of the versions that are wanted; its processor is another matter."""
     others = [
         f"{x} {found[x]} (not {wanted.get(x)})" for x in found if x != "cpu" and found[x] != wanted.get(x)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ..common.metrics import number
+from ..common.format import number
 from ..config.config import to_dict, tokens
 from ..run.run_folder import write_json
 from .space import BRANCHES, Settings, flags, named_first, settings, spelled

@@ -7,9 +7,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ..common.metrics import duration, number
+from ..common.format import duration, number
 from ..comparison.standings import LEGEND, Board, sign
-from ..run.bench import pace
+from ..run.bench import estimate_seconds
 from .outcome import Outcome, best_of, sentence, tried
 from .space import meant, settings, spelled
 from .trials import RUNGS, WHOLE, Question, Tuning
@@ -76,7 +76,7 @@ class Screen:
         print(f"judged after {judged} of the steps, if 100 episodes are over; about one of three goes on")
         # Of each trial the first ninth, of one in three the next two, of one in nine the other six.
         shares = (1 + 2 / 3 + 6 / 9) / WHOLE
-        seconds = pace(config) * len(question.seeds) * max(0, trials - over) * shares / slots
+        seconds = estimate_seconds(config) * len(question.seeds) * max(0, trials - over) * shares / slots
         print(f"about {duration(seconds)} with {slots} runs at a time")
 
     def results(self, outcome: Outcome, dashboard: str) -> None:

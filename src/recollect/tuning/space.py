@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from ..agent.agent import BranchConfig
-from ..common.metrics import number
+from ..common.format import number
 from ..config.config import RunConfig, memory_name, options
 from ..memory import MemoryConfig
 from ..memory.mlp import MlpConfig

@@ -21,7 +21,7 @@ from ..comparison.compare import Machines
 from ..comparison.jobs import Job, plan
 from ..comparison.standings import Seeds, score
 from ..config.config import RunConfig
-from ..run.build import settled
+from ..run.build import resolved_config
 from .space import Base, Settings, Space, differing, flags, meant, propose, settings, spelled
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Question:
 
     def runs(self, words: tuple[str, ...]) -> list[RunConfig]:
         """What is run: environments decide the same for all seeds."""
-        whole = settled(self.base(words))
+        whole = resolved_config(self.base(words))
         return [replace(whole, seed=seed) for seed in self.seeds]
 
     def as_settings(self) -> Settings:

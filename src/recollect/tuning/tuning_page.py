@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..common.metrics import number
+from ..common.format import number
 from ..reporting.blocks import (
     Axis,
     Block,

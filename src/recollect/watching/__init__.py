@@ -17,7 +17,7 @@ from ..common.errors import UsageError
 from ..probing.measure import memory_names
 from ..run import api, film
 from ..run.film import WINDOW
-from ..run.recording import Keep
+from ..run.recording import KeepPicture
 from ..run.run import Trained
 from ..run.weights import load_rewards
 from .episodes import Watched, watch
@@ -44,7 +44,7 @@ def run_watch(options: WatchOptions) -> None:
     trained = api.load(options.run, env=options.env, imports=options.imports)
     torch.set_num_threads(1)  # rows are small, and a second thread only waits
     if path is not None:
-        film.writable(path)
+        film.check_writable(path)
     if path is not None and path.suffix.lower() == PAGE:
         _page(path, trained, options)
     else:
@@ -82,13 +82,13 @@ def _film(path: Path | None, trained: Trained, options: WatchOptions) -> None:
     memory = next((memory for memory in computed.memories if memory.kind), None)
     shown = frames(episode.pictures, memory)
     if path is None:
-        film.show(shown, watched.fps, f"{trained.folder} on {env}")
+        film.show_window(shown, watched.fps, f"{trained.folder} on {env}")
         return
-    film.write(path, shown, watched.fps)
+    film.write_film(path, shown, watched.fps)
     print(f"{path} is written")
 
 
-def _watched(trained: Trained, options: WatchOptions, shown: int, keep: Keep | None) -> Watched:
+def _watched(trained: Trained, options: WatchOptions, shown: int, keep: KeepPicture | None) -> Watched:
     """The episodes; prints a line on them."""
     watched = watch(trained, options.episodes, shown, options.seed, options.sample, keep)
     print(_line(watched))

@@ -14,8 +14,8 @@ from ..common import rng
 from ..common.errors import UsageError
 from ..envs import Array, Envs
 from ..run.evaluate import check_spaces
-from ..run.film import alone, why_not
-from ..run.recording import Keep, Played, Record, record
+from ..run.film import make_single_env, unrenderable_reason
+from ..run.recording import EpisodeScores, KeepPicture, Record, record
 from ..run.run import Trained
 
 
@@ -53,18 +53,20 @@ class Watched:
     alike: bool
 
 
-def watch(trained: Trained, episodes: int, shown: int, seed: int, sample: bool, keep: Keep | None) -> Watched:
+def watch(
+    trained: Trained, episodes: int, shown: int, seed: int, sample: bool, keep: KeepPicture | None
+) -> Watched:
     """Play, choose, and replay the chosen episodes with pictures; keep: what of each; None: no pictures."""
     for name, count in (("--episodes", episodes), ("--shown", shown)):
         if count < 1:
             raise UsageError(f"{name} {count}: at least 1 is needed")
     agent = trained.agent
-    envs = alone(trained.config.env, trained.factory)
+    envs = make_single_env(trained.config.env, trained.factory)
     try:
         check_spaces(agent, envs, trained.config.env.id)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
         scores = [_play(agent, envs, one, sample)[0].returns[0] for one in seeds]
-        note = why_not(envs, seeds[0])
+        note = unrenderable_reason(envs, seeds[0])
         names = chosen(scores, shown)
         replayed = [
             _episode(agent, envs, name, seeds[number], sample, None if note else keep, keep)
@@ -88,13 +90,19 @@ def chosen(scores: Sequence[float], shown: int) -> list[tuple[int, str]]:
 
 
 def _play(
-    agent: Agent, envs: Envs, seed: int, sample: bool, keep: Keep | None = None
-) -> tuple[Played, Record]:
+    agent: Agent, envs: Envs, seed: int, sample: bool, keep: KeepPicture | None = None
+) -> tuple[EpisodeScores, Record]:
     return record(agent.player(1, not sample, seed), envs, 1, [seed], keep)
 
 
 def _episode(
-    agent: Agent, envs: Envs, name: str, seed: int, sample: bool, drawn: Keep | None, keep: Keep | None
+    agent: Agent,
+    envs: Envs,
+    name: str,
+    seed: int,
+    sample: bool,
+    drawn: KeepPicture | None,
+    keep: KeepPicture | None,
 ) -> Episode:
     """One to show; drawn: what to keep of rendered pictures, keep: of observations that are pictures."""
     played, recorded = _play(agent, envs, seed, sample, drawn)

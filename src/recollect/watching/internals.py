@@ -20,7 +20,7 @@ from ..common.intervals import Floats
 from ..learn.rollout import slice_rows
 from ..learn.settings import PPOConfig
 from ..memory.attention import listen
-from ..run.recording import Record, floats, states
+from ..run.recording import Record, float_leaves, memory_states
 from .influence import Influence, on_actions, on_values
 
 Kinds: TypeAlias = tuple[str | None, str | None]
@@ -152,7 +152,7 @@ def memory(
         branch.features(acted, branch.memory.initial_state(1))
     if heard:
         return Memory(name, kind, [_by_step(x) for x in heard], {}, None, 0.0, influence())
-    kept = [floats(state) for state in states(branch, acted)]
+    kept = [float_leaves(state) for state in memory_states(branch, acted)]
     by_path = {path: np.stack([one[path].double().numpy().ravel() for one in kept]) for path in kept[0]}
     path, share = components(np.concatenate(list(by_path.values()), 1))
     return Memory(name, kind, [], by_path, path, share, influence())
