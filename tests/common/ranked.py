@@ -120,19 +120,19 @@ def unlike(world: Ranks) -> dict[str, object]:
 
 def gone(world: Ranks) -> dict[str, object]:
     """One process ends."""
-    world.add(torch.zeros(3))
+    world.all_reduce_sum(torch.zeros(3))
     if world.rank == 1:
         sys.exit(7)
-    world.add(torch.zeros(3))
+    world.all_reduce_sum(torch.zeros(3))
     return {}
 
 
 def silent(world: Ranks) -> dict[str, object]:
     """One process says nothing any more."""
-    world.add(torch.zeros(3))
+    world.all_reduce_sum(torch.zeros(3))
     if world.rank == 1:
         time.sleep(SLEEP)
-    world.add(torch.zeros(3))
+    world.all_reduce_sum(torch.zeros(3))
     return {}
 
 
@@ -143,16 +143,16 @@ def said(world: Ranks) -> dict[str, object]:
     own = torch.full((2, 3), float(world.rank))
     flag = torch.tensor([[world.rank == 1] * 3])
     return {
-        "everywhere": world.everywhere([own, flag, own.int()]),
-        "most": world.most(world.rank, -world.rank),
-        "told": world.told({"rank": world.rank}),
+        "all_gather_envs": world.all_gather_envs([own, flag, own.int()]),
+        "all_reduce_max": world.all_reduce_max(world.rank, -world.rank),
+        "gather": world.gather({"rank": world.rank}),
         "block": [world.block(3).start, world.block(3).stop],
     }
 
 
 def manners(world: Ranks) -> dict[str, object]:
     """How the system schedules each thread of gloo, and this one."""
-    world.add(torch.zeros(3))
+    world.all_reduce_sum(torch.zeros(3))
     return {
         "gloo": [os.sched_getscheduler(int(thread)) for name, thread in threads() if "gloo" in name],
         "own": os.sched_getscheduler(0),

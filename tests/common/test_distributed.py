@@ -106,11 +106,11 @@ def test_processes_learn_what_one_learns(size, what, tmp_path):
 def test_what_is_said_is_heard(tmp_path):
     well(asked("said", tmp_path))
     first, second = (found(tmp_path, rank) for rank in (0, 1))
-    numbers, flags, whole = first["everywhere"]
+    numbers, flags, whole = first["all_gather_envs"]
     assert numbers.tolist() == [[0, 0, 0, 1, 1, 1]] * 2 and numbers.dtype == torch.float32
     assert flags.tolist() == [[False] * 3 + [True] * 3] and whole.dtype == torch.int32
-    assert first["most"] == second["most"] == (1, 0)
-    assert first["told"] == [{"rank": 0}, {"rank": 1}] and second["told"] == [{"rank": 1}]
+    assert first["all_reduce_max"] == second["all_reduce_max"] == (1, 0)
+    assert first["gather"] == [{"rank": 0}, {"rank": 1}] and second["gather"] == [{"rank": 1}]
     assert (first["block"], second["block"]) == ([0, 3], [3, 6])
 
 
@@ -144,7 +144,7 @@ def test_threads_that_send_do_not_interrupt_one_another(tmp_path):
 
 
 def test_who_schedules_a_process_is_not_overruled():
-    code = "import os; from recollect.ranks import polite\n"
+    code = "import os; from recollect.common.distributed import polite\n"
     code += "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
     code += "with polite(): assert os.sched_getscheduler(0) == os.SCHED_IDLE\n"
     code += "assert os.sched_getscheduler(0) == os.SCHED_IDLE"
@@ -162,8 +162,8 @@ def test_where_nothing_may_be_scheduled_nothing_changes(monkeypatch):
 
 def test_alone_nothing_is_sent_or_copied():
     x = torch.zeros(2, 3)
-    assert ALONE.add(x) is x and ALONE.everywhere([x])[0] is x and ALONE.told(x) == [x]
-    assert ALONE.most(1.5, 2) == (1.5, 2) and ALONE.gather(x).shape == (1, 2, 3)
+    assert ALONE.all_reduce_sum(x) is x and ALONE.all_gather_envs([x])[0] is x and ALONE.gather(x) == [x]
+    assert ALONE.all_reduce_max(1.5, 2) == (1.5, 2) and ALONE.all_gather(x).shape == (1, 2, 3)
 
 
 def test_a_world_of_one_is_alone(monkeypatch):

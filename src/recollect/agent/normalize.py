@@ -51,12 +51,12 @@ class Normalizer(nn.Module):
     @torch.no_grad()
     def learn(self, obs: dict[str, Tensor], valid: Tensor, ranks: Ranks = ALONE) -> None:
         """Take the valid ones of rows (T, N) into the statistics, and those of other processes."""
-        rows = ranks.gather(valid.sum())
+        rows = ranks.all_gather(valid.sum())
         for i, name in enumerate(self.names):
             x = obs[name][valid].double()
             mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
             count = self.count.clone()
-            for part, found in zip(rows, ranks.gather(moments(x)), strict=True):
+            for part, found in zip(rows, ranks.all_gather(moments(x)), strict=True):
                 merge(mean, var, count, part, found)
                 count += part
         self.count += rows.sum()

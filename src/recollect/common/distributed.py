@@ -40,67 +40,67 @@ CORES = len(_allowed(0))  # counted before this process is bound to a share of t
 class Ranks:
     """The processes of a run, seen from one of them."""
 
-    def __init__(self, rank: int = 0, size: int = 1, neighbours: int = 1) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, local_size: int = 1) -> None:
         self.rank, self.size = rank, size
-        self.neighbours = neighbours  # processes on this machine, this one too
+        self.local_size = local_size  # processes on this machine, including this one
 
     @property
-    def leads(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+    def is_rank_zero(self) -> bool:
+        """Whether this is rank 0, which writes all files and all output."""
         return self.rank == 0
 
     def block(self, count: int) -> slice:
-        """This process's own among the environments of all, of which each has so many."""
+        """The `count` environments of this rank among the environments of all ranks."""
         return slice(self.rank * count, (self.rank + 1) * count)
 
-    def add(self, x: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+    def all_reduce_sum(self, x: Tensor) -> Tensor:
+        """The sum over all ranks, in place."""
         if self.size > 1:
             self._send(lambda dist: dist.all_reduce(x))
         return x
 
-    def gather(self, x: Tensor) -> Tensor:
-        """What each process has, one after the other: (size, *shape)."""
-        if self.size == 1:
-            return x[None]
-        found = x.new_empty(self.size, *x.shape)
-        self._send(lambda dist: dist.all_gather(list(found.unbind()), x.contiguous()))
-        return found
-
-    def everywhere(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Columns (rows, N) of this process as columns (rows, N size) of all, in one message."""
-        if self.size == 1:
-            return list(parts)
-        found = self.gather(torch.cat([x.double() for x in parts]))
-        whole = torch.cat(found.unbind(), 1).split([len(x) for x in parts])
-        return [x.to(part.dtype) for x, part in zip(whole, parts, strict=True)]
-
-    def most(self, *numbers: float) -> tuple[float, ...]:
-        """The largest that any process has of each number."""
+    def all_reduce_max(self, *numbers: float) -> tuple[float, ...]:
+        """The largest value of each number over all ranks."""
         if self.size == 1:
             return numbers
-        return tuple(self.gather(torch.tensor(numbers, dtype=torch.float64)).amax(0).tolist())
+        return tuple(self.all_gather(torch.tensor(numbers, dtype=torch.float64)).amax(0).tolist())
 
-    def told(self, x: T) -> list[T]:
-        """What each process has, told to the one that leads; the others hear of their own alone."""
+    def all_gather(self, x: Tensor) -> Tensor:
+        """The tensors of all ranks, in order of rank: (size, *shape)."""
+        if self.size == 1:
+            return x[None]
+        gathered = x.new_empty(self.size, *x.shape)
+        self._send(lambda dist: dist.all_gather(list(gathered.unbind()), x.contiguous()))
+        return gathered
+
+    def all_gather_envs(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Tensors (steps, N) of this rank's environments -> (steps, N size) of all ranks, in one message."""
+        if self.size == 1:
+            return list(parts)
+        gathered = self.all_gather(torch.cat([x.double() for x in parts]))
+        together = torch.cat(gathered.unbind(), 1).split([len(x) for x in parts])
+        return [x.to(part.dtype) for x, part in zip(together, parts, strict=True)]
+
+    def gather(self, x: T) -> list[T]:
+        """The objects of all ranks, on rank 0; on every other rank its own object alone."""
         if self.size == 1:
             return [x]
-        found: list[Any] | None = [None] * self.size if self.leads else None
-        self._send(lambda dist: dist.gather_object(x, found))
-        return found or [x]
+        gathered: list[Any] | None = [None] * self.size if self.is_rank_zero else None
+        self._send(lambda dist: dist.gather_object(x, gathered))
+        return gathered or [x]
 
     def check_equal(self, weights: Sequence[Tensor]) -> None:
-        """Stop where not all processes have the same weights, to the last bit."""
+        """Raise unless the weights of all ranks are equal bit for bit."""
         if self.size == 1:
             return
         digest = 0
         for x in weights:
             digest = zlib.crc32(x.detach().numpy().tobytes(), digest)
-        found = self.gather(torch.tensor(digest)).tolist()
-        unlike = [rank for rank, other in enumerate(found) if other != found[0]]
-        if unlike:
+        digests = self.all_gather(torch.tensor(digest)).tolist()
+        differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
+        if differing:
             raise DisagreementError(
-                f"processes {unlike} of {self.size} have other weights than process 0: their machines do "
+                f"processes {differing} of {self.size} have other weights than process 0: their machines do "
                 "not compute alike, or something changed them"
             )
 
@@ -130,13 +130,13 @@ def joined() -> Iterator[Ranks]:
     # Its functions keep the group they find when it is imported; a group that is kept never ends.
     importlib.import_module("torch.distributed.nn.functional")
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    rank, size, place, neighbours = (int(os.environ[name]) for name in names)
-    with bound(place, neighbours):  # before the threads begin that send
+    rank, size, local_rank, local_size = (int(os.environ[name]) for name in names)
+    with bound(local_rank, local_size):  # before the threads begin that send
         store = _fresh(_store(rank, size), rank, size)
         with polite():
             dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
         try:
-            yield Ranks(rank, size, neighbours)
+            yield Ranks(rank, size, local_size)
         finally:
             dist.destroy_process_group()
 

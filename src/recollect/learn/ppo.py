@@ -160,13 +160,13 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
                 errors = agreement(ratio, values, part.value, part.valid) | errors
             learner.optimizer.zero_grad()
             (terms.policy + cfg.vf_coef * terms.value - now.entropy * terms.entropy).backward()
-            ranks.add(learner.optimizer.gradient)
+            ranks.all_reduce_sum(learner.optimizer.gradient)
             learner.optimizer.step(now.rates)
             passed.append(torch.stack(terms).detach())
         history.append(torch.stack(passed))
-        if cfg.target_kl is not None and ranks.add(history[-1][:, 3].mean()) > cfg.target_kl:
+        if cfg.target_kl is not None and ranks.all_reduce_sum(history[-1][:, 3].mean()) > cfg.target_kl:
             break
-    means = Losses(*ranks.add(torch.cat(history).mean(0)))
+    means = Losses(*ranks.all_reduce_sum(torch.cat(history).mean(0)))
     return errors | learner.learned(means, quality, now.rates[0])
 
 

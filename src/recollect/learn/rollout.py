@@ -136,7 +136,7 @@ class Rollout:
         """What came of it everywhere; the other processes are asked once."""
         if self._outcome is None:
             own = (getattr(self, name) for name in Outcome._fields)
-            self._outcome = Outcome(*ranks.everywhere(list(own)))
+            self._outcome = Outcome(*ranks.all_gather_envs(list(own)))
         return self._outcome
 
     def last_row(self) -> Row:

@@ -66,7 +66,7 @@ def _own(config: RunConfig, ranks: Ranks) -> EnvConfig:
     if config.algorithm != "ppo":
         raise UsageError(f"algorithm {config.algorithm} learns in one process; on several, ppo does")
     _check_shares(config.env.num_envs, config.env.num_envs, ranks)
-    threads = max(1, (config.env.threads or CORES) // ranks.neighbours)
+    threads = max(1, (config.env.threads or CORES) // ranks.local_size)
     return replace(config.env, num_envs=config.env.num_envs // ranks.size, threads=threads)
 
 

@@ -137,8 +137,8 @@ def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> N
             tensors[f"envs.{name}"] = torch.from_numpy(np.ascontiguousarray(x))
         data = state.data
     own = {name: x for name, x in tensors.items() if name.startswith(OWN)}
-    told = learner.ranks.told((own, data))
-    if not learner.ranks.leads:
+    told = learner.ranks.gather((own, data))
+    if not learner.ranks.is_rank_zero:
         return
     whole = {name: torch.cat([theirs[name] for theirs, _ in told]) for name in own}
     envs_data = [data for _, data in told]

@@ -79,16 +79,16 @@ def start(config: RunConfig, where: Destination, factory: Factory | None = None)
         raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
     with joined() as ranks:
         envs, agent, config = build(config, factory, ranks, new=True)
-        again = any(ranks.most(restarted()))
+        again = any(ranks.all_reduce_max(restarted()))
         failed = find_unfinished(where.out, config_hash(config)) if again else None
         if failed is not None:
             envs.adapter.close()
             return _resume(failed, config, ranks, where.quiet, factory=factory)
         folder = new_folder(config, where.out, where.run_id)
-        if ranks.leads:
+        if ranks.is_rank_zero:
             _open(folder)
         with _writing(folder, ranks):
-            if ranks.leads:
+            if ranks.is_rank_zero:
                 write_yaml(config, folder / "config.yaml")
                 write_json(folder / "summary.json", opening_summary(config, where))
             learner = build_learner(config, envs, agent, ranks)
@@ -107,7 +107,7 @@ def _open(folder: Path) -> None:
 
 def _writing(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
     """The process that leads is the one that writes."""
-    return locked(folder) if ranks.leads else nullcontext()
+    return locked(folder) if ranks.is_rank_zero else nullcontext()
 
 
 def resume(
@@ -140,7 +140,7 @@ def _resume(
         where = Destination(**{**summary["logging"], "quiet": quiet})
         if summary["status"] == "finished":
             checkpoint.load_weights(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
-            display = make_display("", quiet or not ranks.leads)
+            display = make_display("", quiet or not ranks.is_rank_zero)
             display.print_line(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
             return Trained(agent, config, folder, summary, factory)
         session = Session(config, folder, envs, build_learner(config, envs, agent, ranks), where)

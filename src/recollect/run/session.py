@@ -76,7 +76,7 @@ class Session:
         self.validator: Envs | None = None
         self.jsonl: JsonLines | None = None
         self.episodes: JsonLines | None = None
-        self.leads = learner.ranks.leads
+        self.leads = learner.ranks.is_rank_zero
         title = f"{config.model}  {config.env.id}  seed {config.seed}"
         self.display = make_display(title, where.quiet or not self.leads)
         if envs.adapter.note:
@@ -164,7 +164,7 @@ class Session:
             self.display.show(metrics, plan.progress(learner.iteration, learner.step))
             if config.save_interval and learner.iteration % config.save_interval == 0:
                 self._save()
-            caught, slowest = learner.ranks.most(signals.caught or 0, pace)
+            caught, slowest = learner.ranks.all_reduce_max(signals.caught or 0, pace)
             if caught and self._may_stop(slowest):
                 return Signal(int(caught)).name
         return "finished"
