@@ -225,7 +225,7 @@ def tune(arguments: list[str]) -> int:
 
 def report(arguments: list[str]) -> int:
     """recollect report"""
-    from .reporting import run_report
+    from .reporting.command import run_report
 
     return run_report(arguments)
 

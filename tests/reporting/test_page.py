@@ -15,8 +15,9 @@ import pytest
 from benchmarks.report import evaluation, invent_run
 
 from recollect import cli
-from recollect.reporting import figures, write_report
+from recollect.reporting import figures
 from recollect.reporting.blocks import slug, slugs
+from recollect.reporting.report import write_report
 from recollect.reporting.runs import read
 from recollect.reporting.summary import as_json, summarise
 
@@ -252,7 +253,7 @@ BAD = {
     "nothing": (["report"], "the following arguments are required: runs"),
     "nowhere": (["report", "no/such/folder"], "nothing to report: no/such/folder does not exist"),
     "option": (["report", "x", "--impot", "y"], "unrecognized arguments: --impot y"),
-    "a file": (["report", "x", "-o", __file__], "it is a file; a report is a folder"),
+    "a file": (["report", "x", "-o", __file__], "this is a file; name a folder"),
 }
 
 

@@ -18,7 +18,7 @@ from ..common.signals import Signals
 from ..config.config import tokens
 from ..envs import EnvConfig
 from ..probing.measure import FEWEST
-from ..reporting import write_report
+from ..reporting.report import write_report
 from ..run.build import resolved_config
 from ..run.evaluate import describe_task, evaluate
 from ..run.run_folder import parse_folder, write_json

@@ -1,0 +1,84 @@
+"""A report as files: report.html, report.md, report.json and figures/."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..common.errors import UsageError
+from ..common.format import duration
+from .blocks import Chart, charts
+from .figures import draw
+from .groups import groups
+from .imports import read_imports
+from .markdown import markdown
+from .page import page
+from .runs import Run, read
+from .sections import sections, title
+from .summary import Summary, as_json, summarise
+
+LISTED = 10  # folders that were left out, on the screen
+
+
+def write_report(
+    paths: Sequence[Path],
+    out: Path,
+    imports: Sequence[str] = (),
+    command: Sequence[str] = (),
+    axis: str = "step",
+) -> None:
+    """Read runs, and write report.html, report.md, report.json and figures/ into a folder.
+
+    imports  curves of other programs, as LABEL@ENV=PATH
+    command  the command to print in the report as the way to reproduce it
+    axis     x axis of the figures, one of curves.AXES; the page offers all
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"-o {out}: this is a file; name a folder for the report")
+    contents = read(paths)
+    if not contents.runs:
+        reasons = "; ".join(f"{item.folder} {item.reason}" for item in contents.left_out)
+        raise UsageError(f"nothing to report: {reasons}")
+    imported = read_imports(imports, sorted({group.env for group in groups(contents.runs)}))
+    summary = summarise(contents, imported)
+    parts = sections(summary, command or ["recollect", "report", *map(str, paths), "-o", str(out)], out)
+    name, facts = title(summary), _facts(contents.runs)
+    colours = {label: place for place, label in enumerate(summary.labels)}
+    out.mkdir(parents=True, exist_ok=True)
+    _write(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
+    _write(out / "report.html", page("recollect report", name, facts, parts, colours))
+    pictures = _figures(charts(parts), summary, out / "figures", axis)
+    _write(out / "report.md", markdown(name, facts, parts, pictures))
+    _print(summary, out)
+
+
+def _figures(charts: Sequence[Chart], summary: Summary, folder: Path, axis: str) -> dict[str, str]:
+    """Chart name -> path of its figure; empty without matplotlib, which the page never needs."""
+    try:
+        return draw(charts, summary, folder, axis)
+    except UsageError as error:
+        print(f"recollect: {error}; report.html has all charts, report.md has none", file=sys.stderr)
+        return {}
+
+
+def _facts(runs: Sequence[Run]) -> str:
+    """The number of runs, environments and seeds, and the training time, in a line."""
+    envs, seeds = {run.env for run in runs}, {run.seed for run in runs}
+    seconds = sum(float(run.metrics["time"][-1]) for run in runs if run.metrics["time"][-1] > 0)
+    counts = (len(runs), "run"), (len(envs), "environment"), (len(seeds), "seed")
+    words = (f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+    return f"{', '.join(words)}, {duration(seconds)} of training"
+
+
+def _print(summary: Summary, out: Path) -> None:
+    for statement in summary.verdict:
+        print(f"{statement.about}: {statement.text}" if statement.about else statement.text)
+    for item in summary.left_out[:LISTED]:
+        print(f"left out {item.folder}: {item.reason}")
+    if len(summary.left_out) > LISTED:
+        print(f"left out {len(summary.left_out) - LISTED} more; {out / 'report.md'} lists them all")
+    print(f"{out / 'report.html'}, report.md and report.json are written")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
