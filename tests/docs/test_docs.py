@@ -100,39 +100,42 @@ def unknown_flags(text):
     return wrong
 
 
+PACKAGE = Path(recollect.__file__).parent
+MODULES = [
+    ".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+    for p in PACKAGE.rglob("*.py")
+    if p.parent != PACKAGE
+]
+SUFFIXES = {"py", "md", "json", "jsonl", "yaml", "html"}  # names of files, and not of functions
+
+
 def missing_references(text):
-    """`module.name` references to nothing in recollect; a module is named with or without its folder."""
-    package = Path(recollect.__file__).parent
-    modules = {p.parent.name if p.stem == "__init__" else p.stem: p for p in package.rglob("*.py")}
-    missing = []
-    for reference in re.findall(r"`(?:recollect\.)?([a-z_]+(?:\.\w+)+)`", text):
-        parts = reference.split(".")
-        if (
-            parts[0] in modules
-            and parts[-1] not in ("py", "md", "jsonl")
-            and not resolves(modules[parts[0]], parts[1:])
-        ):
-            missing.append(reference)
-    return missing
+    """`module.name` references to nothing in recollect."""
+    references = re.findall(r"`(?:recollect\.)?([a-z_]+(?:\.\w+)+)`", text)
+    names = {module.split(".")[-1] for module in MODULES}
+    about_modules = (ref for ref in references if ref.split(".")[0] in names)
+    return [ref for ref in about_modules if ref.split(".")[-1] not in SUFFIXES and not resolves(ref)]
 
 
-def resolves(path, parts):
-    """Whether a dotted name leads from a module's file to something: modules first, then attributes."""
-    package = Path(recollect.__file__).parent.parent
-    dotted = ".".join(path.relative_to(package).with_suffix("").parts).removesuffix(".__init__")
-    value = importlib.import_module(dotted)
-    for part in parts:
-        if dataclasses.is_dataclass(value) and part in value.__dataclass_fields__:
-            return True
+def resolves(reference):
+    """Whether a dotted name, of a module with or without its folder, leads to something."""
+    first, *parts = reference.split(".")
+    return any(leads(module, parts) for module in MODULES if module.split(".")[-1] == first)
+
+
+def leads(module, parts):
+    """Whether names lead on from a module: attributes first, then modules."""
+    value = importlib.import_module(f"recollect.{module}")
+    for n, part in enumerate(parts):
         if not hasattr(value, part):
-            try:
-                dotted = f"{dotted}.{part}"
-                value = importlib.import_module(dotted)
-            except ImportError:
-                return False
-        else:
-            value = getattr(value, part)
+            is_field = dataclasses.is_dataclass(value) and part in value.__dataclass_fields__
+            return is_field or leads_to_module(module, part, parts[n + 1 :])
+        value = getattr(value, part)
     return True
+
+
+def leads_to_module(module, part, parts):
+    return f"{module}.{part}" in MODULES and leads(f"{module}.{part}", parts)
 
 
 def shrunk(code):
@@ -196,7 +199,7 @@ def test_the_algorithm_page_refers_to_functions():
     assert [int(number) for number, _ in items] == list(range(1, len(items) + 1))
     assert len(items) >= 20
     for number, item in items:
-        found = [n for n in re.findall(r"`([a-z_]+(?:\.\w+)+)`", item) if resolves(n.split("."))]
+        found = [n for n in re.findall(r"`([a-z_]+(?:\.\w+)+)`", item) if resolves(n)]
         assert found, f"item {number} names no function"
 
 

@@ -72,7 +72,7 @@ def test_equations_are_drawn_by_the_browser(site):
 
 def test_links_to_source_become_names_and_pages_stay_links(site):
     page = (site / "learn" / "05-ppo.html").read_text()
-    assert "src/recollect/ppo.py" in page
+    assert "src/recollect/learn/ppo.py" in page
     assert "_downloads" not in page
     assert 'href="../algorithm.html"' in page
     files = sorted(p.name for p in (site / "_downloads").rglob("*.*"))
