@@ -218,7 +218,7 @@ def compare(arguments: list[str]) -> int:
 
 def tune(arguments: list[str]) -> int:
     """recollect tune"""
-    from .tuning import run_tune
+    from .tuning.tune import run_tune
 
     return run_tune(arguments)
 

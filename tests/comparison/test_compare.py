@@ -16,10 +16,10 @@ import pytest
 from benchmarks.report import evaluation, invent_run
 
 from recollect.common.errors import UsageError
-from recollect.comparison import compare, local, worker
+from recollect.comparison import compare, local_executor, worker
 from recollect.comparison import run_process as launch
+from recollect.comparison.display import ComparisonDisplay, Seeds, grouped
 from recollect.comparison.jobs import Job, last_line, plan
-from recollect.comparison.standings import Seeds, Standings, grouped
 from recollect.comparison.study import read
 from recollect.config.config import RunConfig, tokens
 from recollect.envs import EnvConfig
@@ -324,7 +324,7 @@ def test_a_run_that_was_stopped_has_not_failed(end, complaint):
 
 
 def test_one_run_is_stopped_and_nobody_asked_twice():
-    machines, asked = local.Local(2), []
+    machines, asked = local_executor.LocalExecutor(2), []
     jobs = [Job(resolved_config(RunConfig()), Path(name)) for name in "ab"]
     processes = [SimpleNamespace(pid=i, send_signal=lambda _, i=i: asked.append(i)) for i in (1, 2)]
     machines._running = [(job, process, None) for job, process in zip(jobs, processes, strict=True)]
@@ -412,14 +412,14 @@ def test_groups_are_told_apart_by_what_differs(tmp_path):
 
 def test_the_time_left_is_what_the_pace_so_far_makes_of_it(tmp_path):
     jobs = planned(tmp_path, *SMALL, "--rollouts", "10", "--seeds", "2")
-    standings = Standings(jobs, 2, quiet=True)
-    assert standings.left() is None
+    display = ComparisonDisplay(jobs, 2, quiet=True)
+    assert display.left() is None
     jobs[0].state = "running"
     jobs[0].metrics = {"iteration": 5, "step": 320, "time": 10.0, "return": None}
     # Half of one run took 10 s; 3.5 runs are left, two at a time.
-    assert standings.left() == pytest.approx(3.5 * 20 / 2)
+    assert display.left() == pytest.approx(3.5 * 20 / 2)
     jobs[1].state = "failed"
-    assert standings.left() == pytest.approx(2.5 * 20 / 2)
+    assert display.left() == pytest.approx(2.5 * 20 / 2)
 
 
 def test_the_last_whole_line_is_read(tmp_path):
@@ -436,7 +436,7 @@ def test_a_run_stops_where_its_task_was_given_to_another_process(straight, tmp_p
     (job, _) = planned(tmp_path / "runs", *LONG[:-4], *LONG[-2:])
     sign = tmp_path / "sign"
     sign.mkdir()
-    said = local.asked(job, 3) | {"task": "task", "sign": str(sign), "versions": versions()}
+    said = local_executor.asked(job, 3) | {"task": "task", "sign": str(sign), "versions": versions()}
     with locked(sign):
         first, errors = launch.launch(said)
         wait_for(lambda: lines(tmp_path) > 5)

@@ -11,7 +11,6 @@ import pytest
 
 import recollect
 from recollect import cli
-from recollect import tuning as tune
 from recollect.commands.options import EvalOptions, ExportOptions, ResumeOptions
 from recollect.common.metrics import METRICS
 from recollect.comparison import compare
@@ -19,6 +18,7 @@ from recollect.config.config import ALIASES, RunConfig, options
 from recollect.memory import available
 from recollect.probing.options import ProbeOptions
 from recollect.run.session import Destination
+from recollect.tuning import tune
 from recollect.watching.options import WatchOptions
 
 ROOT = Path(__file__).parents[2]

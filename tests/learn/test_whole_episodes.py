@@ -10,7 +10,7 @@ from recollect.learn.minibatches import Batch
 from recollect.learn.rollout import slice_rows
 from recollect.learn.settings import Plan, PPOConfig
 from recollect.memory.rnn import GruConfig, LstmConfig
-from recollect.tuning.space import fitted
+from recollect.tuning.search_space import fitted
 
 from ..helpers import N, T, prepare, roll
 

@@ -17,16 +17,16 @@ import pytest
 import yaml
 
 from recollect import cli
-from recollect import tuning as tune
 from recollect.common.errors import UsageError
 from recollect.common.statistics import iqm
 from recollect.comparison import study
 from recollect.config.config import config_hash
 from recollect.config.presets import MODELS, assemble
 from recollect.run.build import resolved_config
-from recollect.tuning import outcome, trials
-from recollect.tuning.file import space
-from recollect.tuning.space import differing, flags, meant, named_first, propose, settings, spelled
+from recollect.tuning import result as outcome
+from recollect.tuning import trials, tune
+from recollect.tuning.search_space import differing, flags, meant, named_first, propose, settings, spelled
+from recollect.tuning.space_file import space
 
 from ..helpers import assert_same_end, run_quietly, seen_by_a_browser, wait_for
 
@@ -106,7 +106,7 @@ def tuned(folder, says, total, arguments=(), slots=2, looks=1000):
         tuning.step()
     told = outcome.tried(found)
     kept = outcome.Outcome(options.question, options.folder, options.flags, told, outcome.importances(found))
-    return SimpleNamespace(trials=told, machines=tuning.machines, outcome=kept, tuning=tuning)
+    return SimpleNamespace(trials=told, machines=tuning.executor, outcome=kept, tuning=tuning)
 
 
 def steps_of(folder):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..common.distributed import CORES
 from ..common.errors import UsageError
@@ -22,10 +22,11 @@ from ..reporting.report import write_report
 from ..run.build import resolved_config
 from ..run.evaluate import describe_task, evaluate
 from ..run.run_folder import parse_folder, write_json
-from .cluster import Share, cluster
+from .display import ComparisonDisplay
+from .executor import Executor
 from .jobs import EVALUATION, Job, evaluation, plan
-from .local import Local
-from .standings import Standings
+from .local_executor import LocalExecutor
+from .ray_executor import Share, cluster
 from .study import Study, read
 
 ABOUT = """Compare models on environments over seeds. What an earlier call left undone is gone on with, and
@@ -57,31 +58,6 @@ SWITCHES = ("--probe", "--dry-run", "--quiet")
 TICK = 0.25  # seconds between two looks
 
 
-class Machines(Protocol):
-    """Where runs are run: processes of this machine (`local.py`), or tasks of a cluster (`cluster.py`)."""
-
-    @property
-    def slots(self) -> int:
-        """How many runs go at a time."""
-
-    @property
-    def free(self) -> bool:
-        """Whether another run may start."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing runs."""
-
-    def start(self, job: Job, episodes: int) -> None:
-        """Begin a run, or go on with it."""
-
-    def ended(self) -> list[tuple[Job, str | None]]:
-        """Runs that have ended since the last look, each with what went wrong, or None."""
-
-    def stop(self, job: Job | None = None) -> None:
-        """Ask a run, or all, to save and end; whoever was asked before is not asked again."""
-
-
 @dataclass(frozen=True)
 class Place:
     """Where runs are kept, and what runs them."""
@@ -92,10 +68,10 @@ class Place:
     """None: this machine; ray, or ray:HOST:PORT."""
     share: Share
 
-    def machines(self) -> AbstractContextManager[Machines]:
+    def executor(self) -> AbstractContextManager[Executor]:
         """Where it is run."""
         if self.on is None:
-            return nullcontext(Local(self.jobs))
+            return nullcontext(LocalExecutor(self.jobs))
         _, _, address = self.on.partition(":")
         return cluster(address or None, self.jobs, self.share, self.out)
 
@@ -120,16 +96,16 @@ def run_compare(arguments: list[str]) -> int:
     options = parse(arguments)
     study, out = options.study, options.place.out
     jobs = plan([resolved_config(config) for config in study.configs()], out, study.episodes, options.probes)
-    standings = Standings(jobs, options.place.jobs, options.quiet)
+    display = ComparisonDisplay(jobs, options.place.jobs, options.quiet)
     if options.dry_run:
-        standings.plan()
+        display.plan()
         return 0
-    random = played_at_random(standings.tasks, out, study.episodes)
+    random = played_at_random(display.tasks, out, study.episodes)
     # Signals after machines: Ray has ways of its own to end at a SIGTERM, and sets them last.
-    with options.place.machines() as machines, Signals() as signals, standings.board:
-        standings.slots = machines.slots
-        run(jobs, machines, study.episodes, signals, standings)
-    standings.results(random)
+    with options.place.executor() as executor, Signals() as signals, display.live_table:
+        display.slots = executor.slots
+        run(jobs, executor, study.episodes, signals, display)
+    display.results(random)
     reported(jobs, options, arguments)
     if signals.caught:
         return 128 + signals.caught
@@ -220,21 +196,21 @@ def reported(jobs: Sequence[Job], options: Options, arguments: Sequence[str]) ->
 
 
 def run(
-    jobs: Sequence[Job], machines: Machines, episodes: int, signals: Signals, standings: Standings
+    jobs: Sequence[Job], executor: Executor, episodes: int, signals: Signals, display: ComparisonDisplay
 ) -> None:
     """Run what is not done, until it is done or a signal comes."""
     waiting = deque(job for job in jobs if job.state != "done")
     stopped = False
-    while waiting or not machines.idle:
+    while waiting or not executor.idle:
         if signals.caught and not stopped:
             stopped = True
             waiting.clear()
-            machines.stop()
-        while waiting and machines.free:
+            executor.stop()
+        while waiting and executor.free:
             job = waiting.popleft()
-            machines.start(job, episodes)
+            executor.start(job, episodes)
             job.state = "running"
-        for job, complaint in machines.ended():
+        for job, complaint in executor.ended():
             job.state, job.error = ("failed", complaint) if complaint else ("begun", "")
             job.look(episodes)
             if job.state == "begun" and not stopped:
@@ -242,5 +218,5 @@ def run(
         for job in jobs:
             if job.state == "running":
                 job.look_on()
-        standings.show()
+        display.show()
         time.sleep(TICK)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.errors import UsageError
 from ..common.statistics import iqm
-from ..comparison.compare import Machines
+from ..comparison.display import Seeds, score
+from ..comparison.executor import Executor
 from ..comparison.jobs import Job, plan
-from ..comparison.standings import Seeds, score
 from ..config.config import RunConfig
 from ..run.build import resolved_config
-from .space import Base, Settings, Space, differing, flags, meant, propose, settings, spelled
+from .search_space import Base, Settings, Space, differing, flags, meant, propose, settings, spelled
 
 if TYPE_CHECKING:
     import optuna
@@ -168,7 +168,7 @@ class Tuning:
 
     question: Question
     study: "optuna.Study"
-    machines: Machines
+    executor: Executor
     out: Path
     total: int
     """Trials that are wanted in all."""
@@ -201,18 +201,18 @@ class Tuning:
                 self.trials.remove(trial)
         if self._begun() < self.total or any(trial.waiting() for trial in self.trials):
             self._make_room()
-        while self.machines.free and (wanted := self._next()):
-            self.machines.start(wanted, self.question.episodes)
+        while self.executor.free and (wanted := self._next()):
+            self.executor.start(wanted, self.question.episodes)
             wanted.state = "running"
 
     def _make_room(self) -> None:
         for trial in self.trials:
             for job in trial.jobs:
                 if job.state == "running" and trial.there(job):
-                    self.machines.stop(job)
+                    self.executor.stop(job)
 
     def _look(self) -> None:
-        for job, complaint in self.machines.ended():
+        for job, complaint in self.executor.ended():
             job.state, job.error = ("failed", complaint) if complaint else ("begun", "")
             job.look(self.question.episodes)
         for job in (job for trial in self.trials for job in trial.jobs if job.state == "running"):
@@ -296,7 +296,7 @@ class Tuning:
         """Its runs stop; their folders stay, and whoever asks for the same runs goes on with them."""
         for job in trial.jobs:
             if job.state == "running":
-                self.machines.stop(job)
+                self.executor.stop(job)
         if error:
             trial.asked.set_user_attr("error", error)
         self.study.tell(trial.asked, state=state)

@@ -22,8 +22,8 @@ from ..reporting.blocks import (
     Thread,
     Threads,
 )
-from .outcome import ENOUGH, Outcome, Tried, sentence
-from .space import Choices, Dimension, Range, Value, meant, settings, spelled
+from .result import ENOUGH, Outcome, Tried, sentence
+from .search_space import Choices, Dimension, Range, Value, meant, settings, spelled
 from .trials import RUNGS, WHOLE
 
 BEST, PRESET, FINISHED, STOPPED = "the best", "the preset", "finished", "stopped early"

@@ -1,7 +1,7 @@
 """Runs as tasks of Ray: on this machine, or on every machine of a cluster.
 
-Where Ray puts a task, the task starts the process that `local.py` starts here, and waits for it. So a
-run has threads and signals of its own, and stops in good order when whoever asked for it is gone. A task
+Where Ray puts a task, the task starts the process that `local_executor.py` starts here, and waits for it. So
+a run has threads and signals of its own, and stops in good order when whoever asked for it is gone. A task
 whose worker or machine dies is begun again somewhere, and its run goes on from its last checkpoint.
 
 Run folders lie where every machine sees them under the same path.
@@ -25,7 +25,7 @@ from ..common.errors import UsageError
 from ..run.run_folder import Claim, locked
 from ..run.weights import versions
 from .jobs import Job
-from .local import asked
+from .local_executor import asked
 from .preflight import check
 from .run_process import work
 
@@ -51,7 +51,7 @@ def cores(slots: int, share: Share) -> int:
 
 
 @contextlib.contextmanager
-def cluster(address: str | None, slots: int, share: Share, out: Path) -> Iterator["Cluster"]:
+def cluster(address: str | None, slots: int, share: Share, out: Path) -> Iterator["RayExecutor"]:
     """Machines that can run these runs, or one line that says why they cannot.
 
     address  of a cluster; None: one that is begun on this machine, for so many runs at a time
@@ -61,7 +61,7 @@ def cluster(address: str | None, slots: int, share: Share, out: Path) -> Iterato
     _connect(ray, address, cores(slots, share))
     try:
         with _signed(out) as sign:
-            found = Cluster(ray, share, sign)
+            found = RayExecutor(ray, share, sign)
             if not found.nodes:
                 raise UsageError(found.too_small())
             if address is not None:
@@ -83,7 +83,7 @@ def _signed(out: Path) -> Iterator[Path]:
         shutil.rmtree(sign, ignore_errors=True)
 
 
-class Cluster:
+class RayExecutor:
     """Starts runs as tasks, says which have ended, and stops them."""
 
     def __init__(self, ray: Any, share: Share, sign: Path) -> None:

@@ -12,7 +12,7 @@ import yaml
 from ..common.format import number
 from ..config.config import to_dict, tokens
 from ..run.run_folder import write_json
-from .space import BRANCHES, Settings, flags, named_first, settings, spelled
+from .search_space import BRANCHES, Settings, flags, named_first, settings, spelled
 from .trials import RUNGS, Question, as_it_is, library
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pytest
 
 from recollect import cli
 from recollect.common.errors import UsageError
-from recollect.comparison import cluster
+from recollect.comparison import local_executor, ray_executor
 from recollect.comparison import preflight as nodes
 from recollect.comparison import run_process as launch
 from recollect.comparison.jobs import Job
@@ -164,7 +164,7 @@ SAYS = {
 def test_what_is_no_cluster_is_found_out(kind, tmp_path, monkeypatch, capsys) -> None:
     """Ray itself waits for minutes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cluster, "TRIAL", 4.0)
+    monkeypatch.setattr(ray_executor, "TRIAL", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -193,7 +193,7 @@ REASONS = {
 
 @pytest.mark.parametrize("said", REASONS)
 def test_what_ray_says_becomes_one_line(said) -> None:
-    reason = cluster._reason(f"{said}\n\nmore", late=False)
+    reason = ray_executor._reason(f"{said}\n\nmore", late=False)
     assert reason.startswith(REASONS[said]) and "\n" not in reason
 
 
@@ -224,7 +224,7 @@ def test_a_machine_with_other_versions_says_so(tmp_path) -> None:
     job = Job(resolved_config(small_config()), tmp_path / "ppo" / "CartPole-v1" / "x")
     told = {"task": "1", "sign": str(tmp_path), "versions": versions() | {"numpy": "1.0"}}
     with locked(tmp_path):
-        assert "(not 1.0)" in launch.work(cluster.asked(job, 3) | told)
+        assert "(not 1.0)" in launch.work(local_executor.asked(job, 3) | told)
     assert not job.folder.exists()
 
 
@@ -278,10 +278,10 @@ class Task:
 
 def test_runs_that_fit_are_counted_machine_by_machine() -> None:
     machines = Task((True, {"CPU": 5, "GPU": 1}), (True, {"CPU": 3}), (False, {"CPU": 64}))
-    here = object.__new__(cluster.Cluster)
+    here = object.__new__(ray_executor.RayExecutor)
     here._ray, here._tasks = machines, {}
     for share, slots in (((1, 0.0), 8), ((2, 0.0), 3), ((4, 0.0), 1), ((1, 0.5), 2), ((6, 0.0), 0)):
-        here._share = cluster.Share(*share)
+        here._share = ray_executor.Share(*share)
         assert here.slots == slots, share
     assert "no machine of the cluster has more than 5 and 1" in here.too_small()
 
@@ -308,7 +308,7 @@ class Gone(Task):
 
 def test_what_ran_on_a_machine_that_is_gone_begins_again_once(tmp_path) -> None:
     ray = Gone()
-    here = object.__new__(cluster.Cluster)
+    here = object.__new__(ray_executor.RayExecutor)
     here._ray = here._work = ray
     here._left, here._tasks, here._asked = {}, {}, set()
     for host in ("a", "b", "again", "nowhere"):
@@ -347,14 +347,14 @@ def test_more_than_there_is_is_refused(flag, tmp_path, monkeypatch, capsys) -> N
 
 
 def test_a_ray_that_is_begun_here_has_the_cores_that_are_here(monkeypatch) -> None:
-    monkeypatch.setattr(cluster, "CORES", 4)
+    monkeypatch.setattr(ray_executor, "CORES", 4)
     asked = {(1, 1): 1, (4, 1): 4, (8, 1): 8, (2, 2): 4, (8, 2): 4, (1, 3): 3, (4, 9): 4, (9, 9): 4}
-    assert {each: cluster.cores(each[0], cluster.Share(each[1])) for each in asked} == asked
+    assert {each: ray_executor.cores(each[0], ray_executor.Share(each[1])) for each in asked} == asked
 
 
 def test_ray_is_not_interrupted_while_it_begins() -> None:
     before, reached = signal.getsignal(signal.SIGINT), False
-    with pytest.raises(KeyboardInterrupt), cluster._unhurried():
+    with pytest.raises(KeyboardInterrupt), ray_executor._unhurried():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.1)
         reached = True
@@ -364,7 +364,7 @@ def test_ray_is_not_interrupted_while_it_begins() -> None:
 def test_one_run_is_stopped_and_nobody_asked_twice() -> None:
     jobs = [Job(resolved_config(small_config()), Path(name)) for name in "abc"]
     cancelled = []
-    here = object.__new__(cluster.Cluster)
+    here = object.__new__(ray_executor.RayExecutor)
     here._ray = SimpleNamespace(cancel=lambda task, force: cancelled.append(task))
     here._tasks = {i: (job, {}) for i, job in enumerate(jobs, 1)}
     here._asked = set()
@@ -377,5 +377,5 @@ def test_one_run_is_stopped_and_nobody_asked_twice() -> None:
 
 def test_a_cluster_says_what_each_run_is_told(tmp_path) -> None:
     job = Job(resolved_config(small_config()), Path("runs/x"))
-    said = cluster.asked(job, 7)
+    said = local_executor.asked(job, 7)
     assert said["episodes"] == 7 and said["config"]["seed"] == 3 and not said["probes"]

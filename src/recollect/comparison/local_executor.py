@@ -9,7 +9,7 @@ from .jobs import Job
 from .run_process import complaint, launch
 
 
-class Local:
+class LocalExecutor:
     """Starts runs, says which have ended, and stops them.
 
     A run's input stays open for as long as this process lives; when it closes, the run stops.

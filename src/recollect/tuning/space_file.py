@@ -15,7 +15,7 @@ from typing import Any
 from ..common.errors import UsageError, nearest
 from ..config.config import UNITS, RunConfig, memory_name, read_yaml
 from ..memory import MemoryConfig, find
-from .space import (
+from .search_space import (
     BRANCHES,
     KIND,
     Base,

@@ -8,23 +8,23 @@ from rich.table import Table
 from rich.text import Text
 
 from ..common.format import duration, number
-from ..comparison.standings import LEGEND, Board, sign
+from ..comparison.display import LEGEND, LiveTable, sign
 from ..run.bench import estimate_seconds
-from .outcome import Outcome, best_of, sentence, tried
-from .space import meant, settings, spelled
+from .result import Outcome, best_of, sentence, tried
+from .search_space import meant, settings, spelled
 from .trials import RUNGS, WHOLE, Question, Tuning
 
 
-class Screen:
+class TuningDisplay:
     """What a user sees of a study."""
 
     def __init__(self, quiet: bool) -> None:
-        self.board = Board(quiet)
+        self.live_table = LiveTable(quiet)
         self._begun: tuple[float, int] | None = None
 
     def show(self, tuning: Tuning) -> None:
         """As things are now."""
-        self.board.show(lambda: self._table(tuning), lambda: self._line(tuning))
+        self.live_table.show(lambda: self._table(tuning), lambda: self._line(tuning))
 
     def _line(self, tuning: Tuning) -> str:
         trials = tried(tuning.study)
@@ -68,7 +68,7 @@ class Screen:
         for option, dimension in question.space.items():
             values = dict.fromkeys(spelled(now[name]) for name in meant(option, now))
             table.add_row(option, ", ".join(values) or "-", str(dimension))
-        self.board.console.print(table)
+        self.live_table.console.print(table)
         config = question.runs(())[0]
         seeds = " ".join(map(str, question.seeds))
         judged = " and ".join(share(step / WHOLE) for step in RUNGS)
@@ -87,7 +87,7 @@ class Screen:
         for line in outcome.verdict:
             print(line)
         if table.row_count:
-            self.board.console.print(table)
+            self.live_table.console.print(table)
         for name, command in {**outcome.commands, "look closer": dashboard}.items():
             print(f"{name}: {command}")
         for trial in outcome.trials:

@@ -82,7 +82,7 @@ def grouped(jobs: Sequence[Job]) -> list[Seeds]:
     return [Seeds(g.env, g.label, [by_folder[run.folder] for run in g.runs]) for g in groups(runs)]
 
 
-class Board:
+class LiveTable:
     """One live table on a terminal, a line from time to time elsewhere, nothing on request."""
 
     def __init__(self, quiet: bool) -> None:
@@ -92,7 +92,7 @@ class Board:
         self._live: Live | None = None
         self._next = 0.0
 
-    def __enter__(self) -> "Board":
+    def __enter__(self) -> "LiveTable":
         if self.console.is_terminal and not self.quiet:
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
@@ -113,11 +113,11 @@ class Board:
             print(line(), flush=True)
 
 
-class Standings:
+class ComparisonDisplay:
     """What a user sees of a comparison."""
 
     def __init__(self, jobs: Sequence[Job], slots: int, quiet: bool) -> None:
-        self.jobs, self.slots, self.board = jobs, slots, Board(quiet)
+        self.jobs, self.slots, self.live_table = jobs, slots, LiveTable(quiet)
         self.groups = grouped(jobs)
 
     @property
@@ -127,7 +127,7 @@ class Standings:
 
     def show(self) -> None:
         """As things are now."""
-        self.board.show(self._table, self._line)
+        self.live_table.show(self._table, self._line)
 
     def _line(self) -> str:
         states = [job.state for job in self.jobs]
@@ -157,7 +157,7 @@ class Standings:
             left = sum(job.state != "done" for job in group.jobs)
             times = duration(a_run), duration(a_run * group.to_do)
             table.add_row(group.env, group.label, str(len(group.jobs)), str(left), budget, *times)
-        self.board.console.print(table)
+        self.live_table.console.print(table)
         print(f"about {duration(total / self.slots)} with {self.slots} runs at a time")
 
     def results(self, random: Mapping[str, Mapping[str, Any]]) -> None:
@@ -177,7 +177,7 @@ class Standings:
             each = " ".join(map(number, scores))
             told = [group.verdict] if asked else []
             table.add_row(group.env, group.label, f"{len(scores)}/{len(group.jobs)}", mean, ends, each, *told)
-        self.board.console.print(table)
+        self.live_table.console.print(table)
         for job in self.jobs:
             if job.state == "failed":
                 print(f"failed: {job.folder}: {job.error}")
