@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MARKER = re.compile(r"<!-- numbers from ([^>]*?) -->\n+(.*?)(?:\n\s*\n|\Z)", re.DOTALL)
 # Code, images, the targets of links, addresses and HTML comments hold digits that are no results.
@@ -123,3 +123,29 @@ def mismarked(page: str) -> list[str]:
         for line, after in pairwise([*lines, ""])
         if "numbers from" in line and "<!--" in line and (not MARKER.match(f"{line}\n.") or not after.strip())
     ]
+
+
+class SeedRow(NamedTuple):
+    """A row of a table with the score of each seed."""
+
+    scores: list[float]
+    mean: str
+    interval: str
+    shares: bool  # of successes, whose interval stays between 0 and 1
+
+
+TABLE = re.compile(r"^\|([^\n]* of each seed [^\n]*)\|\n\|[-| ]+\n((?:\|[^\n]*\n)+)", re.MULTILINE)
+
+
+def seed_rows(page: str) -> Iterator[SeedRow]:
+    """The rows of all tables with the score of each seed, a mean and an interval."""
+    for header, body in TABLE.findall(page):
+        columns = [cell.strip() for cell in header.split("|")]
+        if not {"mean", "95 % interval"} <= set(columns):
+            continue
+        of_seeds = next(i for i, name in enumerate(columns) if "of each seed" in name)
+        for line in body.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            mean, interval = (cells[columns.index(name)] for name in ("mean", "95 % interval"))
+            scores = [float(score) for score in cells[of_seeds].split(", ")]
+            yield SeedRow(scores, mean, interval, "success" in columns[of_seeds])

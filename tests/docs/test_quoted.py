@@ -1,14 +1,20 @@
 """Numbers that pages quote from result files still stand in these files."""
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from .quoted import marked, mismarked, missing, quotes, stale
+from recollect.common.intervals import mean_weights
+from recollect.reporting.scores import interval
+
+from .quoted import marked, mismarked, missing, quotes, seed_rows, stale
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+LESSONS = sorted((DOCS / "learn").glob("[0-9]*.md"))
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -102,3 +108,26 @@ def test_quoted_numbers_stand_in_their_files(page):
     text = page.read_text()
     assert mismarked(text) == []
     assert stale(text, DOCS) == []
+
+
+def mean_and_interval(scores, shares):
+    """As lessons write them: four digits, by the present code, from the scores as they are printed there."""
+    ends = (0.0, 1.0) if shares else (-math.inf, math.inf)
+    low, high = interval(np.array(scores), mean_weights(len(scores)), ends)
+    return f"{np.mean(scores):.4g}", f"{low:.4g} to {high:.4g}"
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+def test_intervals_of_the_lessons_are_those_of_their_scores(page):
+    for row in seed_rows(page.read_text()):
+        assert mean_and_interval(row.scores, row.shares) == (row.mean, row.interval), row
+
+
+def test_rows_of_seeds_are_read():
+    header = "| a | success of each seed | mean | 95 % interval |\n|---|---|---|---|\n"
+    table = header + "| x | 1, 0.5 | 0.75 | 0 to 1 |\n"
+    assert list(seed_rows(f"text\n\n{table}\n| b | mean |\n|---|---|\n| 1 | 2 |\n")) == [
+        ([1.0, 0.5], "0.75", "0 to 1", True)
+    ]
+    assert sum(len(list(seed_rows(page.read_text()))) for page in LESSONS) > 15
+    assert mean_and_interval([75.44, 266, 106.6, 245.6, 207.2], shares=False)[1] == "75.78 to 284.6"
