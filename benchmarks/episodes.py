@@ -1,6 +1,6 @@
 """Every training episode of several runs beside an agent that acts at random, from the first episode on.
 
-    python -m benchmarks.episodes RUN... --random FILE -o PICTURE.png
+    python -m benchmarks.episodes RUN... --random FILE -o PICTURE.png [--json NUMBERS.json]
 
 RUN      run folders of one task, one a seed; each has an episodes.jsonl
 --random evaluation.json of a random agent, which `recollect compare` keeps in <out>/random/<task>,
@@ -9,14 +9,19 @@ RUN      run folders of one task, one a seed; each has an episodes.jsonl
 On the left a dot is a training episode of any seed, and a line the moving mean of one seed over its last
 50 episodes, or fewer at the start. On the right a dot is an episode of the random agent, and the line
 their mean. Both axes of return are the same.
+
+The numbers of the picture are printed, and written to --json. With them are those of the evaluation of
+the last weights, where a run has one: its episodes, and how many of them lasted until the time limit.
 """
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 
@@ -81,12 +86,33 @@ def draw(seeds: Sequence[Returns], random: Returns, task: str, path: Path) -> No
         plt.close(figure)
 
 
-def text(seeds: Sequence[Returns], random: Returns) -> str:
-    """What the picture shows, in numbers: the first and the last 100 episodes of each seed."""
-    lines = [f"{'seed':>4}  {'episodes':>8}  {'first 100':>9}  {'last 100':>8}"]
-    for i, values in enumerate(seeds, 1):
-        first, last = values[:100].mean(), values[-100:].mean()
-        lines.append(f"{i:>4}  {len(values):>8,}  {first:>9.1f}  {last:>8.1f}")
+def numbers_of(run: Path, returns: Returns) -> dict[str, Any]:
+    """Of a run: the first and the last 100 training episodes, and how evaluation episodes ended."""
+    numbers = {
+        "seed": seed_of(run),
+        "episodes": len(returns),
+        "first_100": round(float(returns[:100].mean()), 1),
+        "last_100": round(float(returns[-100:].mean()), 1),
+    }
+    evaluation = run / "evaluation.json"
+    if evaluation.is_file():
+        lengths, limit = json.loads(evaluation.read_text())["lengths"], limit_of(run)
+        numbers |= {"evaluated": len(lengths), "until_limit": sum(length >= limit for length in lengths)}
+    return numbers
+
+
+def limit_of(run: Path) -> float:
+    """The time limit of a run's environment."""
+    env = read_yaml(run / "config.yaml")["env"]
+    return env["time_limit"] or gymnasium.spec(env["id"]).max_episode_steps or math.inf
+
+
+def text(numbers: Sequence[dict[str, Any]], random: Returns) -> str:
+    """The numbers of all runs, as a table."""
+    lines = [f"{'seed':>4}  {'episodes':>8}  {'first 100':>9}  {'last 100':>8}  until the time limit"]
+    for run in numbers:
+        line = f"{run['seed']:>4}  {run['episodes']:>8,}  {run['first_100']:>9.1f}  {run['last_100']:>8.1f}"
+        lines.append(f"{line}  {run.get('until_limit', '-')} of {run.get('evaluated', '-')}")
     lines.append(f"random agent: {random.mean():.1f} over {len(random)} episodes")
     return "\n".join(lines)
 
@@ -110,12 +136,19 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--random", required=True, type=Path)
     parser.add_argument("-o", "--out", required=True, type=Path)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     runs = sorted(options.runs, key=seed_of)
     played: dict[str, Any] = json.loads(options.random.read_text())
     seeds, random = [returns_of(run) for run in runs], np.array(played["returns"])
     draw(seeds, random, task_of(runs), options.out)
-    print(text(seeds, random))
+    numbers = [numbers_of(run, returns) for run, returns in zip(runs, seeds, strict=True)]
+    if options.json:
+        contents = {"task": task_of(runs), "runs": numbers, "random": round(float(random.mean()), 1)}
+        if all("until_limit" in run for run in numbers):
+            contents |= {key: sum(run[key] for run in numbers) for key in ("evaluated", "until_limit")}
+        options.json.write_text(json.dumps(contents, indent=1) + "\n")
+    print(text(numbers, random))
 
 
 if __name__ == "__main__":

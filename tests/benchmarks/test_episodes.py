@@ -23,7 +23,10 @@ def test_a_picture_holds_every_seed_in_order(tmp_path, monkeypatch, capsys):
     runs = [run_quietly(small_config(seed=seed, rollouts=60), tmp_path, f"s{seed}").folder for seed in (2, 1)]
     random, picture = tmp_path / "random.json", tmp_path / "picture.png"
     random.write_text(json.dumps({"returns": [20.0, 24.0]}))
+    (runs[0] / "evaluation.json").write_text(json.dumps({"lengths": [500, 499, 500]}))
+    numbers = tmp_path / "numbers.json"
     command = ["episodes", *map(str, runs), "--random", str(random), "-o", str(picture)]
+    command += ["--json", str(numbers)]
     monkeypatch.setattr(sys, "argv", command)
     episodes.main()
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -31,6 +34,10 @@ def test_a_picture_holds_every_seed_in_order(tmp_path, monkeypatch, capsys):
     wanted = [episodes.returns_of(run) for run in reversed(runs)]
     assert [line.split()[1] for line in lines[1:3]] == [str(len(values)) for values in wanted]
     assert lines[1].split()[2] == f"{wanted[0][:100].mean():.1f}"
+    assert [line.split("  ")[-1] for line in lines[1:3]] == ["- of -", "2 of 3"]
+    first, second = json.loads(numbers.read_text())["runs"]
+    assert first["seed"] == 1 and "evaluated" not in first
+    assert [second[key] for key in ("seed", "evaluated", "until_limit")] == [2, 3, 2]
     assert lines[3] == "random agent: 22.0 over 2 episodes"
 
 
