@@ -233,7 +233,7 @@ def relearn(s, length=L):
     """Log-probabilities and values of a rollout computed anew from its chunks, and as stored."""
     batch = chunks_of(s, length)
     with torch.no_grad():
-        params, values = s.agent.both(batch.rows, batch.state)
+        params, values = s.agent(batch.rows, batch.state)
     valid = batch.valid
     log_prob = s.agent.policy.evaluate(params, batch.action)[0]
     return (log_prob[valid], values[valid]), (batch.log_prob[valid], batch.value[valid])

@@ -164,7 +164,7 @@ def test_two_rollouts_equal_one_pass_where_nothing_is_learned(name, shared):
         s.learner.read(s.rollout)
     whole = Rows(*(join(a, b) for a, b in zip(*parts, strict=True)))
     with torch.no_grad():
-        once, _ = s.agent.value(whole, s.agent.value_state(s.agent.initial_state(N)))
+        once, _ = s.agent.value(whole, s.agent.initial_state(N))
     torch.testing.assert_close(torch.cat([values[0][:T], values[1][:T]]), once, rtol=0, atol=1e-12)
     # Row T is row 0 of the next rollout.
     torch.testing.assert_close(values[0][T], values[1][0], rtol=0, atol=1e-12)

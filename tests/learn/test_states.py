@@ -61,7 +61,7 @@ def read(network, rows, state, span):
     """The state after rows of a span, one call for each row."""
     with torch.no_grad():
         for t in range(*span):
-            state = network(slice_rows(rows, slice(t, t + 1)), state)[1]
+            state = network.advance(slice_rows(rows, slice(t, t + 1)), state)
     return state
 
 
@@ -83,9 +83,7 @@ def both_by_hand(s, agent):
     """The same for both branches; what stays stored is what acting and valuing kept."""
     rollout, fresh = s.rollout, agent.initial_state(s.rollout.num_envs)
     actor = by_hand(s, agent, agent.actor, rollout.starts[0], fresh.actor)
-    if agent.shared:
-        return AgentState(actor, ())
-    return AgentState(actor, by_hand(s, agent, agent.value, rollout.critic_starts[0], fresh.critic))
+    return AgentState(actor, by_hand(s, agent, agent.critic, rollout.critic_starts[0], fresh.critic))
 
 
 def stored(s):
@@ -148,15 +146,16 @@ def test_refreshing_carries_what_the_last_weights_remember(critic, monkeypatch):
     kept, agent = s.learner.state, s.agent
     updated(s, monkeypatch)
     rows = s.rollout.seen(agent)
-    wanted = [read(agent.actor, rows, s.rollout.starts[0], (0, T))]
-    if not agent.shared:
-        wanted.append(read(agent.critic, rows, s.rollout.critic_starts[0], (0, T)))
-    found = [part for part in s.learner.state if part]
-    assert away(tuple(found), tuple(wanted)) < 1e-12
+    wanted = AgentState(
+        read(agent.actor, rows, s.rollout.starts[0], (0, T)),
+        read(agent.critic, rows, s.rollout.critic_starts[0], (0, T)),
+    )
+    refreshed = s.learner.state
+    assert away(refreshed, wanted) < 1e-12
     assert away(s.learner.state, kept) > 1e-3, "the weights did not move"
     # Nothing but the states of the next rollout depends on it.
     roll(s)
-    assert s.rollout.starts[0] is found[0]
+    assert s.rollout.starts[0] is refreshed.actor
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "reinforce", "trpo"])
@@ -242,7 +241,7 @@ def test_the_state_error_is_how_far_the_rule_moves_ratios(size):
     batch = chunks_of(s)
     again, errors = restate(s.agent, s.rollout, batch, s.plan.ppo, size)
     with torch.no_grad():
-        params, values = s.agent.both(batch.rows, s.agent.initial_state(9))
+        params, values = s.agent(batch.rows, s.agent.initial_state(9))
     log_prob = s.agent.policy.evaluate(params, batch.action)[0]
     moved = ((log_prob - batch.log_prob).exp() - 1)[batch.valid].abs().max()
     assert errors["state_error"] == pytest.approx(float(moved), rel=1e-9)

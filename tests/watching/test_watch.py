@@ -145,7 +145,7 @@ def test_values_choices_and_entropy_are_what_the_agent_has_step_by_step(critic, 
     shown = computed(it, found)
     agent, rows = it.agent, found.rows
     state, values, params = agent.initial_state(1), [], []
-    read, acts = agent.value_state(state), state.actor
+    read, acts = state, state.actor
     for t in range(LENGTH + 1):
         row = type(rows)({k: x[t : t + 1] for k, x in rows.obs.items()}, *(x[t : t + 1] for x in rows[1:]))
         value, read = agent.value(row, read)
@@ -280,7 +280,7 @@ def test_nobody_listens_afterwards() -> None:
 def outputs(agent, rows):
     """What the influences are differences of: log-odds, or means in deviations, and values, step by step."""
     params, values, state = [], [], agent.initial_state(1)
-    read, acts = agent.value_state(state), state.actor
+    read, acts = state, state.actor
     with torch.no_grad():
         for t in range(len(rows.first) - 1):
             row = span(rows, t, t + 1)

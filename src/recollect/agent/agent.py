@@ -125,28 +125,84 @@ class Branch(nn.Module):
         # A mean of what was said: Adam moves a sum by its rate times its terms, and values with it.
         return (x + self.add(y) / y.shape[-1] if self.residual else y), state
 
-    def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
-        """Rows (T, B, ...) -> what the head says (T, B, ...), state."""
-        x, state = self.features(rows, state)
-        return self.answer(x), state
-
-    def answer(self, features: Tensor) -> Tensor:
-        """(T, B, F) -> what the head says (T, B, ...)."""
+    def output(self, features: Tensor) -> Tensor:
+        """(T, B, F) -> the output of the head (T, B, ...)."""
         return self.head(self.body(features))
+
+    def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
+        """Rows (T, B, ...) -> the output of the head (T, B, ...), state."""
+        features, state = self.features(rows, state)
+        return self.output(features), state
+
+    def initial_state(self, batch: int) -> Tree:
+        """The memory state of `batch` environments at a reset."""
+        return self.memory.initial_state(batch)
+
+    def advance(self, rows: Rows, state: Tree) -> Tree:
+        """The memory state after the rows."""
+        return self.features(rows, state)[1]
+
+    # As a critic. SharedCritic has the same methods, so that nobody has to ask which of the two it is.
+
+    @property
+    def trunk(self) -> "Branch":
+        """The branch whose memory values depend on."""
+        return self
+
+    def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
+        """V (T, B), and the state after the rows as far as values depend on it."""
+        values, critic = self(rows, state.critic)
+        return values, state._replace(critic=critic)
+
+    def values(self, rows: Rows, state: AgentState, actor_features: Tensor) -> Tensor:
+        """V (T, B) in a pass that has computed the actor's features of the same rows."""
+        return self(rows, state.critic)[0]
 
 
 class SharedCritic(nn.Module):
-    """A head on the actor's features: it sees and remembers what the actor does."""
+    """A value head on the actor's features, with the methods of a Branch and no memory of its own.
 
-    def __init__(self, width: int, cfg: BranchConfig) -> None:
+    Its part of an AgentState is (): what values depend on is the actor's.
+    """
+
+    def __init__(self, trunk: Branch, cfg: BranchConfig) -> None:
         super().__init__()
-        self.body, width = layers(width, cfg.head_hidden, cfg.activation)
+        # In a tuple, or the actor's parameters would be registered, saved and stepped as the critic's too.
+        self._trunk = (trunk,)
+        self.body, width = layers(trunk.features_dim, cfg.head_hidden, cfg.activation)
         self.head = ValueHead(width)
         initialise(self, cfg.init)
 
-    def forward(self, features: Tensor) -> Tensor:
+    @property
+    def trunk(self) -> Branch:
+        """The branch whose memory values depend on: the actor."""
+        return self._trunk[0]
+
+    def output(self, features: Tensor) -> Tensor:
         """(T, B, F) -> V (T, B)."""
         return self.head(self.body(features))
+
+    def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
+        """Rows (T, B, ...), state of the trunk -> V (T, B), state of the trunk."""
+        features, state = self.trunk.features(rows, state)
+        return self.output(features), state
+
+    def initial_state(self, batch: int) -> Tree:
+        """Nothing is carried."""
+        return ()
+
+    def advance(self, rows: Rows, state: Tree) -> Tree:
+        """Nothing is carried."""
+        return ()
+
+    def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
+        """V (T, B), and the state after the rows as far as values depend on it."""
+        values, actor = self(rows, state.actor)
+        return values, state._replace(actor=actor)
+
+    def values(self, rows: Rows, state: AgentState, actor_features: Tensor) -> Tensor:
+        """V (T, B) in a pass that has computed the actor's features of the same rows."""
+        return self.output(actor_features)
 
 
 class Agent(nn.Module):
@@ -171,10 +227,7 @@ class Agent(nn.Module):
             return Branch(Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features), cfg, make_head)
 
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
-        self.critic = (
-            SharedCritic(self.actor.features_dim, critic) if critic.shared else branch(critic, ValueHead)
-        )
-
+        self.critic = SharedCritic(self.actor, critic) if critic.shared else branch(critic, ValueHead)
         if self.actor.memory.dropout:
             raise UsageError(
                 f"the actor's memory has a dropout of {self.actor.memory.dropout}: what learns would not be "
@@ -184,39 +237,25 @@ class Agent(nn.Module):
     @property
     def dropout(self) -> bool:
         """Whether gradient steps see another function than acting and values, by chance."""
-        return isinstance(self.critic, Branch) and self.critic.memory.dropout > 0
+        return self.critic.trunk.memory.dropout > 0
 
     @property
     def shared(self) -> bool:
         """Whether the critic is a head on the actor's features."""
-        return isinstance(self.critic, SharedCritic)
+        return self.critic.trunk is self.actor
 
     def initial_state(self, batch: int) -> AgentState:
-        """The state of `batch` rows that remember nothing."""
-        critic = () if isinstance(self.critic, SharedCritic) else self.critic.memory.initial_state(batch)
-        return AgentState(self.actor.memory.initial_state(batch), critic)
+        """The state of `batch` environments at a reset."""
+        return AgentState(self.actor.initial_state(batch), self.critic.initial_state(batch))
 
-    def value(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
-        """V (T, B) from the state of the memory that values are read from (`value_state`)."""
-        if isinstance(self.critic, SharedCritic):
-            features, state = self.actor.features(rows, state)
-            return self.critic(features), state
-        return self.critic(rows, state)
+    def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
+        """V (T, B), and the state after the rows; the actor's memory moves only where values depend on it."""
+        return self.critic.value(rows, state)
 
-    def both(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
-        """What the actor says, and V, over chunks (L, B, ...)."""
-        if isinstance(self.critic, SharedCritic):
-            features, _ = self.actor.features(rows, state.actor)
-            return self.actor.answer(features), self.critic(features)
-        return self.actor(rows, state.actor)[0], self.critic(rows, state.critic)[0]
-
-    def value_state(self, state: AgentState) -> Tree:
-        """What values are read from: the critic's memory, or the actor's where they share one."""
-        return state.actor if self.shared else state.critic
-
-    def critic_state(self, state: Tree) -> Tree:
-        """What of a state of `value` the critic keeps as its own."""
-        return () if self.shared else state
+    def forward(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
+        """Parameters of the policy (L, B, P) and V (L, B) over chunks, from the states they begin with."""
+        features, _ = self.actor.features(rows, state.actor)
+        return self.actor.output(features), self.critic.values(rows, state, features)
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> "Player":
         """Something that acts with this agent outside training."""

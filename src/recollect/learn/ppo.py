@@ -16,7 +16,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ..agent.agent import Agent
+from ..agent.agent import Agent, AgentState
 from ..common import rng
 from ..envs import Envs
 from .learner import Learner
@@ -67,14 +67,14 @@ def value(learner: Learner, rollout: Rollout, length: int) -> None:
     Row T is row 0 of the next rollout: it is read from a copy of the state that nobody keeps.
     """
     agent, steps, seen = learner.agent, rollout.num_steps, rollout.seen(learner.agent)
-    state = agent.value_state(learner.state._replace(actor=rollout.starts[0]))
-    span = length if state else steps  # without a state one pass is the same
+    state = AgentState(rollout.starts[0], learner.state.critic)
+    span = length if agent.critic.trunk.initial_state(1) else steps  # without a memory one pass is the same
     for t in range(0, steps, span):
-        rollout.critic_starts += [agent.critic_state(state)] * (span // length)
-        out, state = agent.value(slice_rows(seen, slice(t, t + span)), state)
-        rollout.value[t : t + span] = out
+        rollout.critic_starts += [state.critic] * (span // length)
+        values, state = agent.value(slice_rows(seen, slice(t, t + span)), state)
+        rollout.value[t : t + span] = values
     rollout.value[steps] = agent.value(slice_rows(seen, slice(steps, steps + 1)), state)[0][0]
-    learner.state = learner.state._replace(critic=agent.critic_state(state))
+    learner.state = learner.state._replace(critic=state.critic)
 
 
 # Advantages -----------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def prepared(learner: Learner, rollout: Rollout, cfg: PPOConfig, length: int) ->
 
 def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> tuple[Losses, Tensor, Tensor]:
     """Run both branches over chunks (L, B, ...) from their stored states; also ratio and values."""
-    params, values = agent.both(batch.rows, batch.state)
+    params, values = agent(batch.rows, batch.state)
     weight = batch.weight  # every mean is over valid rows
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     log_ratio = (log_prob - batch.log_prob) * batch.valid

@@ -44,7 +44,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
         earned = standardize(earned, weight)
     batch, errors = restate(agent, rollout, batch, cfg, batch.valid.shape[1])
     learner.seed_dropout(plan.seed)
-    params, values = agent.both(batch.rows, batch.state)
+    params, values = agent(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     log_prob = log_prob.masked_fill(~batch.valid, 0.0)
     if not agent.dropout:

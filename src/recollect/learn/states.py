@@ -22,7 +22,7 @@ from .minibatches import Batch, join, take
 from .rollout import Rollout, slice_rows
 from .settings import PPOConfig
 
-Reads: TypeAlias = Callable[[Rows, Tree], tuple[Tensor, Tree]]
+Advance: TypeAlias = Callable[[Rows, Tree], Tree]
 
 
 @torch.no_grad()
@@ -58,26 +58,23 @@ def chunk_states(agent: Agent, rollout: Rollout, cfg: PPOConfig) -> AgentState:
     rows = _acted(agent, rollout)
     fresh = agent.initial_state(rollout.num_envs)
 
-    def states(reads: Reads, start: Tree, nothing: Tree) -> Tree:
+    def states(advance: Advance, start: Tree, nothing: Tree) -> Tree:
         if cfg.chunk_state == "refresh":
-            return join(_walk(reads, rows, start, length)[0])
-        return join([_burn_in(reads, rows, start, nothing, (t - cfg.burn_in, t)) for t in places])
+            return join(_walk(advance, rows, start, length)[0])
+        return join([_burn_in(advance, rows, start, nothing, (t - cfg.burn_in, t)) for t in places])
 
     places = range(0, rollout.num_steps, length)
-    actor = states(agent.actor, rollout.starts[0], fresh.actor)
-    return AgentState(
-        actor, () if agent.shared else states(agent.value, rollout.critic_starts[0], fresh.critic)
-    )
+    actor = states(agent.actor.advance, rollout.starts[0], fresh.actor)
+    return AgentState(actor, states(agent.critic.advance, rollout.critic_starts[0], fresh.critic))
 
 
 @torch.no_grad()
 def refreshed(agent: Agent, rollout: Rollout) -> AgentState:
     """The states after row T-1, as the weights of this moment make them."""
     rows = _acted(agent, rollout)
-    actor = _walk(agent.actor, rows, rollout.starts[0], rollout.num_steps)[1]
-    if agent.shared:
-        return AgentState(actor, ())
-    return AgentState(actor, _walk(agent.value, rows, rollout.critic_starts[0], rollout.num_steps)[1])
+    return AgentState(
+        agent.actor.advance(rows, rollout.starts[0]), agent.critic.advance(rows, rollout.critic_starts[0])
+    )
 
 
 def _acted(agent: Agent, rollout: Rollout) -> Rows:
@@ -85,20 +82,20 @@ def _acted(agent: Agent, rollout: Rollout) -> Rows:
     return slice_rows(rollout.seen(agent), slice(0, rollout.num_steps))
 
 
-def _walk(reads: Reads, rows: Rows, state: Tree, length: int) -> tuple[list[Tree], Tree]:
+def _walk(advance: Advance, rows: Rows, state: Tree, length: int) -> tuple[list[Tree], Tree]:
     """The states before rows 0, L, 2L, ... and after the last row."""
     starts = []
     for t in range(0, len(rows.first), length):
         starts.append(state)
-        state = reads(slice_rows(rows, slice(t, t + length)), state)[1]
+        state = advance(slice_rows(rows, slice(t, t + length)), state)
     return starts, state
 
 
-def _burn_in(reads: Reads, rows: Rows, start: Tree, nothing: Tree, span: tuple[int, int]) -> Tree:
+def _burn_in(advance: Advance, rows: Rows, start: Tree, nothing: Tree, span: tuple[int, int]) -> Tree:
     """The state after a span of rows; from nothing, or from the rollout's own start where it is near."""
     begin, end = max(span[0], 0), span[1]
     state = nothing if begin else start
-    return reads(slice_rows(rows, slice(begin, end)), state)[1] if end > begin else state
+    return advance(slice_rows(rows, slice(begin, end)), state) if end > begin else state
 
 
 def _evaluate(agent: Agent, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
@@ -106,7 +103,7 @@ def _evaluate(agent: Agent, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
     scores, values = [], []
     for index in torch.arange(batch.valid.shape[1]).split(size):
         part = take(batch, index)
-        params, value = agent.both(part.rows, part.state)
+        params, value = agent(part.rows, part.state)
         scores.append(agent.policy.evaluate(params, part.action)[0].masked_fill(~part.valid, 0.0))
         values.append(value)
     return torch.cat(scores, 1), torch.cat(values, 1)

@@ -60,7 +60,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
 
 def fit(learner: Learner, part: Batch, rate: float) -> Tensor:
     """One step of the critic towards its targets; its loss."""
-    values = learner.agent.both(part.rows, part.state)[1]
+    values = learner.agent(part.rows, part.state)[1]
     loss = mean(part.weight, (values - part.target).square())
     learner.optimizer.zero_grad()
     loss.backward()
@@ -120,7 +120,7 @@ class Actor:
     def agreement(self) -> dict[str, float]:
         """Whether acting and learning agree."""
         with torch.no_grad():
-            values = self.agent.both(self.batch.rows, self.batch.state)[1]
+            values = self.agent(self.batch.rows, self.batch.state)[1]
         ratio = (self.acted - self.batch.log_prob).masked_fill(~self.batch.valid, 0.0).exp()
         return agreement(ratio, values, self.batch.value, self.batch.valid)
 

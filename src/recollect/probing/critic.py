@@ -63,7 +63,7 @@ CHANGES: dict[str, Alter | None] = {
 @torch.no_grad()
 def ask(agent: Agent, config: RunConfig, path: Path, record: Record) -> Critic:
     """The critic's values over rows that the actor played with its memory whole."""
-    branch = agent.critic if isinstance(agent.critic, Branch) else agent.actor
+    branch = agent.critic.trunk
     changes = CHANGES if has_memory(branch) else {"as it is": None}
     values = {name: _values(agent, branch, record, alter) for name, alter in changes.items()}
     scale = load_rewards(path, config, len(record.reward[0]))
@@ -86,7 +86,7 @@ def _values(agent: Agent, branch: Branch, record: Record, alter: Alter | None) -
     with altered(branch, alter):
         state = branch.memory.initial_state(rows.first.shape[1])
         for t in range(0, len(rows.first), CHUNK):
-            out, state = agent.value(slice_rows(rows, slice(t, t + CHUNK)), state)
+            out, state = agent.critic(slice_rows(rows, slice(t, t + CHUNK)), state)
             said.append(out.double().numpy())
     return np.concatenate(said)
 

@@ -12,13 +12,12 @@ import copy
 import torch
 from torch import Tensor
 
-from ..agent.agent import Agent
+from ..agent.agent import Agent, Branch, SharedCritic
 from ..agent.nets import Rows
 from ..common import tree
 from ..common.tree import Tree
 from ..envs.spaces import Leaf
 from ..learn.rollout import slice_rows
-from ..learn.states import Reads
 from ..memory import MemoryConfig
 from .compare import close, demand, distance
 from .rules import RULES
@@ -46,7 +45,7 @@ def check_agent(agent: Agent, length: int = 8, num_envs: int = BATCH) -> None:
         state = agent.initial_state(num_envs)
         for name, branch, start in (
             ("actor", agent.actor, state.actor),
-            ("critic", agent.value, agent.value_state(state)),
+            ("critic", agent.critic, agent.critic.trunk.initial_state(num_envs)),
         ):
             acted, learned = _both_ways(branch, rows, start, length)
             demand(
@@ -58,7 +57,7 @@ def check_agent(agent: Agent, length: int = 8, num_envs: int = BATCH) -> None:
             )
 
 
-def _both_ways(branch: Reads, rows: Rows, state: Tree, length: int) -> tuple[Tensor, Tensor]:
+def _both_ways(branch: Branch | SharedCritic, rows: Rows, state: Tree, length: int) -> tuple[Tensor, Tensor]:
     """What a branch says row by row, and over two chunks side by side from their states."""
     num_envs = rows.first.shape[1]
     said, starts = [], []

@@ -98,10 +98,9 @@ def on_values(agent: Agent, rows: Rows) -> Influence:
     """Of each step on the values after it, in the scale of the critic."""
 
     def network(windows: Rows, state: Tree) -> Tensor:
-        return agent.value(windows, state)[0].double()[..., None]
+        return agent.critic(windows, state)[0].double()[..., None]
 
-    branch = agent.critic if isinstance(agent.critic, Branch) else agent.actor
-    outputs = _outputs(branch, rows, network, lambda values, _: values)
+    outputs = _outputs(agent.critic.trunk, rows, network, lambda values, _: values)
     return _signed(outputs, "value", LEAST_VALUE * float(np.ptp(_whole(outputs))))
 
 

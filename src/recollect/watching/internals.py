@@ -81,7 +81,7 @@ def internals(
     """
     rows = record.rows
     acted = slice_rows(rows, slice(0, len(record.reward)))
-    values, _ = agent.value(rows, agent.value_state(agent.initial_state(1)))
+    values, _ = agent.value(rows, agent.initial_state(1))
     value = values[:, 0].double().numpy()
     params, _ = agent.actor(acted, agent.initial_state(1).actor)
     _, entropy = agent.policy.evaluate(params, rows.prev_action[1:])
