@@ -238,3 +238,10 @@ def test_python_examples_run(page, tmp_path):
         [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
     )
     assert result.returncode == 0, result.stderr[-2000:]
+
+
+@pytest.mark.parametrize("page, folder", [("guide", "configs"), ("studies", "studies")])
+def test_a_table_lists_every_file(page, folder):
+    files = {f"{folder}/{file.name}" for file in (ROOT / folder).iterdir()}
+    rows = re.findall(rf"^\| `({folder}/\w+\.yaml)` \|", TEXTS[f"docs/{page}.md"], re.MULTILINE)
+    assert sorted(rows) == sorted(files)
