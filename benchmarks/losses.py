@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from recollect.reporting.groups import Group, groups
-from recollect.reporting.runs import read
+from recollect.reporting.groups import Group, group_runs
+from recollect.reporting.runs import read_runs
 
 PARTS = 10
 MEASURES: dict[str, Callable[[np.ndarray], float]] = {
@@ -42,7 +42,7 @@ def main() -> None:
     columns = " | ".join(str(i + 1) for i in range(PARTS))
     print(f"| task | model | metric | seeds | {columns} |\n|{'---|' * (PARTS + 4)}")
     for metric in args.metrics:
-        for group in groups(read(args.runs).runs):
+        for group in group_runs(read_runs(args.runs).runs):
             if group.finished:
                 print(line(group, metric))
 

@@ -200,7 +200,7 @@ def test_tasks_of_one_environment_are_each_played_at_random(tmp_path, capsys):
         if "at random" in line
     ]
     assert sorted(chance)[1:] == ["3"] and float(sorted(chance)[0]) > 8
-    found = summarise(runs.read([tmp_path / "runs"]))
+    found = summarise(runs.read_runs([tmp_path / "runs"]))
     assert found.left_out == [] and len(found.scales) == 2
     assert json.loads((tmp_path / "report" / "report.json").read_text())["left_out"] == []
     known = [json.loads(path.read_text()) for path in (tmp_path / "runs" / "random").rglob("*.json")]
@@ -217,7 +217,7 @@ def test_a_baseline_of_another_task_is_not_read(tmp_path):
         (folder / "evaluation.json").write_text(json.dumps(found | {"mean": mean}))
     for flags in ((), ("--env.time-limit", "20"), ("--env.time-limit", "30")):
         invent_run(tmp_path, lines=5, flags=flags)
-    scales = {scale.env: (scale.low, scale.low_is) for scale in summarise(runs.read([tmp_path])).scales}
+    scales = {scale.env: (scale.low, scale.low_is) for scale in summarise(runs.read_runs([tmp_path])).scales}
     _, low_is = scales.pop("CartPole-v1, env.time_limit 30")
     assert low_is == "worst" and sorted(scales.values()) == [(9.0, "random"), (22.0, "random")]
 

@@ -13,7 +13,7 @@ from benchmarks.report import evaluation, invent_run
 from recollect import cli
 from recollect.common.errors import UsageError
 from recollect.reporting import archive
-from recollect.reporting.runs import read
+from recollect.reporting.runs import read_runs
 from recollect.reporting.summary import as_json, summarise
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -55,7 +55,7 @@ def assert_close(a: object, b: object, where: str = "", absolute: float = 1e-9) 
 
 def test_an_archive_gives_the_report_of_its_folders(runs):
     assert write_archive([runs], Path("runs.zip")) == 10
-    folders, packed = (as_json(summarise(read([path]))) for path in (runs, Path("runs.zip")))
+    folders, packed = (as_json(summarise(read_runs([path]))) for path in (runs, Path("runs.zip")))
     assert packed["groups"][0]["runs"][0]["folder"] == "runs/paper/ppo/CartPole-v1/s1"
     assert len(packed["random"]) == 1 and len(packed["finals"]) == 4
     # Returns go up to 500. The interval of two seeds is ten times as wide as their distance.
@@ -74,7 +74,7 @@ def test_an_archive_holds_text_alone_and_is_the_same_twice(runs):
 def test_a_report_of_a_study_names_the_runs_that_are_archived(runs):
     assert cli.main(["report", str(runs / "ppo"), "-o", "study"]) == 0
     assert write_archive([Path("study/report.json"), runs / "random"], Path("runs.zip")) == 6
-    assert {run.model for run in read([Path("runs.zip")]).runs} == {"ppo"}
+    assert {run.model for run in read_runs([Path("runs.zip")]).runs} == {"ppo"}
 
 
 def test_runs_elsewhere_are_not_archived(runs, tmp_path):
@@ -104,14 +104,14 @@ def packed(**files: bytes) -> Path:
 def test_a_path_out_of_the_archive_is_refused(name, tmp_path, monkeypatch):
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    ((left),) = read([packed(**{"a/config.yaml": b"{}", name: b"{}"})]).left_out
+    ((left),) = read_runs([packed(**{"a/config.yaml": b"{}", name: b"{}"})]).left_out
     assert "not a path within it" in left.reason
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["bad.zip", "below"]
 
 
 def test_other_files_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ((left),) = read([packed(**{"a/config.yaml": b"{}", "a/agent.pkl": b""})]).left_out
+    ((left),) = read_runs([packed(**{"a/config.yaml": b"{}", "a/agent.pkl": b""})]).left_out
     assert left.folder == Path("bad.zip") and "holds 'a/agent.pkl'" in left.reason
 
 
@@ -120,9 +120,9 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MOST_BYTES", 3 * 2**20)
     bomb = packed(**{f"{i}/metrics.jsonl": bytes(2**20) for i in range(4)})
     assert bomb.stat().st_size < 10_000
-    assert "holds more than 3 MB" in read([bomb]).left_out[0].reason
+    assert "holds more than 3 MB" in read_runs([bomb]).left_out[0].reason
     monkeypatch.setattr(archive, "MOST_FILES", 3)
-    assert "at most 3 are read" in read([bomb]).left_out[0].reason
+    assert "at most 3 are read" in read_runs([bomb]).left_out[0].reason
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06" + bytes(17)])
@@ -138,13 +138,13 @@ def test_a_damaged_archive_is_named(runs):
     data = bytearray(Path("runs.zip").read_bytes())
     data[200:400] = bytes(200)
     Path("runs.zip").write_bytes(data)
-    assert "is not a readable archive" in read([Path("runs.zip")]).left_out[0].reason
+    assert "is not a readable archive" in read_runs([Path("runs.zip")]).left_out[0].reason
 
 
 @pytest.mark.parametrize("stored", sorted(RESULTS.glob("*/runs.zip")), ids=lambda path: path.parent.name)
 def test_the_stored_runs_are_those_of_the_stored_report(stored):
     """Of every study whose runs are in the repository."""
     report = json.loads((stored.parent / "report.json").read_text())
-    again = as_json(summarise(read([stored])))
+    again = as_json(summarise(read_runs([stored])))
     assert_close(again["finals"], report["finals"])
     assert_close(again["verdict"], report["verdict"])

@@ -29,7 +29,7 @@ from recollect.common.intervals import (
 from recollect.common.statistics import iqm
 from recollect.reporting import aggregate, curves, efficiency, scores, significance, verdict
 from recollect.reporting.curves import Track, resample, summarise
-from recollect.reporting.scores import Final, Scale, interval
+from recollect.reporting.scores import Final, Scale, weighted_mean_interval
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "rliable.json").read_text())
 NUMBERS = st.floats(-1e6, 1e6)
@@ -403,7 +403,7 @@ def test_seeds_that_are_all_equal_get_a_bound():
 
 
 def test_success_stays_a_share():
-    wide = interval(np.array([0.7, 0.9, 1.0, 1.0]), mean_weights(4), (0.0, 1.0))
+    wide = weighted_mean_interval(np.array([0.7, 0.9, 1.0, 1.0]), mean_weights(4), (0.0, 1.0))
     assert wide.high == 1.0 and wide.low < 0.9
 
 

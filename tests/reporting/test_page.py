@@ -18,7 +18,7 @@ from recollect import cli
 from recollect.reporting import figures
 from recollect.reporting.blocks import slug, slugs
 from recollect.reporting.report import write_report
-from recollect.reporting.runs import read
+from recollect.reporting.runs import read_runs
 from recollect.reporting.summary import as_json, summarise
 
 from ..helpers import seen_by_a_browser
@@ -71,7 +71,7 @@ print([name for name in ("torch", "tensorboard", "gymnasium") if name in sys.mod
 
 def test_the_numbers_are_all_in_the_json(runs, report):
     data = json.loads((report / "report.json").read_text())
-    expected = as_json(summarise(read([runs])))
+    expected = as_json(summarise(read_runs([runs])))
     assert data["finals"] == expected["finals"] and data["differences"] == expected["differences"]
     assert {group["label"] for group in data["groups"]} == {"ppo", "ppo_lstm", "ppo_gru"}
     assert [scale["low_is"] for scale in data["scales"]] == ["random", "worst"]
@@ -212,7 +212,7 @@ def test_without_evaluations_training_counts_and_it_is_said(runs, tmp_path):
     for seed, model in itertools.product((1, 2), ("ppo", "ppo_lstm")):
         shutil.copytree(runs / model / "CartPole-v1" / f"s{seed}", tmp_path / "runs" / f"{model}{seed}")
     (tmp_path / "runs" / "ppo1" / "evaluation.json").unlink()
-    summary = summarise(read([tmp_path / "runs"]))
+    summary = summarise(read_runs([tmp_path / "runs"]))
     assert {final.source for final in summary.finals} == {"training"}
     assert any("not every run has an evaluation" in note for note in summary.notes)
 
@@ -234,7 +234,7 @@ def test_a_run_without_a_score_is_left_out(runs, tmp_path):
     (tmp_path / "a" / "evaluation.json").unlink()
     lines = (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()[:2]  # fewer than 100 episodes
     (tmp_path / "a" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    summary = summarise(read([tmp_path]))
+    summary = summarise(read_runs([tmp_path]))
     assert summary.finals == [] and "no return is known" in summary.left_out[0].reason
     assert summary.verdict[0].text.startswith("No run is finished")
 
@@ -242,7 +242,7 @@ def test_a_run_without_a_score_is_left_out(runs, tmp_path):
 def test_seeds_and_budgets_that_do_not_match_are_said(runs, tmp_path):
     shutil.copytree(runs / "ppo", tmp_path / "ppo")
     invent_run(tmp_path, "CartPole-v1", "ppo_gru", 7, lines=15)
-    notes = " ".join(summarise(read([tmp_path])).notes)
+    notes = " ".join(summarise(read_runs([tmp_path])).notes)
     assert "do not have the same seeds: ppo has 1 2 3; ppo_gru has 7" in notes
     assert "different numbers of steps" in notes and "one seed of ppo_gru" in notes
 

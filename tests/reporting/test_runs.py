@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.common.metrics import METRICS
-from recollect.reporting.groups import differing, groups, labels
-from recollect.reporting.runs import flat, read, read_run
+from recollect.reporting.groups import differing, group_runs, labels
+from recollect.reporting.runs import flat, read_run, read_runs
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_runs_are_found_below_any_folder_and_only_once(run, tmp_path):
     deep = tmp_path / "runs" / "b" / "c"
     shutil.copytree(run, deep)
     edit(deep / "config.yaml", seed=2)
-    found = read([tmp_path, tmp_path / "runs", run, deep / ".." / "c"])
+    found = read_runs([tmp_path, tmp_path / "runs", run, deep / ".." / "c"])
     assert [r.seed for r in found.runs] == [1, 2] and found.left_out == []
 
 
@@ -102,7 +102,7 @@ def folder_for(path: Path) -> None:
 def test_what_cannot_be_read_is_named_and_left_out(kind, run, whole):
     spoil, reason = BROKEN[kind]
     spoil(run)
-    found = read([run, whole])
+    found = read_runs([run, whole])
     assert len(found.runs) == 1
     ((left),) = found.left_out
     assert left.folder == run and reason in left.reason
@@ -110,14 +110,14 @@ def test_what_cannot_be_read_is_named_and_left_out(kind, run, whole):
 
 def test_paths_without_runs_are_named(tmp_path):
     (tmp_path / "empty").mkdir()
-    found = read([tmp_path / "empty", tmp_path / "nowhere"])
+    found = read_runs([tmp_path / "empty", tmp_path / "nowhere"])
     assert [item.reason for item in found.left_out] == ["holds no run", "does not exist"]
 
 
 def test_a_run_that_goes_on_is_read_up_to_its_last_whole_line(run):
     edit(run / "summary.json", status="running")
     cut(run / "metrics.jsonl")
-    found = read([run])
+    found = read_runs([run])
     assert len(found.runs[0].metrics["step"]) == 19 and not found.runs[0].finished
 
 
@@ -136,7 +136,7 @@ def test_the_same_run_twice_counts_once_and_the_better_known_stays(run, tmp_path
     shutil.copytree(run, other)
     (run / "evaluation.json").unlink()
     edit(other / "config.yaml", keep=9)  # which changes nothing that is learned
-    found = read([tmp_path])
+    found = read_runs([tmp_path])
     assert [r.folder for r in found.runs] == [other]
     assert [(left.folder, left.reason) for left in found.left_out] == [
         (run, f"has the config and the seed of {other}")
@@ -148,17 +148,17 @@ def test_a_random_agent_is_known_by_its_evaluation(run, tmp_path):
     place.mkdir()
     result = evaluation("CartPole-v1", "random", 22.0, np.random.default_rng(0))
     (place / "evaluation.json").write_text(json.dumps(result))
-    found = read([tmp_path])
+    found = read_runs([tmp_path])
     assert list(found.random.values()) == [result] and found.left_out == []
     (place / "evaluation.json").write_text(json.dumps({**result, "agent": "mine"}))
-    assert "not of a random agent" in read([tmp_path]).left_out[0].reason
+    assert "not of a random agent" in read_runs([tmp_path]).left_out[0].reason
 
 
 # Groups and labels ----------------------------------------------------------------------------
 
 
 def named(*runs: Path) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(group.env, group.label, group.seeds) for group in groups(read(runs).runs)]
+    return [(group.env, group.label, group.seeds) for group in group_runs(read_runs(runs).runs)]
 
 
 def test_seeds_of_one_config_are_one_group(tmp_path):
@@ -198,7 +198,7 @@ def test_other_tasks_of_one_environment_are_other_environments(tmp_path):
 def test_unfinished_runs_belong_to_a_group_but_not_to_its_end(run, whole):
     edit(run / "config.yaml", seed=2)
     edit(run / "summary.json", status="SIGTERM")
-    ((group),) = groups(read([run, whole]).runs)
+    ((group),) = group_runs(read_runs([run, whole]).runs)
     assert len(group.runs) == 2 and group.seeds == (1,)
 
 
@@ -260,6 +260,8 @@ def test_the_order_of_runs_does_not_matter(tmp_path):
     for model in ("ppo", "ppo_gru"):
         for seed in (1, 2):
             invent_run(tmp_path, model=model, seed=seed, lines=5)
-    runs = read([tmp_path]).runs
+    runs = read_runs([tmp_path]).runs
     shuffled = random.Random(1).sample(runs, len(runs))
-    assert [(g.label, g.seeds) for g in groups(runs)] == [(g.label, g.seeds) for g in groups(shuffled)]
+    assert [(g.label, g.seeds) for g in group_runs(runs)] == [
+        (g.label, g.seeds) for g in group_runs(shuffled)
+    ]

@@ -426,18 +426,18 @@ const all = (what) => [...page.document.querySelectorAll(what)];
 const errors = [];
 function visit() {
   const seen = { errors, wide: page.document.documentElement.scrollWidth };
-  seen.threads = all("path.thread").length;
+  seen.lines = all("path.parallel").length;
   seen.figures = all("figure").map((figure) => figure.dataset.chart);
-  const svg = all("figure[data-kind=threads] svg[role=img]")[0];
+  const svg = all("figure[data-kind=parallel] svg[role=img]")[0];
   const key = (name) => svg.dispatchEvent(new page.KeyboardEvent("keydown", { key: name, bubbles: true }));
   key("End");
-  seen.tip = all("figure[data-kind=threads] .tip")[0].innerText;
+  seen.tip = all("figure[data-kind=parallel] .tip")[0].innerText;
   key("ArrowLeft");
   seen.here = all("path.here").length;
   key("Escape");
-  seen.gone = all("figure[data-kind=threads] .tip")[0].hidden;
-  all("figure[data-kind=threads] .legend button")[0].click();
-  seen.fewer = all("path.thread").length;
+  seen.gone = all("figure[data-kind=parallel] .tip")[0].hidden;
+  all("figure[data-kind=parallel] .legend button")[0].click();
+  seen.fewer = all("path.parallel").length;
   document.querySelector("pre").textContent = JSON.stringify(seen);
 }
 document.querySelector("iframe").addEventListener("load", () => {
@@ -451,8 +451,8 @@ def test_the_page_shows_every_trial_on_a_small_phone(found, tmp_path):
     page = (found.folder / "tune.html").read_text()
     assert not re.search(r"(src|href)=\"(?!#|data:)", page), "it fetches something"
     seen = seen_by_a_browser(found.folder / "tune.html", VISIT, tmp_path)
-    assert seen["errors"] == [] and seen["wide"] <= 360 and seen["threads"] == 12
-    assert seen["figures"] == ["scores", "history", "early", "importance", "threads"]
+    assert seen["errors"] == [] and seen["wide"] <= 360 and seen["lines"] == 12
+    assert seen["figures"] == ["scores", "history", "early", "importance", "trials"]
     assert seen["tip"].startswith("trial 7") and "score 92" in seen["tip"]
     assert seen["here"] == 1 and seen["gone"] and seen["fewer"] < 12
 

@@ -18,9 +18,9 @@ from ..common.format import duration, number
 from ..common.intervals import mean_weights
 from ..config.config import to_dict
 from ..envs import EnvConfig
-from ..reporting.groups import groups
+from ..reporting.groups import group_runs
 from ..reporting.runs import Run
-from ..reporting.scores import interval
+from ..reporting.scores import weighted_mean_interval
 from ..run.bench import estimate_seconds
 from .jobs import Job
 
@@ -79,7 +79,7 @@ def grouped(jobs: Sequence[Job]) -> list[Seeds]:
     """Runs that differ in the seed alone, together, under names that tell groups apart."""
     by_folder = {job.folder: job for job in jobs}
     runs = [Run(job.folder, to_dict(job.config), {}, {}) for job in jobs]
-    return [Seeds(g.env, g.label, [by_folder[run.folder] for run in g.runs]) for g in groups(runs)]
+    return [Seeds(g.env, g.label, [by_folder[run.folder] for run in g.runs]) for g in group_runs(runs)]
 
 
 class LiveTable:
@@ -171,7 +171,7 @@ class ComparisonDisplay:
                 table.add_row(group.env, "at random", "", chance, "", "", style="dim")
             before = group.env
             scores = group.scores
-            around = interval(np.array(scores), mean_weights(len(scores))) if scores else None
+            around = weighted_mean_interval(np.array(scores), mean_weights(len(scores))) if scores else None
             mean = number(statistics.mean(scores)) if scores else "-"
             ends = f"{number(around.low)} to {number(around.high)}" if around else "-"
             each = " ".join(map(number, scores))

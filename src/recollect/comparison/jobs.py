@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ..common.errors import UsageError
 from ..config.config import RunConfig, config_hash
-from ..reporting.runs import probed
+from ..reporting.runs import read_probe
 from ..run.run_folder import is_unstarted, new_folder, read_summary
 
 EVALUATION = "evaluation.json"
@@ -62,7 +62,7 @@ class Job:
 
     def _verdict(self, episodes: int) -> str:
         """What the probe says that was asked for; one over other episodes is another."""
-        found = probed(self.folder)
+        found = read_probe(self.folder)
         wanted = {"episodes": episodes, "seed": self.config.seed}
         return "" if found is None or not wanted.items() <= found.items() else str(found["uses"])
 

@@ -20,7 +20,7 @@ from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..config.presets import from_dict
 from ..probing import probe, write
-from ..reporting.runs import PROBE
+from ..reporting.runs import PROBE_FILE
 from ..run.run import resume, start
 from ..run.run_folder import Claim, is_locked, is_unstarted, write_json
 from ..run.session import Destination
@@ -48,7 +48,7 @@ def work(
         found = trained.evaluate(episodes, seed=config.seed)
         write_json(folder / EVALUATION, found.as_json())
         if probes:
-            write(probe(trained, episodes, config.seed), (folder / PROBE).parent)
+            write(probe(trained, episodes, config.seed), (folder / PROBE_FILE).parent)
     return str(trained.summary["status"])
 
 

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 from ..common.errors import UsageError
-from ..reporting.page import page
-from ..reporting.summary import plain
+from ..reporting.page import render_page
+from ..reporting.summary import to_json_data
 from ..run import api
 from ..run.run import Trained
 from .measure import Probed, probe
@@ -35,9 +35,9 @@ def run_probe(options: ProbeOptions) -> None:
 def write(found: Probed, out: Path) -> str:
     """probe.html and probe.json into a folder; the latter's text."""
     out.mkdir(parents=True, exist_ok=True)
-    shown = page("recollect probe", title(found), facts(found), sections(found), colours(found))
+    shown = render_page("recollect probe", title(found), facts(found), sections(found), colours(found))
     (out / "probe.html").write_text(shown, encoding="utf-8")
-    text = json.dumps(plain(found), allow_nan=False)
+    text = json.dumps(to_json_data(found), allow_nan=False)
     (out / "probe.json").write_text(text + "\n", encoding="utf-8")
     return text
 

@@ -15,7 +15,7 @@ from ..common import rng
 from ..common.intervals import Floats, Interval, mean_weights, paired_interval, share_interval
 from ..common.tree import leaves
 from ..envs import Envs
-from ..reporting.scores import interval
+from ..reporting.scores import weighted_mean_interval
 from ..run.recording import EpisodeScores, play_deterministic
 from .interventions import Alter, Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered
 
@@ -97,7 +97,7 @@ def difference(one: Score, other: Score, by: Source) -> Difference:
 
 def _interval(scores: Floats) -> Interval:
     """Of a mean over episodes, of which there are always more than one."""
-    found = interval(scores, mean_weights(len(scores)))
+    found = weighted_mean_interval(scores, mean_weights(len(scores)))
     assert found is not None
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..common.format import number
-from ..reporting.blocks import Block, Bullets, Chart, Code, Line, Plot, Row, Section, Table, Text
+from ..reporting.blocks import Block, Bullets, Chart, Code, DotRow, Line, Plot, Section, Table, Text
 from .ablate import Ablation, Difference, Score, Source
 from .measure import Probed
 from .readout_page import MEMORY, OBSERVATION, held
@@ -70,10 +70,10 @@ def _actor(found: Probed) -> Iterator[Block]:
             "blurred. What is lost by that was used; where nothing is lost, nothing was."
         )
     yield from _clearings(found)
-    rows = [Row(WHOLE, np.empty(0), found.whole.mean, found.whole.interval)]
-    rows += [Row(one.name, np.empty(0), one.score.mean, one.score.interval) for one in _kinds(found)]
+    rows = [DotRow(WHOLE, np.empty(0), found.whole.mean, found.whole.interval)]
+    rows += [DotRow(one.name, np.empty(0), one.score.mean, one.score.interval) for one in _kinds(found)]
     if found.control_score:
-        rows.append(Row(CONTROL, np.empty(0), found.control_score.mean, found.control_score.interval))
+        rows.append(DotRow(CONTROL, np.empty(0), found.control_score.mean, found.control_score.interval))
     words = f"{found.source}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
     about = f"{found.source.capitalize()}, mean and 95 % interval"
     if len(rows) > 1:
@@ -154,7 +154,7 @@ def _critic(found: Probed) -> Iterator[Block]:
         f"The {values.measure} of the discounted returns to go by the critic's values, over {values.rows} "
         "rows that the actor played with its memory whole: 1 is perfect, 0 is no better than a constant."
     )
-    rows = [Row(name, np.empty(0), x, None) for name, x in values.found.items() if x is not None]
+    rows = [DotRow(name, np.empty(0), x, None) for name, x in values.found.items() if x is not None]
     words = f"{values.measure}: " + ", ".join(f"{row.label} {shares(row.value)}" for row in rows) + "."
     if len(rows) > 1:
         yield Chart("critic", "dots", values.measure.capitalize(), words, rows=rows)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..common.format import number
-from ..reporting.blocks import Block, Chart, Line, Plot, Row, Table, Text
+from ..reporting.blocks import Block, Chart, DotRow, Line, Plot, Table, Text
 from .linear import Answer
 from .measure import Probed
 from .readout import UNTRAINED
@@ -31,7 +31,7 @@ def held(found: Probed) -> Iterator[Block]:
     for measure in ("accuracy", "R2"):
         asked = [answer for answer in found.readout if answer.lag is None and answer.measure == measure]
         if asked:
-            rows = [Row(x.name, np.array([max(x.untrained, 0)]), max(x.memory, 0), None) for x in asked]
+            rows = [DotRow(x.name, np.array([max(x.untrained, 0)]), max(x.memory, 0), None) for x in asked]
             told = ", ".join(f"{x.name} {number(x.memory)} ({number(x.untrained)})" for x in asked)
             words = f"{measure} from the memory, and from untrained memories in brackets: {told}."
             about = f"{measure.capitalize()}: large dots from the memory, small from untrained memories"

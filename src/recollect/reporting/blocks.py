@@ -50,7 +50,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Row:
+class DotRow:
     """One model in a chart of scores."""
 
     label: str
@@ -85,7 +85,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ParallelAxis:
     """One of several axes side by side: words at places between 0 and 1."""
 
     name: str
@@ -93,7 +93,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Thread:
+class ParallelLine:
     """What runs across such axes: a place on each, or None where it has none."""
 
     label: str
@@ -101,15 +101,15 @@ class Thread:
     name: str
     words: list[str]
     """What is said where it is pointed at."""
-    places: list[float | None]
+    positions: list[float | None]
 
 
 @dataclass(frozen=True)
-class Threads:
-    """Threads across axes; what comes last lies above."""
+class ParallelCoordinates:
+    """ParallelCoordinates across axes; what comes last lies above."""
 
-    axes: list[Axis]
-    lines: list[Thread]
+    axes: list[ParallelAxis]
+    lines: list[ParallelLine]
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,13 @@ class Chart:
     """A picture: what it is of, and what it shows in words."""
 
     name: str
-    kind: Literal["curves", "dots", "lines", "threads"]
+    kind: Literal["curves", "dots", "lines", "parallel"]
     title: str
     words: str
     panel: Panel | None = None
-    rows: list[Row] = field(default_factory=list)
+    rows: list[DotRow] = field(default_factory=list)
     plot: Plot | None = None
-    threads: Threads | None = None
+    parallel: ParallelCoordinates | None = None
 
 
 Block: TypeAlias = Text | Bullets | Links | Code | Table | Chart

@@ -33,7 +33,7 @@ class Group:
         return tuple(run.seed for run in self.finished)
 
 
-def groups(runs: Iterable[Run]) -> list[Group]:
+def group_runs(runs: Iterable[Run]) -> list[Group]:
     """Runs that differ in nothing but the seed, together; by environment and label."""
     together: dict[str, list[Run]] = {}
     for run in runs:

@@ -353,7 +353,7 @@ function dots(row, x, width) {
 // Threads ------------------------------------------------------------------------------------
 
 // Axes side by side, and a thread for each thing across them; it is pointed at by mouse, finger or arrow keys.
-function drawThreads(figure, chart) {
+function drawParallel(figure, chart) {
   const box = figure.querySelector(".plot");
   const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
   if (!lines.length) return nothing(figure, "No line to show here.");
@@ -364,20 +364,20 @@ function drawThreads(figure, chart) {
   const svg = shape("svg", {
     viewBox: `0 0 ${width} 296`, style: `width:${width}px`, role: "img", tabindex: 0, "aria-label": chart.words,
   });
-  const paths = lines.map((line) => thread(line, x, y));
-  svg.append(...paths, ...chart.axes.flatMap((axis, i) => threadAxis(axis, x(i), y, i)));
+  const paths = lines.map((line) => parallelLine(line, x, y));
+  svg.append(...paths, ...chart.axes.flatMap((axis, i) => parallelAxis(axis, x(i), y, i)));
   box.replaceChildren(svg);
   point(figure, svg, lines, paths, x, y);
 }
 
-function thread(line, x, y) {
-  const points = line.places.flatMap((p, i) => (p === null ? [] : [`${x(i).toFixed(1)},${y(p).toFixed(1)}`]));
+function parallelLine(line, x, y) {
+  const points = line.positions.flatMap((p, i) => (p === null ? [] : [`${x(i).toFixed(1)},${y(p).toFixed(1)}`]));
   return shape("path", {
-    class: `thread t${line.colour}`, d: `M${points.join("L")}`, stroke: colour(line.colour), "data-label": line.label,
+    class: `parallel t${line.colour}`, d: `M${points.join("L")}`, stroke: colour(line.colour), "data-label": line.label,
   });
 }
 
-function threadAxis(axis, x, y, i) {
+function parallelAxis(axis, x, y, i) {
   const high = i % 2 ? 12 : 24; // so that long names of neighbours do not meet
   return [
     shape("line", { class: "gridline", x1: x, x2: x, y1: y(0), y2: y(1) }),
@@ -407,8 +407,8 @@ function point(figure, svg, lines, paths, x, y) {
     tip.style.left = "0px";
     tip.style.top = `${svg.parentNode.offsetTop + svg.clientHeight + 4}px`;
   };
-  const gap = (line, px, py) => Math.min(...line.places.slice(1).map((p, i) => {
-    const before = line.places[i];
+  const gap = (line, px, py) => Math.min(...line.positions.slice(1).map((p, i) => {
+    const before = line.positions[i];
     if (p === null || before === null || px < x(i) || px > x(i + 1)) return Infinity;
     const part = (px - x(i)) / (x(i + 1) - x(i));
     return Math.abs(y(before) + (y(p) - y(before)) * part - py);
@@ -431,7 +431,7 @@ function point(figure, svg, lines, paths, x, y) {
 
 // The page -----------------------------------------------------------------------------------
 
-const DRAW = { curves: drawCurves, lines: drawLines, dots: drawDots, threads: drawThreads };
+const DRAW = { curves: drawCurves, lines: drawLines, dots: drawDots, parallel: drawParallel };
 
 function legend(chart) {
   const labels = [...new Map(chart.lines.map((line) => [line.label, line])).values()];

@@ -10,12 +10,14 @@ from string import Template
 from typing import Any
 
 from .blocks import Block, Bullets, Chart, Code, Links, Section, Table, Text, charts, slug
-from .summary import plain
+from .summary import to_json_data
 
 DIGITS = 5  # that count of a number in a chart
 
 
-def page(kind: str, title: str, facts: str, parts: Sequence[Section], colours: Mapping[str, int]) -> str:
+def render_page(
+    kind: str, title: str, facts: str, parts: Sequence[Section], colours: Mapping[str, int]
+) -> str:
     """The whole file; kind: what made it; colours: the number of each label's."""
     here = files(__package__)
     names = "page.html", "page.css", "elements.js", "page.js"
@@ -125,15 +127,15 @@ def _chart(chart: Chart, colours: Mapping[str, int]) -> dict[str, Any]:
     match chart.kind:
         case "curves":
             assert chart.panel is not None
-            made |= plain({"grids": chart.panel.grids, "lines": chart.panel.lines}, DIGITS)
+            made |= to_json_data({"grids": chart.panel.grids, "lines": chart.panel.lines}, DIGITS)
         case "dots":
-            made["rows"] = plain(chart.rows, DIGITS)
+            made["rows"] = to_json_data(chart.rows, DIGITS)
         case "lines":
             assert chart.plot is not None
-            made |= plain(chart.plot, DIGITS)
-        case "threads":
-            assert chart.threads is not None
-            made |= plain(chart.threads, DIGITS)
+            made |= to_json_data(chart.plot, DIGITS)
+        case "parallel":
+            assert chart.parallel is not None
+            made |= to_json_data(chart.parallel, DIGITS)
     for item in made.get("lines", []) + made.get("rows", []):
         item["colour"] = colours[item["label"]]
     return made

@@ -9,11 +9,11 @@ from ..common.errors import UsageError
 from ..common.format import duration
 from .blocks import Chart, charts
 from .figures import draw
-from .groups import groups
+from .groups import group_runs
 from .imports import read_imports
 from .markdown import markdown
-from .page import page
-from .runs import Run, read
+from .page import render_page
+from .runs import Run, read_runs
 from .sections import sections, title
 from .summary import Summary, as_json, summarise
 
@@ -35,18 +35,18 @@ def write_report(
     """
     if out.exists() and not out.is_dir():
         raise UsageError(f"-o {out}: this is a file; name a folder for the report")
-    contents = read(paths)
+    contents = read_runs(paths)
     if not contents.runs:
         reasons = "; ".join(f"{item.folder} {item.reason}" for item in contents.left_out)
         raise UsageError(f"nothing to report: {reasons}")
-    imported = read_imports(imports, sorted({group.env for group in groups(contents.runs)}))
+    imported = read_imports(imports, sorted({group.env for group in group_runs(contents.runs)}))
     summary = summarise(contents, imported)
     parts = sections(summary, command or ["recollect", "report", *map(str, paths), "-o", str(out)], out)
     name, facts = title(summary), _facts(contents.runs)
     colours = {label: place for place, label in enumerate(summary.labels)}
     out.mkdir(parents=True, exist_ok=True)
     _write(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
-    _write(out / "report.html", page("recollect report", name, facts, parts, colours))
+    _write(out / "report.html", render_page("recollect report", name, facts, parts, colours))
     pictures = _figures(charts(parts), summary, out / "figures", axis)
     _write(out / "report.md", markdown(name, facts, parts, pictures))
     _print(summary, out)

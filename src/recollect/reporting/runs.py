@@ -26,7 +26,7 @@ Settings = Mapping[str, Any]  # a config by dotted names
 TASK = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
 # What changes nothing about what is learned but the chance in it.
 APART = ("seed", "env.threads", "save_interval", "keep")
-PROBE = "probe/probe.json"  # in the folder of a run
+PROBE_FILE = "probe/probe.json"  # in the folder of a run
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class BadRun(Exception):
 # Find and read --------------------------------------------------------------------------------
 
 
-def read(paths: Iterable[Path]) -> Found:
+def read_runs(paths: Iterable[Path]) -> Found:
     """Every run in or below some folders or archives, and everything that had to be left out."""
     runs: list[Run] = []
     left_out: list[LeftOut] = []
@@ -179,10 +179,10 @@ def _read_text(path: Path) -> str:
         raise BadRun(f"{path.name} cannot be read: {error}") from error
 
 
-def probed(folder: Path) -> Mapping[str, Any] | None:
+def read_probe(folder: Path) -> Mapping[str, Any] | None:
     """What `recollect probe` found of a run's memory; None where it was not asked, or not to the end."""
     try:
-        found = json.loads((folder / PROBE).read_text())
+        found = json.loads((folder / PROBE_FILE).read_text())
         return found if {"uses", "episodes", "seed"} <= set(found) else None
     except (OSError, ValueError, TypeError):
         return None

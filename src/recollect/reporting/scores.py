@@ -123,13 +123,13 @@ def _final(group: Group, source: Source, scored: dict[int, float]) -> Final:
         scores,
         mean=float(scores.mean()),
         iqm=iqm(scores),
-        mean_interval=interval(scores, mean_weights(len(scores)), ends),
-        iqm_interval=interval(scores, iqm_weights(len(scores)), ends),
+        mean_interval=weighted_mean_interval(scores, mean_weights(len(scores)), ends),
+        iqm_interval=weighted_mean_interval(scores, iqm_weights(len(scores)), ends),
         mean_return=float(np.mean(returns)),
     )
 
 
-def interval(
+def weighted_mean_interval(
     scores: Floats, weights: Floats, ends: tuple[float, float] = (-math.inf, math.inf)
 ) -> Interval | None:
     """Of a weighted mean of sorted scores (n,), which cannot pass the ends; None for one seed."""

@@ -15,11 +15,11 @@ from .._version import __version__
 from ..common.format import duration, number
 from ..common.intervals import Interval
 from .aggregate import MANY, Difference
-from .blocks import Block, Bullets, Chart, Code, Line, Links, Plot, Row, Section, Table, Text, slugs
+from .blocks import Block, Bullets, Chart, Code, DotRow, Line, Links, Plot, Section, Table, Text, slugs
 from .curves import RANDOM, Lines
 from .efficiency import Efficiency, Threshold
 from .groups import Group, differing, spelled
-from .runs import probed
+from .runs import read_probe
 from .scores import Final
 from .significance import fisher, holm, mann_whitney
 from .summary import Summary
@@ -98,9 +98,9 @@ def _scores(summary: Summary) -> Iterator[Block]:
         finals = sorted((f for f in summary.finals if f.env == env), key=lambda final: -final.mean)
         if finals:
             about = f"{env}: {SCORES[finals[0].source]}"
-            rows = [Row(final.label, final.scores, final.mean, final.mean_interval) for final in finals]
+            rows = [DotRow(final.label, final.scores, final.mean, final.mean_interval) for final in finals]
             if env in summary.random:
-                rows.append(Row(RANDOM, np.empty(0), summary.random[env], None))
+                rows.append(DotRow(RANDOM, np.empty(0), summary.random[env], None))
             words = f"{about}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
             yield Chart(f"scores-{names[env]}", "dots", f"{about}, every seed a dot", words, rows=rows)
             yield _score_table(about, finals, summary.random.get(env))
@@ -187,7 +187,7 @@ def _overall(summary: Summary) -> Iterator[Block]:
 
 
 def _aggregates(summary: Summary) -> Iterator[Block]:
-    rows = [Row(a.label, np.empty(0), a.iqm, a.iqm_interval) for a in summary.aggregates]
+    rows = [DotRow(a.label, np.empty(0), a.iqm, a.iqm_interval) for a in summary.aggregates]
     words = "Normalised IQM: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
     yield Chart("aggregate", "dots", "Normalised interquartile mean, 95 % interval", words, rows=rows)
     cells = [
@@ -300,7 +300,7 @@ def _closer(summary: Summary, out: Path) -> Iterator[Block]:
         found = [(name, run.folder / page) for name, page in PAGES.items() if (run.folder / page).is_file()]
         if found:
             links = [(name, quote(Path(os.path.relpath(page, out)).as_posix())) for name, page in found]
-            said = (probed(run.folder) or {}).get("uses", "")
+            said = (read_probe(run.folder) or {}).get("uses", "")
             items.append((f"{group.label} on {group.env}, seed {run.seed}: {said}".strip(), links))
     if items:
         yield Links(items)

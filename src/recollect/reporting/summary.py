@@ -14,7 +14,7 @@ from . import aggregate
 from .aggregate import Aggregate, Difference, Family, Improvement, Profile
 from .curves import RANDOM, Panel, Track, panels, track, with_random
 from .efficiency import Efficiency, Threshold, efficiencies, thresholds
-from .groups import Group, groups
+from .groups import Group, group_runs
 from .runs import Found, LeftOut, key_of, task
 from .scores import Final, Scale, finals, scales
 from .verdict import Statement, verdict
@@ -60,7 +60,7 @@ class Summary:
 
 def summarise(found: Found, imported: Sequence[Track] = ()) -> Summary:
     """All numbers, and what they say."""
-    made = groups(found.runs)
+    made = group_runs(found.runs)
     ends, scoreless = finals(made)
     tasks = {group.env: key_of(task(group.settings)) for group in made}
     random = {env: found.random[key] for env, key in tasks.items() if key in found.random}
@@ -105,22 +105,22 @@ def as_json(summary: Summary) -> dict[str, Any]:
     """All of it as dicts, lists and scalars; what is not finite is null."""
     own = {
         "groups": [_group(group) for group in summary.groups],
-        "panels": plain(summary.panels, CURVE_DIGITS),
+        "panels": to_json_data(summary.panels, CURVE_DIGITS),
     }
     names = [field.name for field in dataclasses.fields(summary)]
-    return {name: own[name] if name in own else plain(getattr(summary, name)) for name in names}
+    return {name: own[name] if name in own else to_json_data(getattr(summary, name)) for name in names}
 
 
-def plain(value: Any, digits: int | None = None) -> Any:
+def to_json_data(value: Any, digits: int | None = None) -> Any:
     """A value of this package as plain data; digits: how many that count are kept of an array."""
     if isinstance(value, np.ndarray):
         return [_finite(x if digits is None else float(f"{x:.{digits}g}")) for x in value.tolist()]
     if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name), digits) for f in dataclasses.fields(value)}
+        return {f.name: to_json_data(getattr(value, f.name), digits) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item, digits) for key, item in value.items()}
+        return {str(key): to_json_data(item, digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item, digits) for item in value]
+        return [to_json_data(item, digits) for item in value]
     if isinstance(value, float):
         return _finite(value)
     return str(value) if isinstance(value, Path) else value
@@ -143,7 +143,7 @@ def _group(group: Group) -> dict[str, Any]:
         }
         for run in group.runs
     ]
-    return {"env": group.env, "label": group.label, "settings": plain(group.settings), "runs": runs}
+    return {"env": group.env, "label": group.label, "settings": to_json_data(group.settings), "runs": runs}
 
 
 # What to mind ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ..common.signals import Signals
 from ..comparison.compare import PLACE, Place, count, place, switches
 from ..comparison.study import read
 from ..config.config import RunConfig, tokens
-from ..reporting.page import page
+from ..reporting.page import render_page
 from ..run.run_folder import locked, new_folder
 from .display import TuningDisplay
 from .result import Outcome, importances, tried
@@ -141,5 +141,7 @@ def run(tuning: Tuning, signals: Signals, display: TuningDisplay) -> None:
 def written(outcome: Outcome, words: Sequence[str]) -> None:
     """best.yaml, fresh.yaml, tune.json and tune.html."""
     outcome.write()
-    shown = page("recollect tune", title(outcome), facts(outcome), sections(outcome, words), colours(outcome))
+    shown = render_page(
+        "recollect tune", title(outcome), facts(outcome), sections(outcome, words), colours(outcome)
+    )
     (outcome.folder / "tune.html").write_text(shown, encoding="utf-8")

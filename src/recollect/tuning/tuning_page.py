@@ -8,19 +8,19 @@ import numpy as np
 
 from ..common.format import number
 from ..reporting.blocks import (
-    Axis,
     Block,
     Bullets,
     Chart,
     Code,
+    DotRow,
     Line,
+    ParallelAxis,
+    ParallelCoordinates,
+    ParallelLine,
     Plot,
-    Row,
     Section,
     Table,
     Text,
-    Thread,
-    Threads,
 )
 from .result import ENOUGH, Outcome, Tried, sentence
 from .search_space import Choices, Dimension, Range, Value, meant, settings, spelled
@@ -61,7 +61,7 @@ def sections(found: Outcome, words: Sequence[str]) -> list[Section]:
         Section("The best settings", list(_best(found))),
         Section("Scores", list(_scores(found))),
         Section("What mattered", list(_importance(found))),
-        Section("Settings and scores", list(_threads(found))),
+        Section("Settings and scores", list(_parallel_coordinates(found))),
         Section("All trials", list(_trials(found))),
         Section("What was tuned", list(_space(found))),
         Section("How it was counted", [Bullets(NOTES)]),
@@ -94,7 +94,7 @@ def _scores(found: Outcome) -> Iterator[Block]:
         return
     ranked = sorted(finished, key=lambda trial: (-(trial.score or 0.0), trial.number))
     shown = [*ranked[:8], *(trial for trial in ranked[8:] if not trial.number)]
-    rows = [Row(trial.name, np.array(trial.scores), trial.score or 0.0, None) for trial in shown]
+    rows = [DotRow(trial.name, np.array(trial.scores), trial.score or 0.0, None) for trial in shown]
     words = "Scores: " + ", ".join(f"{trial.name} {number(trial.score)}" for trial in shown) + "."
     yield Chart("scores", "dots", "Scores of the best trials, every seed a dot", words, rows=rows)
     yield _history("history", "Score", [trial.score for trial in found.trials])
@@ -125,12 +125,12 @@ def _importance(found: Outcome) -> Iterator[Block]:
         "steps, in parts of one (PED-ANOVA). There all trials can be compared. A small number says that it "
         "did not matter within what was tried, and so does a number that a few more trials would change."
     )
-    rows = [Row(name, np.empty(0), value, None) for name, value in found.importance.items()]
+    rows = [DotRow(name, np.empty(0), value, None) for name, value in found.importance.items()]
     words = "Importance: " + ", ".join(f"{row.label} {row.value:.2f}" for row in rows) + "."
     yield Chart("importance", "dots", "Importance, in parts of one", words, rows=rows)
 
 
-def _threads(found: Outcome) -> Iterator[Block]:
+def _parallel_coordinates(found: Outcome) -> Iterator[Block]:
     """Every trial across its settings, its return after the first ninth, and its score."""
     trials = sorted(found.trials, key=lambda t: (t is found.best, not t.number, t.score is not None))
     columns: list[tuple[str, Dimension, dict[int, Value]]] = [
@@ -145,7 +145,7 @@ def _threads(found: Outcome) -> Iterator[Block]:
     columns = [column for column in columns if column[2]]
     yield Text("Each line is a trial. Point at one, or focus the chart and use the arrow keys.")
     lines = [
-        Thread(
+        ParallelLine(
             _alike(found, t),
             t.name,
             [f"score {t.scored}" if t.score is not None else t.state, sentence(t.settings)],
@@ -154,8 +154,8 @@ def _threads(found: Outcome) -> Iterator[Block]:
         for t in trials
     ]
     words = f"{len(trials)} trials across {len(columns)} axes; the table below has all of it."
-    chart = Threads([Axis(name, _ticks(of)) for name, of, _ in columns], lines)
-    yield Chart("threads", "threads", "Settings and scores of all trials", words, threads=chart)
+    chart = ParallelCoordinates([ParallelAxis(name, _ticks(of)) for name, of, _ in columns], lines)
+    yield Chart("trials", "parallel", "Settings and scores of all trials", words, parallel=chart)
 
 
 def _ticks(dimension: Dimension) -> list[tuple[str, float]]:

@@ -17,7 +17,7 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common.intervals import Floats
 from ..envs import Array
-from ..reporting.summary import plain
+from ..reporting.summary import to_json_data
 from ..run.run import Trained
 from .episodes import Episode, Watched
 from .influence import Influence
@@ -59,8 +59,8 @@ def player(
         "choices": list(spec.sizes) if spec.kind == "categorical" else [],
         "start": list(spec.start),
         "width": spec.width,
-        "low": plain(np.array(spec.low)),
-        "high": plain(np.array(spec.high)),
+        "low": to_json_data(np.array(spec.low)),
+        "high": to_json_data(np.array(spec.high)),
         "observations": observations(trained.agent),
         "masked": list(trained.agent.obs_spec.mask),
         "episodes": shown,
@@ -99,15 +99,15 @@ def _episode(agent: Agent, episode: Episode, inside: Internals) -> dict[str, Any
     return {
         "name": episode.name,
         "seed": str(episode.seed),
-        "score": plain(episode.score, DIGITS),
-        "success": plain(episode.success, DIGITS),
+        "score": to_json_data(episode.score, DIGITS),
+        "success": to_json_data(episode.success, DIGITS),
         "end": "terminated" if record.terminated[-1, 0] else "truncated",
         "image": episode.pictures,
-        "reward": plain(record.reward[:, 0], DIGITS),
-        "value": plain(value, DIGITS),
-        "advantage": plain(inside.advantage, DIGITS),
-        "entropy": plain(inside.entropy, DIGITS),
-        "action": [plain(taken, DIGITS) for taken in action.reshape(len(action), -1)],
+        "reward": to_json_data(record.reward[:, 0], DIGITS),
+        "value": to_json_data(value, DIGITS),
+        "advantage": to_json_data(inside.advantage, DIGITS),
+        "entropy": to_json_data(inside.entropy, DIGITS),
+        "action": [to_json_data(taken, DIGITS) for taken in action.reshape(len(action), -1)],
         "policy": exact(inside.policy),
         "seen": exact(_seen(agent, record.rows.obs)),
         "memories": [_memory(memory) for memory in inside.memories],
@@ -132,7 +132,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "attention": [packed(layer) for layer in memory.attention],
         "states": {title: packed(x) for title, x in zip(titles, memory.states.values(), strict=True)},
         "path": None if memory.path is None else packed(memory.path),
-        "share": plain(memory.share, DIGITS),
+        "share": to_json_data(memory.share, DIGITS),
         "influence": {name: _influence(one) for name, one in memory.influence.items()},
     }
 
@@ -153,10 +153,10 @@ def _influence(one: Influence) -> dict[str, Any]:
     total = np.abs(one.changes).sum(1)
     return {
         "unit": one.unit,
-        "level": plain(one.level, DIGITS),
-        "alone": plain(one.alone, DIGITS),
-        "least": plain(one.least, DIGITS),
-        "total": plain(total, DIGITS),
+        "level": to_json_data(one.level, DIGITS),
+        "alone": to_json_data(one.alone, DIGITS),
+        "least": to_json_data(one.least, DIGITS),
+        "total": to_json_data(total, DIGITS),
         "changes": packed(one.changes),
     }
 
