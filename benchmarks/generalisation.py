@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import recollect
-from recollect.comparison.jobs import plan
-from recollect.comparison.study import read
+from recollect.comparison.jobs import plan_jobs
+from recollect.comparison.study import read_study
 from recollect.config.presets import preset
 from recollect.run.build import resolved_config
 from recollect.run.evaluate import evaluate
@@ -46,9 +46,9 @@ def random_row(episodes: int) -> Row:
 
 def measure(out: Path, episodes: int) -> list[Row]:
     """One row for each finished run of the study, and one for random actions."""
-    study = read([], STUDY)
+    study = read_study([], STUDY)
     rows = [random_row(episodes)]
-    for job in plan([resolved_config(config) for config in study.configs()], out, study.episodes):
+    for job in plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes):
         if job.state != "done":
             raise SystemExit(f"{job.folder} is not finished: recollect compare {STUDY} --out {out}")
         seed = job.config.seed

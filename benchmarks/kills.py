@@ -81,7 +81,7 @@ class Study:
             self.driver.wait()
             self.driver = self._begin()
         else:
-            name = b"recollect.comparison.worker" if kind == "run" else b"ray::work"
+            name = b"recollect.comparison.worker" if kind == "run" else b"ray::run_task"
             while not (found := [x for host in self.machines for x in host.processes() if named(x, name)]):
                 time.sleep(0.1)
             with contextlib.suppress(ProcessLookupError):

@@ -16,8 +16,8 @@ import json
 import statistics
 from pathlib import Path
 
-from recollect.comparison.jobs import plan
-from recollect.comparison.study import read
+from recollect.comparison.jobs import plan_jobs
+from recollect.comparison.study import read_study
 from recollect.config.presets import assemble
 from recollect.run.build import resolved_config
 
@@ -34,8 +34,8 @@ def ours(name: str, out: Path) -> list[float]:
     file = f"configs/{name}.yaml"
     config = assemble(["--config", file], "", "")
     flags = {"--env.id": config.env.id, "--model": config.model, "--seeds": "10", "--config": file}
-    study = read([(flag, [value]) for flag, value in flags.items()], None)
-    jobs = plan([resolved_config(config) for config in study.configs()], out, study.episodes)
+    study = read_study([(flag, [value]) for flag, value in flags.items()], None)
+    jobs = plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
     return [round(job.metrics["return"], 3) for job in jobs if job.state == "done"]
 
 

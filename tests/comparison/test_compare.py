@@ -1,5 +1,6 @@
-"""Many runs by one command: what is done is not done again, and no way of stopping costs anything."""
+"""Many runs by one command: finished runs are skipped, and an interrupted run resumes to the same bits."""
 
+import io
 import json
 import os
 import shutil
@@ -16,12 +17,14 @@ import pytest
 from benchmarks.report import evaluation, invent_run
 
 from recollect.common.errors import UsageError
-from recollect.comparison import compare, local_executor, worker
-from recollect.comparison import run_process as launch
-from recollect.comparison.display import ComparisonDisplay, Seeds, grouped
-from recollect.comparison.jobs import Job, last_line, plan
-from recollect.comparison.study import read
+from recollect.comparison import compare, local_executor, run_process, worker
+from recollect.comparison.display import ComparisonDisplay, RunGroup, group_jobs
+from recollect.comparison.jobs import Job, last_line, plan_jobs
+from recollect.comparison.random_baselines import baseline_folder
+from recollect.comparison.run_request import ClusterRequest, RunRequest
+from recollect.comparison.study import read_study
 from recollect.config.config import RunConfig, tokens
+from recollect.config.presets import from_dict
 from recollect.envs import EnvConfig
 from recollect.reporting import runs
 from recollect.reporting.summary import summarise
@@ -84,26 +87,26 @@ def test_every_run_is_trained_and_evaluated(done):
     assert len(runs) == 4
     for folder in runs:
         assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
-        found = json.loads((folder / "evaluation.json").read_text())
-        assert found["episodes"] == len(found["returns"]) == 3
-        assert found["deterministic"]
+        scores = json.loads((folder / "evaluation.json").read_text())
+        assert scores["episodes"] == len(scores["returns"]) == 3
+        assert scores["deterministic"]
 
 
-def test_acting_at_random_stands_beside_it(done):
-    found = json.loads((done / "runs" / "random" / "CartPole-v1" / "evaluation.json").read_text())
-    assert found["agent"] == "random" and found["episodes"] == 3
+def test_random_actions_are_evaluated_as_a_baseline(done):
+    baseline = json.loads((done / "runs" / "random" / "CartPole-v1" / "evaluation.json").read_text())
+    assert baseline["agent"] == "random" and baseline["episodes"] == 3
 
 
-def test_what_is_done_is_not_done_again(done, monkeypatch, capsys):
+def test_finished_runs_are_skipped(done, monkeypatch, capsys):
     before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")}
     monkeypatch.chdir(done)
     assert compare.run_compare(SHORT) == 0
     out = capsys.readouterr().out
-    assert "2/2" in out and "at random" in out
+    assert "2/2" in out and "random actions" in out
     assert {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")} == before
 
 
-def test_a_run_is_found_wherever_it_lies(done, tmp_path):
+def test_a_run_is_recognised_in_any_folder(done, tmp_path):
     moved = tmp_path / "moved"
     moved.mkdir()
     for i, folder in enumerate(folders(done / "runs")):
@@ -115,23 +118,23 @@ def test_a_run_is_found_wherever_it_lies(done, tmp_path):
 
 
 def planned(out: Path, *arguments: str) -> list[Job]:
-    study = read(tokens(list(arguments)), None)
-    return plan([resolved_config(config) for config in study.configs()], out, study.episodes)
+    study = read_study(tokens(list(arguments)), None)
+    return plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
 
 
-def test_more_episodes_are_another_evaluation_of_the_same_run(done, tmp_path):
+def test_more_episodes_need_a_new_evaluation_but_no_training(done, tmp_path):
     out = tmp_path / "runs"
     shutil.copytree(done / "runs", out)
     before = lines(out)
     arguments = [*SHORT[:-4], "--episodes", "4"]
     (job, *others) = planned(out, *arguments)
     assert [other.state for other in (job, *others)] == ["begun"] * 4
-    worker.work(job.config, job.folder, 4)
+    worker.train_and_evaluate(job.config, job.folder, 4)
     assert [other.state for other in planned(out, *arguments)] == ["done", *["begun"] * 3]
     assert lines(out) == before
 
 
-def test_runs_that_are_done_are_only_probed(tmp_path, monkeypatch, capsys):
+def test_finished_runs_are_probed_without_training(tmp_path, monkeypatch, capsys):
     arguments = ["-e", "probe:recall", "-m", "ppo", "ppo_gru", "--env.num-envs", "4", "--ppo.num-steps", "16"]
     arguments += ["--rollouts", "2", "--seeds", "1", "--episodes", "10", "--jobs", "2"]
     monkeypatch.chdir(tmp_path)
@@ -142,79 +145,79 @@ def test_runs_that_are_done_are_only_probed(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "has no memory (1)" in " ".join(out.split()) and lines(tmp_path) == before
     for folder in folders(tmp_path / "runs"):
-        said = json.loads((folder / "probe" / "probe.json").read_text())
-        assert said["episodes"] == 10 and (folder / "probe" / "probe.html").is_file()
-    # A probe of other episodes is another; and when all is done nothing is left to do.
-    job = plan_of(tmp_path / "runs", *arguments)[0]
+        results = json.loads((folder / "probe" / "probe.json").read_text())
+        assert results["episodes"] == 10 and (folder / "probe" / "probe.html").is_file()
+    # A probe over other episodes does not count; and once all runs are probed, nothing is written.
+    job = probe_jobs(tmp_path / "runs", *arguments)[0]
     assert job.state == "done" and job.verdict
     path = job.folder / "probe" / "probe.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "episodes": 30}))
-    assert plan_of(tmp_path / "runs", *arguments)[0].state == "begun"
+    assert probe_jobs(tmp_path / "runs", *arguments)[0].state == "begun"
     assert compare.run_compare([*arguments, "--probe"]) == 0
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
     assert compare.run_compare([*arguments, "--probe"]) == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == stamps
 
 
-def test_a_report_is_of_its_own_runs_alone(done, tmp_path, monkeypatch, capsys):
+def test_a_report_covers_only_the_runs_of_its_comparison(done, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(done / "runs", "runs")
-    assert compare.run_compare([*SHORT, "-m", "ppo", "--report", "told"]) == 0
-    said = (tmp_path / "told" / "report.md").read_text()
-    assert "runs/ppo_stack" not in said and "2 runs, 1 environment, 2 seeds" in said
-    assert "recollect compare -e CartPole-v1" in said and "told/report.html" in capsys.readouterr().out
-    assert json.loads((tmp_path / "told" / "report.json").read_text())
+    assert compare.run_compare([*SHORT, "-m", "ppo", "--report", "page"]) == 0
+    text = (tmp_path / "page" / "report.md").read_text()
+    assert "runs/ppo_stack" not in text and "2 runs, 1 environment, 2 seeds" in text
+    assert "recollect compare -e CartPole-v1" in text and "page/report.html" in capsys.readouterr().out
+    assert json.loads((tmp_path / "page" / "report.json").read_text())
 
 
-def test_without_a_line_of_metrics_there_is_no_report(tmp_path, capsys):
+def test_without_metrics_there_is_no_report(tmp_path, capsys):
     jobs = planned(tmp_path, "-e", "poc", "-m", "ppo", "--seeds", "1")
-    compare.reported(jobs, SimpleNamespace(report=tmp_path / "told"), [])
-    assert "no report: no run has written a line yet" in capsys.readouterr().err
-    assert not (tmp_path / "told").exists()
+    compare.write_run_report(jobs, SimpleNamespace(report=tmp_path / "page"), [])
+    assert "no report: no run has written metrics yet" in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
 
 
-def test_acting_at_random_is_played_for_each_task(tmp_path):
+def test_each_task_has_a_baseline_folder(tmp_path):
     plain = EnvConfig(id="LunarLander-v3")
     others = [
         replace(plain, time_limit=500),
         replace(plain, mask=(2,)),
         replace(plain, kwargs={"gravity": -9}),
     ]
-    folders = [compare.random_folder(tmp_path, env) for env in (plain, *others)]
+    folders = [baseline_folder(tmp_path, env) for env in (plain, *others)]
     assert len(set(folders)) == 4 and folders[0] == tmp_path / "random" / "LunarLander-v3"
-    assert compare.random_folder(tmp_path, replace(plain, num_envs=7)) == folders[0]
+    assert baseline_folder(tmp_path, replace(plain, num_envs=7)) == folders[0]
 
 
-def test_tasks_of_one_environment_are_each_played_at_random(tmp_path, capsys):
-    """And a limit of 3 steps is no baseline for episodes without one."""
+def test_each_task_of_one_environment_has_a_baseline(tmp_path, capsys):
+    """A time limit of 3 steps gives no baseline for episodes without a limit."""
     study = tmp_path / "study.yaml"
     study.write_text(
         "environments: [{env.id: CartPole-v1, env.time_limit: 3}, {env.id: CartPole-v1}]\nmodels: [ppo]\n"
     )
     flags = ["--seeds", "1", "--episodes", "5", "--rollouts", "1", "--env.num-envs", "2", "--quiet"]
-    told = ["--out", str(tmp_path / "runs"), "--report", str(tmp_path / "report")]
-    assert compare.run_compare([str(study), *flags, *told]) == 0
-    chance = [
-        line.split("random")[1].strip()
+    folders = ["--out", str(tmp_path / "runs"), "--report", str(tmp_path / "report")]
+    assert compare.run_compare([str(study), *flags, *folders]) == 0
+    scores = [
+        line.split("random actions")[1].strip()
         for line in capsys.readouterr().out.splitlines()
-        if "at random" in line
+        if "random actions" in line
     ]
-    assert sorted(chance)[1:] == ["3"] and float(sorted(chance)[0]) > 8
-    found = summarise(runs.read_runs([tmp_path / "runs"]))
-    assert found.left_out == [] and len(found.scales) == 2
+    assert sorted(scores)[1:] == ["3"] and float(sorted(scores)[0]) > 8
+    summary = summarise(runs.read_runs([tmp_path / "runs"]))
+    assert summary.left_out == [] and len(summary.scales) == 2
     assert json.loads((tmp_path / "report" / "report.json").read_text())["left_out"] == []
-    known = [json.loads(path.read_text()) for path in (tmp_path / "runs" / "random").rglob("*.json")]
-    assert {one["task"]["time_limit"] for one in known} == {3, None}
+    baselines = [json.loads(path.read_text()) for path in (tmp_path / "runs" / "random").rglob("*.json")]
+    assert {baseline["task"]["time_limit"] for baseline in baselines} == {3, None}
 
 
 def test_a_baseline_of_another_task_is_not_read(tmp_path):
-    """Whatever the order of folders, each task has its own, and one without has none."""
+    """In any order of folders, each task has its own baseline, and a task without one has none."""
     for limit, mean in ((20, 9.0), (None, 22.0)):
         folder = tmp_path / "random" / str(limit)
         folder.mkdir(parents=True)
         task = {"kwargs": {}, "mask": [], "time_limit": limit}
-        found = {**evaluation("CartPole-v1", "random", mean, np.random.default_rng(0)), "task": task}
-        (folder / "evaluation.json").write_text(json.dumps(found | {"mean": mean}))
+        scores = {**evaluation("CartPole-v1", "random", mean, np.random.default_rng(0)), "task": task}
+        (folder / "evaluation.json").write_text(json.dumps(scores | {"mean": mean}))
     for flags in ((), ("--env.time-limit", "20"), ("--env.time-limit", "30")):
         invent_run(tmp_path, lines=5, flags=flags)
     scales = {scale.env: (scale.low, scale.low_is) for scale in summarise(runs.read_runs([tmp_path])).scales}
@@ -235,15 +238,17 @@ def test_a_switch_takes_no_file(switch):
         compare.parse(["-e", "poc", "-m", "ppo", switch, "study.yaml"])
 
 
-def plan_of(out: Path, *arguments: str) -> list[Job]:
-    """With probes asked for."""
-    study = read([flag for flag in tokens(list(arguments)) if flag[0] not in compare.VALUES], None)
-    return plan([resolved_config(config) for config in study.configs()], out, study.episodes, probes=True)
+def probe_jobs(out: Path, *arguments: str) -> list[Job]:
+    """The jobs of a comparison with `--probe`."""
+    study = read_study([flag for flag in tokens(list(arguments)) if flag[0] not in compare.VALUES], None)
+    return plan_jobs(
+        [resolved_config(config) for config in study.configs()], out, study.episodes, probes=True
+    )
 
 
-def test_what_probes_say_is_counted():
-    jobs = [Job(resolved_config(RunConfig()), Path("x"), verdict=said) for said in VERDICTS]
-    assert Seeds("env", "model", jobs).verdict == "uses about 4 steps of memory (2), has no memory (1)"
+def test_verdicts_of_probes_are_counted():
+    jobs = [Job(resolved_config(RunConfig()), Path("x"), verdict=verdict) for verdict in VERDICTS]
+    assert RunGroup("env", "model", jobs).verdict == "uses about 4 steps of memory (2), has no memory (1)"
 
 
 VERDICTS = (
@@ -254,20 +259,20 @@ VERDICTS = (
 )
 
 
-def test_a_signal_stops_in_good_order_and_the_same_command_goes_on(straight, tmp_path):
+def test_a_signal_saves_all_runs_and_the_same_command_resumes_them(straight, tmp_path):
     process = recollect(tmp_path, *LONG)
     wait_for(lambda: lines(tmp_path) > 20)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130, out
-    assert "the same command goes on" in out
+    assert "repeat the command to resume them" in out
     for folder in folders(tmp_path / "runs"):
         assert json.loads((folder / "summary.json").read_text())["status"] == "SIGINT"
     finished(tmp_path, *LONG)
     same_ends(straight, tmp_path)
 
 
-def test_its_death_stops_its_runs_and_the_same_command_goes_on(straight, tmp_path):
+def test_runs_stop_with_a_killed_comparison_and_the_same_command_resumes_them(straight, tmp_path):
     process = recollect(tmp_path, *LONG)
     wait_for(lambda: lines(tmp_path) > 20)
     os.kill(process.pid, signal.SIGKILL)
@@ -288,7 +293,7 @@ def same_ends(one: Path, other: Path) -> None:
         )
 
 
-def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
+def test_a_failed_run_is_named_and_the_others_continue(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(
         "environments: [CartPole-v1]\n"
@@ -306,7 +311,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("end", "complaint"),
+    ("end", "message"),
     [
         ("os.kill(os.getpid(), signal.SIGINT)", None),  # before it was ready to save, or while evaluating
         ("os.kill(os.getpid(), signal.SIGTERM)", None),
@@ -315,44 +320,44 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path):
         ("os.kill(os.getpid(), signal.SIGKILL)", "the process ended with -9"),
     ],
 )
-def test_a_run_that_was_stopped_has_not_failed(end, complaint):
+def test_a_run_that_was_stopped_has_not_failed(end, message):
     command = [sys.executable, "-c", f"import os, signal, sys; {end}"]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors)
         process.wait()
-        assert launch.complaint(process, errors) == complaint
+        assert run_process.failure(process, errors) == message
 
 
-def test_one_run_is_stopped_and_nobody_asked_twice():
-    machines, asked = local_executor.LocalExecutor(2), []
+def test_one_run_is_stopped_and_none_is_signalled_twice():
+    executor, signalled = local_executor.LocalExecutor(2), []
     jobs = [Job(resolved_config(RunConfig()), Path(name)) for name in "ab"]
-    processes = [SimpleNamespace(pid=i, send_signal=lambda _, i=i: asked.append(i)) for i in (1, 2)]
-    machines._running = [(job, process, None) for job, process in zip(jobs, processes, strict=True)]
-    machines.stop(jobs[1])
-    machines.stop(jobs[1])
-    assert asked == [2]
-    machines.stop()
-    assert asked == [2, 1]
+    processes = [SimpleNamespace(pid=i, send_signal=lambda _, i=i: signalled.append(i)) for i in (1, 2)]
+    executor._running = [(job, process, None) for job, process in zip(jobs, processes, strict=True)]
+    executor.stop(jobs[1])
+    executor.stop(jobs[1])
+    assert signalled == [2]
+    executor.stop()
+    assert signalled == [2, 1]
 
 
 def test_a_broken_folder_is_named(done, tmp_path):
     (job, *_) = planned(tmp_path, *SHORT[:-2])
     job.folder.mkdir(parents=True)
     (job.folder / "metrics.jsonl").touch()
-    with pytest.raises(UsageError, match=r"is broken: it has no summary\.json that can be read; remove it"):
+    with pytest.raises(UsageError, match=r"is broken: its summary\.json cannot be read; remove the folder"):
         planned(tmp_path, *SHORT[:-2])
 
 
-def test_a_run_that_was_killed_before_it_said_anything_is_begun_again(done, tmp_path):
+def test_a_run_that_was_killed_before_its_first_summary_is_started_again(done, tmp_path):
     (job, *_) = planned(tmp_path, *SHORT[:-2])
     (job.folder / "checkpoints").mkdir(parents=True)
     (job.folder / "config.yaml").write_text("model: [")
     assert planned(tmp_path, *SHORT[:-2])[0].state == "new"
-    assert worker.work(job.config, job.folder, 3) == "finished"
+    assert worker.train_and_evaluate(job.config, job.folder, 3) == "finished"
     assert_same_end(folders(done / "runs")[0], job.folder)
 
 
-def test_a_run_that_somebody_else_stops_is_gone_on_with(straight, tmp_path):
+def test_a_run_that_another_process_stops_is_resumed(straight, tmp_path):
     process = recollect(tmp_path, *LONG)
     wait_for(lambda: lines(tmp_path) > 20)
     for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
@@ -372,7 +377,7 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["--jobs", "0"], "--jobs takes a number above 0, not '0'"),
         (["--jobs", "many"], "--jobs takes a number above 0, not 'many'"),
@@ -382,47 +387,47 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
         (["--out", "file://host/runs"], "give that path or file:///PATH"),
         (["--probe", "--episodes", "9"], "--probe needs at least 10 episodes, not 9"),
         (["nowhere.yaml"], "config file nowhere.yaml"),
-        (["-e", "poc", "-m", "ppo", "ppo", "--seeds", "3"], "ppo on poc, seed 1, is there twice"),
+        (["-e", "poc", "-m", "ppo", "ppo", "--seeds", "3"], "ppo on poc, seed 1, is listed twice"),
         ([*SHORT, "--seed", "7"], "--seeds N or --seeds A B, not --seed"),
     ],
 )
-def test_bad_options_are_refused_by_name(arguments, complaint, tmp_path, monkeypatch):
+def test_bad_options_are_refused_by_name(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=complaint):
+    with pytest.raises(UsageError, match=message):
         compare.run_compare(arguments)
 
 
-def test_a_folder_may_be_named_as_an_address():
+def test_a_folder_may_be_a_file_url():
     assert compare.parse([*SHORT, "--out", "file:///shared/my runs"]).place.out == Path("/shared/my runs")
     assert compare.parse([*SHORT, "--out", "shared/runs"]).place.out == Path("shared/runs")
 
 
-# What is shown --------------------------------------------------------------------------------
+# The display --------------------------------------------------------------------------------
 
 
-def test_groups_are_told_apart_by_what_differs(tmp_path):
+def test_groups_are_labelled_by_the_settings_that_differ(tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(
         "environments: [CartPole-v1]\nmodels: [ppo, {model: ppo, ppo.gamma: 0.5}, ppo_gru]\nseeds: 3\n"
     )
-    configs = [resolved_config(config) for config in read([], study).configs()]
-    found = [(group.label, len(group.jobs)) for group in grouped(plan(configs, tmp_path, 5))]
-    assert sorted(found) == [("ppo, ppo.gamma 0.5", 3), ("ppo, ppo.gamma 0.99", 3), ("ppo_gru", 3)]
+    configs = [resolved_config(config) for config in read_study([], study).configs()]
+    groups = [(group.label, len(group.jobs)) for group in group_jobs(plan_jobs(configs, tmp_path, 5))]
+    assert sorted(groups) == [("ppo, ppo.gamma 0.5", 3), ("ppo, ppo.gamma 0.99", 3), ("ppo_gru", 3)]
 
 
-def test_the_time_left_is_what_the_pace_so_far_makes_of_it(tmp_path):
+def test_the_time_left_is_extrapolated_from_the_runs_so_far(tmp_path):
     jobs = planned(tmp_path, *SMALL, "--rollouts", "10", "--seeds", "2")
     display = ComparisonDisplay(jobs, 2, quiet=True)
-    assert display.left() is None
+    assert display.seconds_left() is None
     jobs[0].state = "running"
     jobs[0].metrics = {"iteration": 5, "step": 320, "time": 10.0, "return": None}
     # Half of one run took 10 s; 3.5 runs are left, two at a time.
-    assert display.left() == pytest.approx(3.5 * 20 / 2)
+    assert display.seconds_left() == pytest.approx(3.5 * 20 / 2)
     jobs[1].state = "failed"
-    assert display.left() == pytest.approx(2.5 * 20 / 2)
+    assert display.seconds_left() == pytest.approx(2.5 * 20 / 2)
 
 
-def test_the_last_whole_line_is_read(tmp_path):
+def test_the_last_complete_line_is_read(tmp_path):
     path = tmp_path / "metrics.jsonl"
     assert last_line(path) is None
     path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
@@ -431,31 +436,72 @@ def test_the_last_whole_line_is_read(tmp_path):
     assert last_line(path) is None
 
 
-def test_a_run_stops_where_its_task_was_given_to_another_process(straight, tmp_path):
-    """As on a machine that only the storage still sees."""
+def test_a_run_stops_when_another_process_claims_it(straight, tmp_path):
+    """As on a machine that lost its network but not its storage."""
     (job, _) = planned(tmp_path / "runs", *LONG[:-4], *LONG[-2:])
-    sign = tmp_path / "sign"
-    sign.mkdir()
-    said = local_executor.asked(job, 3) | {"task": "task", "sign": str(sign), "versions": versions()}
-    with locked(sign):
-        first, errors = launch.launch(said)
+    lock_folder = tmp_path / "lock"
+    lock_folder.mkdir()
+    request = replace(job.request(3), cluster=ClusterRequest("task", lock_folder, versions()))
+    with locked(lock_folder):
+        first, errors = run_process.start_process(request)
         wait_for(lambda: lines(tmp_path) > 5)
-        second, more = launch.launch(said)
+        second, more = run_process.start_process(request)
         assert first.wait(60) == 143 and second.wait(60) == 0
-    assert launch.complaint(first, errors) is None and launch.complaint(second, more) is None
+    assert run_process.failure(first, errors) is None and run_process.failure(second, more) is None
     assert_same_end(folders(straight / "runs")[0], job.folder)
 
 
-def test_who_has_a_run_keeps_it_while_somebody_waits_for_it(tmp_path):
-    mine, same, other = Claim.new("task"), Claim.new("task"), Claim.new("other")
+def test_a_claim_of_another_comparison_counts_only_when_this_one_is_gone(tmp_path):
+    claim, same, other = Claim.new("task"), Claim.new("task"), Claim.new("other")
     with locked(tmp_path):
-        assert not any(worker._replaced(claim, mine, tmp_path) for claim in (None, mine, other))
-        assert worker._replaced(same, mine, tmp_path)
-    assert worker._replaced(other, mine, tmp_path)
-    assert worker._replaced(other, mine, tmp_path / "gone")
+        assert not any(worker.is_replaced(claim, newest, tmp_path) for newest in (None, claim, other))
+        assert worker.is_replaced(claim, same, tmp_path)
+    assert worker.is_replaced(claim, other, tmp_path)
+    assert worker.is_replaced(claim, other, tmp_path / "gone")
 
 
-def test_a_run_in_other_hands_is_waited_for_and_then_named(done):
+def test_a_locked_run_is_waited_for_and_then_named(done):
     (job, *_) = planned(done / "runs", *SHORT[:-2])
     with locked(job.folder), pytest.raises(UsageError, match="is in use by another process"):
-        worker.work(job.config, job.folder, 3, patience=0.3)
+        worker.train_and_evaluate(job.config, job.folder, 3, lock_seconds=0.3)
+
+
+# The message to a worker ------------------------------------------------------------------------
+
+REQUEST = RunRequest({"seed": 1, "env": {"id": "off"}}, Path("/runs/a"), 7, True)
+CLUSTER = ClusterRequest("task", Path("/runs/.seen-1"), {"numpy": "2"})
+
+
+@pytest.mark.parametrize("request_", [REQUEST, replace(REQUEST, probe=False, cluster=CLUSTER)])
+def test_a_request_is_the_same_after_json(request_):
+    line = request_.to_json()
+    assert "\n" not in line and RunRequest.from_json(line) == request_
+
+
+def test_a_request_is_made_of_a_job():
+    job = Job(resolved_config(RunConfig()), Path("runs/x"), probes=True)
+    request = RunRequest.from_json(job.request(7).to_json())
+    assert request == job.request(7) and (request.episodes, request.probe, request.cluster) == (7, True, None)
+    assert from_dict(dict(request.config), [job.config.env.id]) == job.config
+
+
+BAD_REQUESTS = {
+    "": "run request: Expecting value",
+    "[1]": r"run request: expected an object with the keys config, folder, .*, got \[1\]",
+    '{"config": {}}': "run request: expected an object with the keys",
+    REQUEST.to_json().replace("7", "true"): "run request: episodes must be int, not True",
+    REQUEST.to_json().replace('"/runs/a"', "null"): "run request: folder must be str, not None",
+    REQUEST.to_json().replace("null", '{"task": "1"}'): "with the keys task, lock_folder, versions, got",
+}
+
+
+@pytest.mark.parametrize("line", BAD_REQUESTS)
+def test_a_bad_request_is_refused(line):
+    with pytest.raises(UsageError, match=BAD_REQUESTS[line]):
+        RunRequest.from_json(line)
+
+
+def test_a_worker_reports_a_bad_request(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}\n"))
+    monkeypatch.setattr(worker, "stop_with_stdin", lambda: None)
+    assert worker.main() == 1 and "run request: expected an object" in capsys.readouterr().err

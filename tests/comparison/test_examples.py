@@ -1,4 +1,4 @@
-"""Files that start studies elsewhere are whole, and ask for what there is."""
+"""The example files for Kubernetes and SLURM are complete, and their options exist."""
 
 import re
 import subprocess
@@ -11,19 +11,19 @@ from recollect.comparison import compare
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def asked(text: str) -> list[str]:
-    """What follows recollect compare in a text."""
-    found = re.search(r"recollect compare (.*)", text)
-    assert found
-    return found[1].split()
+def compare_arguments(text: str) -> list[str]:
+    """The words after `recollect compare` in a text."""
+    match = re.search(r"recollect compare (.*)", text)
+    assert match
+    return match[1].split()
 
 
-def test_kuberay_begins_a_cluster_whose_pods_share_the_runs() -> None:
+def test_kuberay_starts_a_cluster_whose_pods_share_the_runs() -> None:
     claim, job = yaml.safe_load_all((EXAMPLES / "kuberay.yaml").read_text())
     assert (claim["apiVersion"], claim["kind"]) == ("v1", "PersistentVolumeClaim")
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    known = {"entrypoint", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "backoffLimit"}
-    assert set(job["spec"]) == known | {"rayClusterSpec"}
+    keys = {"entrypoint", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished", "backoffLimit"}
+    assert set(job["spec"]) == keys | {"rayClusterSpec"}
     cluster = job["spec"]["rayClusterSpec"]
     assert set(cluster) == {"rayVersion", "headGroupSpec", "workerGroupSpecs"}
     (workers,) = cluster["workerGroupSpecs"]
@@ -34,13 +34,13 @@ def test_kuberay_begins_a_cluster_whose_pods_share_the_runs() -> None:
         (container,), (volume,) = pod["containers"], pod["volumes"]
         assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
         assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/shared"}]
-    options = compare.parse(asked(job["spec"]["entrypoint"]))
+    options = compare.parse(compare_arguments(job["spec"]["entrypoint"]))
     assert options.place.on == "ray:127.0.0.1:6379" and options.place.out == Path("/shared/runs")
 
 
 def test_slurm_starts_a_cluster_and_the_study_on_it() -> None:
     script = EXAMPLES / "slurm.sh"
     subprocess.run(["bash", "-n", str(script)], check=True)
-    arguments = [text.strip('"') for text in asked(script.read_text())]
+    arguments = [text.strip('"') for text in compare_arguments(script.read_text())]
     assert (EXAMPLES.parent / arguments[0]).exists()
     assert arguments[-3:] == ["--on", "ray:$host:$port", "--quiet"]

@@ -1,4 +1,4 @@
-"""Runs as tasks of Ray end as processes of this machine do, whatever dies on the way."""
+"""Runs as Ray tasks end with the same bits as runs on this machine, whichever process is killed."""
 
 import contextlib
 import errno
@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,10 +20,9 @@ import pytest
 
 from recollect import cli
 from recollect.common.errors import UsageError
-from recollect.comparison import local_executor, ray_executor
-from recollect.comparison import preflight as nodes
-from recollect.comparison import run_process as launch
+from recollect.comparison import preflight, ray_executor, run_process
 from recollect.comparison.jobs import Job
+from recollect.comparison.run_request import ClusterRequest
 from recollect.run.build import resolved_config
 from recollect.run.run_folder import Claim, locked
 from recollect.run.weights import version_mismatch, versions
@@ -60,17 +60,17 @@ def runs(out: Path) -> list[Path]:
 
 
 def workers(folder: Path) -> list[int]:
-    """The processes of Ray that wait for runs in this folder."""
-    found = []
+    """The Ray workers that wait for runs in this folder."""
+    matches = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
                 name = (process / "cmdline").read_bytes()
-                if b"ray::work" in name and str(folder) in str((process / "cwd").resolve()):
-                    found.append(int(process.name))
+                if b"ray::run_task" in name and str(folder) in str((process / "cwd").resolve()):
+                    matches.append(int(process.name))
             except OSError:
                 continue
-    return found
+    return matches
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def same(one: Path, other: Path) -> None:
         assert one_score["returns"] == other_score["returns"]
 
 
-def test_a_study_ends_alike_though_its_workers_and_its_driver_are_killed(straight, tmp_path) -> None:
+def test_a_study_ends_with_the_same_bits_when_workers_and_driver_are_killed(straight, tmp_path) -> None:
     driver = begun(tmp_path, "--on", "ray")
     wait_for(lambda: lines(tmp_path) > 20)
     for worker in workers(tmp_path):
@@ -107,20 +107,20 @@ def test_a_study_ends_alike_though_its_workers_and_its_driver_are_killed(straigh
 
 
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGINT, []), (signal.SIGTERM, IN_BACKGROUND)])
-def test_a_signal_stops_its_runs_in_good_order(number, how, tmp_path) -> None:
+def test_a_signal_saves_and_stops_its_runs(number, how, tmp_path) -> None:
     driver = begun(tmp_path, "--on", "ray", "--rollouts", "100_000", how=how)
     wait_for(lambda: lines(tmp_path) > 20)
     driver.send_signal(number)
     out, _ = driver.communicate(timeout=60)
-    assert driver.returncode == 128 + number and "the same command goes on" in out
+    assert driver.returncode == 128 + number and "repeat the command to resume them" in out
     ends = [json.loads((run / "summary.json").read_text())["status"] for run in runs(tmp_path)]
     assert ends == ["SIGTERM"] * len(ends) and ends
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
 
 
 ERRORS = {
@@ -139,7 +139,7 @@ def test_mistakes_are_one_line(case, tmp_path, monkeypatch, capsys) -> None:
     assert message in capsys.readouterr().err
 
 
-def test_where_no_cluster_answers_it_is_said_at_once(tmp_path, monkeypatch, capsys) -> None:
+def test_an_address_without_a_cluster_is_reported_at_once(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     before = time.monotonic()
     assert cli.main(["compare", *STUDY, "--on", f"ray:127.0.0.1:{free_port()}"]) == 2
@@ -147,66 +147,68 @@ def test_where_no_cluster_answers_it_is_said_at_once(tmp_path, monkeypatch, caps
     assert time.monotonic() - before < 20
 
 
-def test_without_ray_it_is_said_what_to_install(tmp_path, monkeypatch, capsys) -> None:
+def test_without_ray_the_error_names_the_extra(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert cli.main(["compare", *STUDY, "--on", "ray"]) == 2
     assert "--on ray needs Ray: pip install 'recollect[ray]'" in capsys.readouterr().err
 
 
-SAYS = {
+REPLIES = {
     "closes": b"",
     "web": b"HTTP/1.1 400 Bad Request\r\n\r\n",
 }
 
 
-@pytest.mark.parametrize("kind", SAYS)
-def test_what_is_no_cluster_is_found_out(kind, tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("kind", REPLIES)
+def test_a_server_that_is_no_cluster_is_detected(kind, tmp_path, monkeypatch, capsys) -> None:
     """Ray itself waits for minutes."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ray_executor, "TRIAL", 4.0)
+    monkeypatch.setattr(ray_executor, "HANDSHAKE_SECONDS", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
             with contextlib.suppress(OSError):
                 while True:
                     caller, _ = listening.accept()
-                    caller.sendall(SAYS[kind])
+                    caller.sendall(REPLIES[kind])
                     caller.close()
 
         threading.Thread(target=serve, daemon=True).start()
         port = listening.getsockname()[1]
         assert cli.main(["compare", *STUDY, "--on", f"ray:127.0.0.1:{port}"]) == 2
         listening.shutdown(socket.SHUT_RDWR)
-    said = capsys.readouterr().err
-    assert "no cluster answers there: something else does" in said and len(said.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert "no cluster answers there: it does not respond as Ray does" in error
+    assert len(error.splitlines()) == 1
 
 
 REASONS = {
-    "AuthenticationError: Authentication token is missing or incorrect.": "it asks for a token",
+    "AuthenticationError: Authentication token is missing or incorrect.": "the cluster needs a token",
     "RuntimeError: Version mismatch: It was started with:\n    Ray: 2.50\n    Python: 3.12": (
-        "another Python or Ray is there: version mismatch: It was started with: Ray: 2.50 Python: 3.12"
+        "the cluster has another Python or Ray: version mismatch: It was started with: Ray: 2.50 Python: 3.12"
     ),
-    "F raylet.cc: Check failed": "this machine is not one of the cluster",
+    "F raylet.cc: Check failed": "this machine is not part of the cluster",
 }
 
 
-@pytest.mark.parametrize("said", REASONS)
-def test_what_ray_says_becomes_one_line(said) -> None:
-    reason = ray_executor._reason(f"{said}\n\nmore", late=False)
-    assert reason.startswith(REASONS[said]) and "\n" not in reason
+@pytest.mark.parametrize("output", REASONS)
+def test_the_output_of_ray_becomes_one_line(output) -> None:
+    reason = ray_executor._connection_fault(f"{output}\n\nmore", timed_out=False)
+    assert reason.startswith(REASONS[output]) and "\n" not in reason
 
 
-def test_a_machine_that_does_not_see_the_folder_says_so(tmp_path) -> None:
-    said = launch.unfit(str(tmp_path / "nowhere" / ".seen"))
-    assert said.startswith(socket.gethostname()) and "must lie where every machine sees them" in said
+def test_a_machine_that_does_not_see_the_folder_is_named(tmp_path) -> None:
+    fault = run_process.storage_fault(str(tmp_path / "nowhere" / ".seen"))
+    assert fault.startswith(socket.gethostname())
+    assert "every machine must see run folders under the same path" in fault
 
 
-def test_a_machine_that_does_not_see_locks_says_so(tmp_path) -> None:
+def test_a_machine_that_does_not_see_locks_is_named(tmp_path) -> None:
     (tmp_path / ".seen").mkdir()
-    assert "does not see locks of other machines" in launch.unfit(str(tmp_path / ".seen"))
+    assert "does not see file locks of other machines" in run_process.storage_fault(str(tmp_path / ".seen"))
     with locked(tmp_path / ".seen"):
-        assert launch.unfit(str(tmp_path / ".seen")) is None
+        assert run_process.storage_fault(str(tmp_path / ".seen")) is None
 
 
 def test_storage_without_locks_is_named(tmp_path, monkeypatch) -> None:
@@ -214,17 +216,17 @@ def test_storage_without_locks_is_named(tmp_path, monkeypatch) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    assert "lies on storage that has no locks" in launch.unfit(str(tmp_path))
+    assert "lies on storage that has no locks" in run_process.storage_fault(str(tmp_path))
 
 
-def test_a_machine_with_other_versions_says_so(tmp_path) -> None:
-    said = version_mismatch("b", versions(), versions() | {"numpy": "1.0"})
-    assert said.startswith("b has numpy") and "(not 1.0)" in said and "torch" not in said
+def test_a_machine_with_other_versions_is_named(tmp_path) -> None:
+    mismatch = version_mismatch("b", versions(), versions() | {"numpy": "1.0"})
+    assert mismatch.startswith("b has numpy") and "(not 1.0)" in mismatch and "torch" not in mismatch
     assert version_mismatch("b", versions(), versions() | {"cpu": "other"}) is None
     job = Job(resolved_config(small_config()), tmp_path / "ppo" / "CartPole-v1" / "x")
-    told = {"task": "1", "sign": str(tmp_path), "versions": versions() | {"numpy": "1.0"}}
+    cluster = ClusterRequest("1", tmp_path, versions() | {"numpy": "1.0"})
     with locked(tmp_path):
-        assert "(not 1.0)" in launch.work(local_executor.asked(job, 3) | told)
+        assert "(not 1.0)" in run_process.run_task(replace(job.request(3), cluster=cluster))
     assert not job.folder.exists()
 
 
@@ -240,33 +242,39 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_unfit_machines_are_refused(case, tmp_path, monkeypatch) -> None:
+def test_unsuitable_machines_are_refused(case, tmp_path, monkeypatch) -> None:
     answers, message = ANSWERS[case]
     kinds = [(host, versions() | {"cpu": cpu}) for host, cpu in (("a", "AVX2"), ("b", "AVX512"))]
-    monkeypatch.setattr(nodes, "_each", lambda ray, there, ask, *_: kinds if ask is versions else answers)
+    monkeypatch.setattr(
+        preflight, "call_on_each", lambda ray, nodes, call, *_: kinds if call is versions else answers
+    )
     with pytest.raises(UsageError, match=message):
-        nodes.check(None, [], tmp_path)
+        preflight.check_machines(None, [], tmp_path)
 
 
-@pytest.mark.parametrize(("ends", "begun"), [([-9, 0], 2), ([-9] * 9, launch.LIVES), ([1, 0], 1)])
-def test_a_run_that_is_killed_begins_again_and_not_for_ever(ends, begun, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(("ends", "begun"), [([-9, 0], 2), ([-9] * 9, run_process.MAX_STARTS), ([1, 0], 1)])
+def test_a_run_that_is_killed_is_started_again_a_few_times(ends, begun, tmp_path, monkeypatch) -> None:
     launched = []
 
-    def begin(said):
+    def start_process(request):
         launched.append(subprocess.Popen(["true"], stdin=subprocess.PIPE))
         launched[-1].wait()
         launched[-1].returncode = ends[len(launched) - 1]
         return launched[-1], open(os.devnull, "rb")
 
-    monkeypatch.setattr(launch, "launch", begin)
+    monkeypatch.setattr(run_process, "start_process", start_process)
+    job = Job(resolved_config(small_config()), tmp_path)
     with locked(tmp_path):
-        said = launch.work({"sign": str(tmp_path)})
-    assert len(launched) == begun and said == (
+        request = replace(job.request(3), cluster=ClusterRequest("1", tmp_path / "x", {}))
+        (tmp_path / "x").mkdir()
+        with locked(tmp_path / "x"):
+            error = run_process.run_task(request)
+    assert len(launched) == begun and error == (
         None if ends[begun - 1] == 0 else f"the process ended with {ends[begun - 1]}"
     )
 
 
-class Task:
+class MachineList:
     """A stand-in for a cluster, whose machines are given."""
 
     def __init__(self, *machines):
@@ -277,21 +285,21 @@ class Task:
 
 
 def test_runs_that_fit_are_counted_machine_by_machine() -> None:
-    machines = Task((True, {"CPU": 5, "GPU": 1}), (True, {"CPU": 3}), (False, {"CPU": 64}))
-    here = object.__new__(ray_executor.RayExecutor)
-    here._ray, here._tasks = machines, {}
+    machines = MachineList((True, {"CPU": 5, "GPU": 1}), (True, {"CPU": 3}), (False, {"CPU": 64}))
+    executor = object.__new__(ray_executor.RayExecutor)
+    executor._ray, executor._tasks = machines, {}
     for share, slots in (((1, 0.0), 8), ((2, 0.0), 3), ((4, 0.0), 1), ((1, 0.5), 2), ((6, 0.0), 0)):
-        here._share = ray_executor.Share(*share)
-        assert here.slots == slots, share
-    assert "no machine of the cluster has more than 5 and 1" in here.too_small()
+        executor._resources = ray_executor.RunResources(*share)
+        assert executor.slots == slots, share
+    assert "no machine of the cluster has more than 5 and 1" in executor.too_small()
 
 
-class Gone(Task):
+class CancellingCluster(MachineList):
     """A stand-in for a cluster that cancels."""
 
     def __init__(self):
         super().__init__()
-        self.cancelled, self.asked = [], []
+        self.cancelled, self.restarted = [], []
 
     def nodes(self):
         names = {"a": True, "b": False, "c": False, "again": True}
@@ -301,81 +309,76 @@ class Gone(Task):
     def cancel(self, task, force):
         self.cancelled.append(task)
 
-    def remote(self, said):
-        self.asked.append(said["task"])
-        return f"{said['task']} anew"
+    def remote(self, request):
+        self.restarted.append(request.cluster.task)
+        return f"{request.cluster.task} anew"
 
 
-def test_what_ran_on_a_machine_that_is_gone_begins_again_once(tmp_path) -> None:
-    ray = Gone()
-    here = object.__new__(ray_executor.RayExecutor)
-    here._ray = here._work = ray
-    here._left, here._tasks, here._asked = {}, {}, set()
+def test_runs_of_a_dead_machine_are_restarted_once(tmp_path) -> None:
+    ray = CancellingCluster()
+    executor = object.__new__(ray_executor.RayExecutor)
+    executor._ray = executor._run_task = ray
+    executor._abandoned, executor._tasks, executor._cancelled = {}, {}, set()
     for host in ("a", "b", "again", "nowhere"):
         job = Job(resolved_config(small_config()), tmp_path / host)
-        here._tasks[host] = job, {"task": host}
+        executor._tasks[host] = job, replace(job.request(3), cluster=ClusterRequest(host, tmp_path, {}))
         if host != "nowhere":
             Claim(host, "1", host).write(job.folder)
     for _ in range(3):
-        here._leave_the_dead()
+        executor._restart_lost()
     assert (
         ray.cancelled == ["b"]
-        and ray.asked == ["b"]
-        and set(here._tasks) == {"a", "again", "nowhere", "b anew"}
+        and ray.restarted == ["b"]
+        and set(executor._tasks) == {"a", "again", "nowhere", "b anew"}
     )
     Claim("b", "2", "c").write(tmp_path / "b")
-    here._leave_the_dead()
+    executor._restart_lost()
     assert ray.cancelled == ["b", "b anew"]
-    # What was asked to end is not begun again.
+    # A cancelled run is not restarted.
     Claim("b", "3", "c").write(tmp_path / "b")
-    (again,) = set(here._tasks) - {"a", "again", "nowhere"}
-    here._asked.add(again)
-    assert [job.folder.name for job, _ in here._leave_the_dead()] == ["b"]
-    assert set(here._tasks) == {"a", "again", "nowhere"} and not here._asked
+    (again,) = set(executor._tasks) - {"a", "again", "nowhere"}
+    executor._cancelled.add(again)
+    assert [job.folder.name for job in executor._restart_lost()] == ["b"]
+    assert set(executor._tasks) == {"a", "again", "nowhere"} and not executor._cancelled
 
 
 TOO_MUCH = {"--cpus-per-run": ("9999", "9999 CPUs and 0 GPUs"), "--gpus-per-run": ("1", "1 CPUs and 1 GPUs")}
 
 
 @pytest.mark.parametrize("flag", TOO_MUCH)
-def test_more_than_there_is_is_refused(flag, tmp_path, monkeypatch, capsys) -> None:
+def test_more_resources_than_any_machine_has_are_refused(flag, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    number, asked = TOO_MUCH[flag]
+    number, needs = TOO_MUCH[flag]
     assert cli.main(["compare", *STUDY, "--on", "ray", flag, number]) == 2
-    assert f"a run asks for {asked}; no machine" in capsys.readouterr().err
+    assert f"a run needs {needs}; no machine" in capsys.readouterr().err
     assert runs(tmp_path) == []
 
 
-def test_a_ray_that_is_begun_here_has_the_cores_that_are_here(monkeypatch) -> None:
+def test_a_ray_started_here_offers_no_more_cores_than_there_are(monkeypatch) -> None:
     monkeypatch.setattr(ray_executor, "CORES", 4)
-    asked = {(1, 1): 1, (4, 1): 4, (8, 1): 8, (2, 2): 4, (8, 2): 4, (1, 3): 3, (4, 9): 4, (9, 9): 4}
-    assert {each: ray_executor.cores(each[0], ray_executor.Share(each[1])) for each in asked} == asked
+    cpus = {(1, 1): 1, (4, 1): 4, (8, 1): 8, (2, 2): 4, (8, 2): 4, (1, 3): 3, (4, 9): 4, (9, 9): 4}
+    for (slots, per_run), expected in cpus.items():
+        assert ray_executor.local_cpus(slots, ray_executor.RunResources(per_run)) == expected
 
 
-def test_ray_is_not_interrupted_while_it_begins() -> None:
+def test_ray_is_not_interrupted_while_it_starts() -> None:
     before, reached = signal.getsignal(signal.SIGINT), False
-    with pytest.raises(KeyboardInterrupt), ray_executor._unhurried():
+    with pytest.raises(KeyboardInterrupt), ray_executor._deferred_interrupt():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.1)
         reached = True
     assert reached and signal.getsignal(signal.SIGINT) is before
 
 
-def test_one_run_is_stopped_and_nobody_asked_twice() -> None:
+def test_one_run_is_stopped_and_none_is_cancelled_twice() -> None:
     jobs = [Job(resolved_config(small_config()), Path(name)) for name in "abc"]
     cancelled = []
-    here = object.__new__(ray_executor.RayExecutor)
-    here._ray = SimpleNamespace(cancel=lambda task, force: cancelled.append(task))
-    here._tasks = {i: (job, {}) for i, job in enumerate(jobs, 1)}
-    here._asked = set()
-    here.stop(jobs[1])
-    here.stop(jobs[1])
+    executor = object.__new__(ray_executor.RayExecutor)
+    executor._ray = SimpleNamespace(cancel=lambda task, force: cancelled.append(task))
+    executor._tasks = {i: (job, None) for i, job in enumerate(jobs, 1)}
+    executor._cancelled = set()
+    executor.stop(jobs[1])
+    executor.stop(jobs[1])
     assert cancelled == [2]
-    here.stop()
+    executor.stop()
     assert cancelled == [2, 1, 3]
-
-
-def test_a_cluster_says_what_each_run_is_told(tmp_path) -> None:
-    job = Job(resolved_config(small_config()), Path("runs/x"))
-    said = local_executor.asked(job, 7)
-    assert said["episodes"] == 7 and said["config"]["seed"] == 3 and not said["probes"]

@@ -1,4 +1,4 @@
-"""What a comparison consists of, from flags and from files; and every mistake in one line."""
+"""The runs of a comparison, from flags and from files; every mistake is reported in one line."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.common.errors import UsageError
-from recollect.comparison.study import Study, Variant, read
+from recollect.comparison.study import Study, Variant, read_study
 from recollect.config.config import tokens
 from recollect.config.presets import assemble
 from recollect.memory.mlp import MlpConfig
 
 
 def of_flags(*arguments):
-    return read(tokens(arguments), None)
+    return read_study(tokens(arguments), None)
 
 
 def of_file(tmp_path, data, *arguments):
     path = tmp_path / "study.yaml"
     path.write_text(data if isinstance(data, str) else yaml.safe_dump(data))
-    return read(tokens(arguments), path)
+    return read_study(tokens(arguments), path)
 
 
 names = st.lists(st.sampled_from(["CartPole-v1", "Acrobot-v1", "poc"]), min_size=1, max_size=3, unique=True)
@@ -33,8 +33,8 @@ models = st.lists(st.sampled_from(["ppo", "ppo_gru", "ppo_stack"]), min_size=1, 
 def test_it_is_the_product_seed_by_seed(environments, models, seeds):
     chosen = sorted(seeds)
     study = of_flags("-e", *environments, "-m", *models, "--seeds", *map(str, chosen))
-    found = [(config.seed, config.env.id, config.model) for config in study.configs()]
-    assert found == [(s, e, m) for s in chosen for e in environments for m in models]
+    runs = [(config.seed, config.env.id, config.model) for config in study.configs()]
+    assert runs == [(s, e, m) for s in chosen for e in environments for m in models]
 
 
 def test_one_number_of_seeds_is_a_count_and_several_are_seeds():
@@ -49,7 +49,7 @@ def test_every_run_has_one_core_unless_the_study_says_otherwise():
     assert config.threads == 2
 
 
-def test_models_win_over_environments_and_both_over_all(tmp_path):
+def test_models_override_environments_and_both_override_options(tmp_path):
     study = of_file(
         tmp_path,
         {
@@ -60,27 +60,27 @@ def test_models_win_over_environments_and_both_over_all(tmp_path):
             "options": {"steps": 100, "ppo.gamma": 0.95, "ppo.clip": 0.3},
         },
     )
-    found = {(c.env.id, c.model): c for c in study.configs()}
+    configs = {(c.env.id, c.model): c for c in study.configs()}
     assert study.episodes == 7
-    assert {key: (c.steps, c.ppo.gamma) for key, c in found.items()} == {
+    assert {key: (c.steps, c.ppo.gamma) for key, c in configs.items()} == {
         ("CartPole-v1", "ppo"): (200, 0.9),
         ("CartPole-v1", "ppo_gpt"): (200, 0.8),
         ("poc", "ppo"): (100, 0.95),
         ("poc", "ppo_gpt"): (100, 0.8),
     }
-    assert all(c.ppo.clip == 0.3 for c in found.values())
-    assert found["poc", "ppo_gpt"].critic.memory.context == 25
+    assert all(c.ppo.clip == 0.3 for c in configs.values())
+    assert configs["poc", "ppo_gpt"].critic.memory.context == 25
 
 
-def test_a_budget_takes_the_place_of_one_in_another_unit(tmp_path):
+def test_a_budget_replaces_one_in_another_unit(tmp_path):
     data = {
         "environments": {"poc": {"rollouts": 3}, "CartPole-v1": None},
         "models": ["ppo", {"model": "ppo_gru", "steps": 50}],
         "seeds": 1,
         "options": {"steps": 100},
     }
-    found = {(c.env.id, c.model): (c.steps, c.rollouts) for c in of_file(tmp_path, data).configs()}
-    assert found == {
+    budgets = {(c.env.id, c.model): (c.steps, c.rollouts) for c in of_file(tmp_path, data).configs()}
+    assert budgets == {
         ("poc", "ppo"): (None, 3),
         ("poc", "ppo_gru"): (50, None),
         ("CartPole-v1", "ppo"): (100, None),
@@ -89,7 +89,7 @@ def test_a_budget_takes_the_place_of_one_in_another_unit(tmp_path):
     assert {c.rollouts for c in of_file(tmp_path, data, "--rollouts", "2").configs()} == {2}
 
 
-def test_flags_win_over_the_file(tmp_path):
+def test_flags_override_the_file(tmp_path):
     data = {"environments": ["poc"], "models": ["ppo"], "seeds": [4, 5], "options": {"ppo.clip": 0.3}}
     study = of_file(tmp_path, data, "-e", "CartPole-v1", "--seeds", "1", "--ppo.clip", "0.1")
     assert study.environments == (Variant("CartPole-v1"),)
@@ -98,7 +98,7 @@ def test_flags_win_over_the_file(tmp_path):
     assert study.configs()[0].ppo.clip == 0.1
 
 
-def test_flags_win_over_what_a_file_says_of_an_environment_or_a_model(tmp_path):
+def test_flags_override_the_settings_of_environments_and_models(tmp_path):
     data = {
         "environments": {"poc": {"steps": 300, "env.time_limit": 20}},
         "models": [{"model": "ppo_gru", "actor.width": 8, "ppo.gamma": 0.8}],
@@ -127,31 +127,34 @@ WHOLE = {"environments": ["poc"], "models": ["ppo"]}
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    ("data", "message"),
     [
         ({**WHOLE, "sedes": 3}, "unknown entry 'sedes'; did you mean seeds"),
-        ({**WHOLE, "seeds": 0}, "--seeds 0: give numbers above 0, each once"),
-        ({**WHOLE, "seeds": [1, 1]}, "--seeds 1 1: give numbers above 0, each once"),
+        ({**WHOLE, "seeds": 0}, "--seeds 0: numbers must be above 0 and each given once"),
+        ({**WHOLE, "seeds": [1, 1]}, "--seeds 1 1: numbers must be above 0 and each given once"),
         ({**WHOLE, "seeds": "many"}, "--seeds takes whole numbers, not many"),
         ({**WHOLE, "episodes": [1, 2]}, "--episodes takes one number, not 2"),
-        ({**WHOLE, "models": "ppo"}, "models must be a list, or names with their settings"),
-        ({**WHOLE, "models": []}, "models must be a list, or names with their settings"),
+        ({**WHOLE, "models": "ppo"}, "models must be a list, or a mapping from names to settings"),
+        ({**WHOLE, "models": []}, "models must be a list, or a mapping from names to settings"),
         ({**WHOLE, "models": [{"critic": "gpt2"}]}, "is neither a name nor settings with 'model'"),
-        ({**WHOLE, "environments": {"poc": 3}}, "environments are names, each with its settings or none"),
-        ({**WHOLE, "options": [1]}, "options holds [1], not settings"),
-        ({"models": ["ppo"]}, "environments must be a list, or names with their settings"),
+        (
+            {**WHOLE, "environments": {"poc": 3}},
+            "environments must be names, each with its settings or nothing",
+        ),
+        ({**WHOLE, "options": [1]}, "options must be a mapping of settings, not [1]"),
+        ({"models": ["ppo"]}, "environments must be a list, or a mapping from names to settings"),
         ("a: [", "config file"),
     ],
 )
-def test_a_bad_file_is_refused_by_name(data, complaint, tmp_path):
+def test_a_bad_file_is_refused_by_name(data, message, tmp_path):
     with pytest.raises(UsageError) as caught:
         of_file(tmp_path, data)
-    assert complaint in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (("-m", "ppo"), "at least one environment: -e ID"),
         (("-e", "poc"), "at least one model: -m PRESET"),
@@ -159,12 +162,12 @@ def test_a_bad_file_is_refused_by_name(data, complaint, tmp_path):
         (("-e", "poc", "-m", "ppp"), "model 'ppp' is unknown"),
     ],
 )
-def test_a_bad_comparison_is_refused_by_name(arguments, complaint):
-    with pytest.raises(UsageError, match=complaint):
+def test_a_bad_comparison_is_refused_by_name(arguments, message):
+    with pytest.raises(UsageError, match=message):
         of_flags(*arguments).configs()
 
 
-def test_an_empty_study_is_no_study():
+def test_an_empty_study_is_refused():
     with pytest.raises(UsageError):
         Study().configs()
 
@@ -176,7 +179,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_study_holds_whole_configs(path):
-    study = read([], path)
+    study = read_study([], path)
     assert len(study.configs()) == len(study.environments) * len(study.models) * len(study.seeds)
 
 
@@ -190,7 +193,7 @@ def test_every_config_is_a_whole_run(path):
 
 def test_table_one_is_the_same_as_a_file_and_in_its_study():
     alone = assemble(["--config", str(ROOT / "configs" / "gpt2ppo_table1.yaml")], "", "")
-    study = read([], ROOT / "studies" / "gpt2ppo_published.yaml")
+    study = read_study([], ROOT / "studies" / "gpt2ppo_published.yaml")
     frozen, _learning = [
         config
         for config in study.configs()
@@ -202,6 +205,6 @@ def test_table_one_is_the_same_as_a_file_and_in_its_study():
 @pytest.mark.parametrize("name", ["cartpole", "lunarlander"])
 def test_the_files_of_the_tutorial_are_runs_of_its_study(name):
     alone = assemble(["--config", str(ROOT / "configs" / f"tutorial_{name}.yaml")], "", "")
-    configs = {c.env.id: c for c in read([], ROOT / "studies" / "tutorial_published.yaml").configs()}
+    configs = {c.env.id: c for c in read_study([], ROOT / "studies" / "tutorial_published.yaml").configs()}
     config = configs[alone.env.id]
     assert replace(config, seed=1, env=replace(config.env, threads=alone.env.threads)) == alone

@@ -14,7 +14,7 @@ import pytest
 
 import recollect
 
-from ..comparison.test_cluster import lines, runs
+from ..comparison.test_ray_executor import lines, runs
 from ..helpers import assert_same_results, wait_for
 from .hosts import TOKEN, Host, hosts, why_not
 

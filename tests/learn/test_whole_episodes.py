@@ -10,7 +10,7 @@ from recollect.learn.minibatches import Batch
 from recollect.learn.rollout import slice_rows
 from recollect.learn.settings import Plan, PPOConfig
 from recollect.memory.rnn import GruConfig, LstmConfig
-from recollect.tuning.search_space import fitted
+from recollect.tuning.proposals import fit_sizes
 
 from ..helpers import N, T, prepare, roll
 
@@ -106,4 +106,4 @@ def test_sizes_of_a_trial_fit_whole_episodes(bptt):
         "ppo.batch_size": None,
         "env.num_envs": 4,
     }
-    assert fitted(sizes, remembers=True) == {"ppo.num_minibatches": 4}
+    assert fit_sizes(sizes, recurrent=True) == {"ppo.num_minibatches": 4}

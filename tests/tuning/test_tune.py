@@ -1,4 +1,4 @@
-"""Tuning: judged over several seeds, stopped and gone on with at will, and no trial that is no run."""
+"""Tuning: trials are judged over several seeds, a stopped study resumes, and every trial is a valid run."""
 
 import json
 import os
@@ -23,29 +23,39 @@ from recollect.comparison import study
 from recollect.config.config import config_hash
 from recollect.config.presets import MODELS, assemble
 from recollect.run.build import resolved_config
-from recollect.tuning import result as outcome
-from recollect.tuning import trials, tune
-from recollect.tuning.search_space import differing, flags, meant, named_first, propose, settings, spelled
-from recollect.tuning.space_file import space
+from recollect.tuning import tune
+from recollect.tuning.journal import JOURNAL, load_study
+from recollect.tuning.option_names import (
+    changed_options,
+    format_value,
+    full_names,
+    memories_first,
+    option_values,
+    to_flags,
+)
+from recollect.tuning.proposals import propose
+from recollect.tuning.result import TuningResult, importances, trial_results
+from recollect.tuning.space_file import build_space
+from recollect.tuning.successive_halving import SuccessiveHalving
 
 from ..helpers import assert_same_end, run_quietly, seen_by_a_browser, wait_for
 
 pytest.importorskip("optuna")
 
 STEPS = 900
-ASKED = ["-e", "CartPole-v1", "-m", "ppo", "--steps", str(STEPS), "--episodes", "3"]
+OPTIONS = ["-e", "CartPole-v1", "-m", "ppo", "--steps", str(STEPS), "--episodes", "3"]
 
 
-class Puppets:
-    """Machines whose runs only write down what they are told to: a ninth of the steps a look.
+class FakeExecutor:
+    """Runs that only write given returns, a ninth of the steps at each poll.
 
-    says  (trial, seed) -> the return that a run has all the time, or a function that says it for so much of
-          the steps; None: not known; "": it fails
+    return_of  (trial, seed) -> the return of a run, or a function from the share of its steps to the return;
+               None: not known; "": the run fails
     """
 
-    def __init__(self, says, slots=2, patience=10**6):
-        self.says, self.slots, self.patience = says, slots, patience
-        self.running, self.asked, self.begun, self.most = [], [], {}, 0
+    def __init__(self, return_of, slots=2):
+        self.return_of, self.slots = return_of, slots
+        self.running, self.stopping, self.begun, self.most = [], [], {}, 0
 
     @property
     def free(self):
@@ -56,7 +66,7 @@ class Puppets:
         return not self.running
 
     def start(self, job, episodes):
-        assert job not in self.running, "it runs already"
+        assert job not in self.running, "it is running already"
         trial = config_hash(replace(job.config, seed=1))
         self.begun.setdefault(trial, len(self.begun))
         self.running.append(job)
@@ -65,48 +75,47 @@ class Puppets:
         self.write(job, "summary.json", {"status": "running", "logging": {}})
 
     def stop(self, job=None):
-        self.asked += [one for one in self.running if job is None or one is job]
+        self.stopping += [one for one in self.running if job is None or one is job]
 
     def ended(self):
         over = []
         for job in list(self.running):
             trial = self.begun[config_hash(replace(job.config, seed=1))]
-            told = self.says(trial, job.config.seed)
-            at = (job.metrics.get("step") or 0) + STEPS // 9
-            told = told(at / STEPS) if callable(told) else told
-            line = {"iteration": 1, "step": at, "return": told, "time": 1.0}
-            if any(job is one for one in self.asked) or told == "" or at >= STEPS:
-                over.append((job, "no gradient" if told == "" else None))
-            if at >= STEPS:
-                self.write(
-                    job, "evaluation.json", {"mean": told or 0, "success": None, "episodes": 3, "returns": []}
-                )
-            if told != "":
+            step = (job.metrics.get("step") or 0) + STEPS // 9
+            value = self.return_of(trial, job.config.seed)
+            value = value(step / STEPS) if callable(value) else value
+            line = {"iteration": 1, "step": step, "return": value, "time": 1.0}
+            if any(job is one for one in self.stopping) or value == "" or step >= STEPS:
+                over.append((job, "no gradient" if value == "" else None))
+            if step >= STEPS:
+                scores = {"mean": value or 0, "success": None, "episodes": 3, "returns": []}
+                self.write(job, "evaluation.json", scores)
+            if value != "":
                 with (job.folder / "metrics.jsonl").open("a") as file:
                     file.write(json.dumps(line) + "\n")
         self.running = [job for job in self.running if not any(job is one for one, _ in over)]
-        self.asked = [job for job in self.asked if any(job is one for one in self.running)]
+        self.stopping = [job for job in self.stopping if any(job is one for one in self.running)]
         return over
 
     @staticmethod
     def write(job, name, data):
-        about = {"config_hash": config_hash(job.config)} if name == "summary.json" else {}
-        (job.folder / name).write_text(json.dumps(data | about))
+        extra = {"config_hash": config_hash(job.config)} if name == "summary.json" else {}
+        (job.folder / name).write_text(json.dumps(data | extra))
 
 
-def tuned(folder, says, total, arguments=(), slots=2, looks=1000):
-    """So many looks at a study whose runs are puppets: what the journal says, and the puppets."""
-    options = tune.parse([*ASKED, "--out", str(folder), *arguments])
+def tuned(folder, return_of, total, arguments=(), slots=2, polls=1000):
+    """A study with fake runs after so many polls: its trials, its result and its executor."""
+    options = tune.parse([*OPTIONS, "--out", str(folder), *arguments])
     options.folder.mkdir(parents=True, exist_ok=True)
-    found = trials.load(options.folder, options.question)
-    tuning = trials.Tuning(options.question, found, Puppets(says, slots), folder, total)
-    for _ in range(looks):
-        if tuning.over:
+    study = load_study(options.folder, options.spec)
+    search = SuccessiveHalving(options.spec, study, FakeExecutor(return_of, slots), folder, total)
+    for _ in range(polls):
+        if search.over:
             break
-        tuning.step()
-    told = outcome.tried(found)
-    kept = outcome.Outcome(options.question, options.folder, options.flags, told, outcome.importances(found))
-    return SimpleNamespace(trials=told, machines=tuning.executor, outcome=kept, tuning=tuning)
+        search.step()
+    trials = trial_results(study)
+    result = TuningResult(options.spec, options.folder, options.flags, trials, importances(study))
+    return SimpleNamespace(trials=trials, executor=search.executor, result=result)
 
 
 def steps_of(folder):
@@ -120,111 +129,112 @@ def steps_of(folder):
 def test_a_trial_is_judged_by_several_seeds_and_not_by_its_luckiest(tmp_path):
     # By the mean of its seeds, 58, the second would go on, and by the best of them twice.
     returns = {0: (50, 50, 50), 1: (95, 40, 40), 2: (52, 51, 55)}
-    found = tuned(tmp_path, lambda trial, seed: returns[trial][seed - 1], 3)
-    assert [trial.state for trial in found.trials] == ["finished", "stopped early", "finished"]
-    assert found.trials[1].rungs == {1: pytest.approx(iqm([95, 40, 40]))} and iqm([95, 40, 40]) < 50
-    assert found.trials[2].score == pytest.approx(iqm([52, 51, 55]))
-    assert found.trials[2].scores == [52, 51, 55] and set(found.trials[2].rungs) == {1, 3}
+    search = tuned(tmp_path, lambda trial, seed: returns[trial][seed - 1], 3)
+    assert [trial.state for trial in search.trials] == ["finished", "stopped early", "finished"]
+    assert search.trials[1].rungs == {1: pytest.approx(iqm([95, 40, 40]))} and iqm([95, 40, 40]) < 50
+    assert search.trials[2].score == pytest.approx(iqm([52, 51, 55]))
+    assert search.trials[2].scores == [52, 51, 55] and set(search.trials[2].rungs) == {1, 3}
 
 
-def test_nothing_is_judged_before_all_seeds_are_there_and_little_is_run_after(tmp_path):
-    found = tuned(tmp_path, lambda trial, seed: 50 - trial, 4, slots=2)
+def test_a_trial_is_judged_when_all_seeds_are_there_and_little_is_computed_after(tmp_path):
+    search = tuned(tmp_path, lambda trial, seed: 50 - trial, 4, slots=2)
     runs = Counter(steps_of(tmp_path).values())
-    assert found.machines.most == 2
-    # Three seeds of the preset to the end; nine runs of three trials to a ninth, and what a look is late.
+    assert search.executor.most == 2
+    # Three seeds of the preset to the end; nine runs of three trials to a ninth, or a few polls more.
     assert runs[9] == 3 and sum(runs.values()) == 12 and max(set(runs) - {9}) <= 4 and min(runs) >= 1
 
 
 def test_the_preset_is_never_stopped(tmp_path):
-    found = tuned(tmp_path, lambda trial, seed: 100 * trial, 4, slots=6)
-    assert found.trials[0].state == "finished" and found.trials[0].score == 0
+    search = tuned(tmp_path, lambda trial, seed: 100 * trial, 4, slots=6)
+    assert search.trials[0].state == "finished" and search.trials[0].score == 0
 
 
-def test_what_is_not_known_is_not_judged(tmp_path):
-    found = tuned(tmp_path, lambda trial, seed: 50 if trial == 0 else (None, 1, 2)[seed - 1], 2)
-    assert found.trials[1].rungs == {} and found.trials[1].state == "finished"
+def test_a_trial_with_an_unknown_return_is_not_judged(tmp_path):
+    search = tuned(tmp_path, lambda trial, seed: 50 if trial == 0 else (None, 1, 2)[seed - 1], 2)
+    assert search.trials[1].rungs == {} and search.trials[1].state == "finished"
 
 
-def test_returns_are_compared_with_those_of_other_trials_after_as_many_steps(tmp_path):
+def test_returns_are_compared_after_equal_numbers_of_steps(tmp_path):
     late = {0: lambda share: 90 if share > 0.3 else None, 1: 50}
-    found = tuned(tmp_path, lambda trial, seed: late[trial], 2)
-    assert found.trials[0].rungs == pytest.approx({3: 90})
-    assert found.trials[1].rungs == pytest.approx({1: 50, 3: 50}) and found.trials[1].state == "stopped early"
+    search = tuned(tmp_path, lambda trial, seed: late[trial], 2)
+    assert search.trials[0].rungs == pytest.approx({3: 90})
+    assert (
+        search.trials[1].rungs == pytest.approx({1: 50, 3: 50}) and search.trials[1].state == "stopped early"
+    )
 
 
-def test_the_best_third_go_on(tmp_path):
+def test_the_best_third_continue(tmp_path):
     rng = random.Random(3)
     returns = {trial: rng.random() for trial in range(20)}
-    found = tuned(tmp_path, lambda trial, seed: returns[trial], 20)
-    states = Counter(trial.state for trial in found.trials)
+    search = tuned(tmp_path, lambda trial, seed: returns[trial], 20)
+    states = Counter(trial.state for trial in search.trials)
     assert states["finished"] <= 8 and states["stopped early"] >= 12
-    assert found.outcome.best.score == pytest.approx(max(returns.values()))
-    assert sum(found.outcome.importance.values()) == pytest.approx(1)
+    assert search.result.best.score == pytest.approx(max(returns.values()))
+    assert sum(search.result.importance.values()) == pytest.approx(1)
 
 
-def test_what_only_the_preset_lacks_matters_as_much_as_it_does(tmp_path):
+def test_an_option_that_only_the_preset_lacks_has_an_importance(tmp_path):
     (tmp_path / "space.yaml").write_text("ppo.critic_learning_rate: {low: 1.0e-4, high: 1.0e-2, log: true}")
-    asked = ["--space", str(tmp_path / "space.yaml")]
-    found = tuned(tmp_path, lambda trial, seed: trial, 12, asked)
-    assert "ppo.critic_learning_rate" in found.outcome.importance
+    search = tuned(tmp_path, lambda trial, seed: trial, 12, ["--space", str(tmp_path / "space.yaml")])
+    assert "ppo.critic_learning_rate" in search.result.importance
 
 
-def test_a_run_that_fails_ends_its_trial_and_that_of_the_preset_all(tmp_path):
-    found = tuned(tmp_path / "a", lambda trial, seed: "" if (trial, seed) == (1, 2) else 5, 3)
-    assert [(t.state, t.error) for t in found.trials][:2] == [("finished", ""), ("failed", "no gradient")]
-    assert found.trials[2].state == "finished"
-    with pytest.raises(UsageError, match="the preset fails, and all is measured against it: no gradient"):
+def test_a_failed_run_ends_its_trial_and_one_of_the_preset_the_study(tmp_path):
+    search = tuned(tmp_path / "a", lambda trial, seed: "" if (trial, seed) == (1, 2) else 5, 3)
+    assert [(t.state, t.error) for t in search.trials][:2] == [("finished", ""), ("failed", "no gradient")]
+    assert search.trials[2].state == "finished"
+    with pytest.raises(UsageError, match=r"the preset failed, so trials .*: no gradient"):
         tuned(tmp_path / "b", lambda trial, seed: "", 3)
     assert tuned(tmp_path / "b", lambda trial, seed: 5, 1).trials[0].state == "finished"
 
 
-# Going on -------------------------------------------------------------------------------------
+# Resuming -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("looks", [1, 9, 14])
-def test_what_was_begun_is_finished_and_nothing_twice(looks, tmp_path):
-    def says(trial, seed):
+@pytest.mark.parametrize("polls", [1, 9, 14])
+def test_started_trials_are_resumed_and_no_step_is_repeated(polls, tmp_path):
+    def return_of(trial, seed):
         return 50 + trial
 
-    before = tuned(tmp_path, says, 6, looks=looks)
-    journal = before.outcome.folder / trials.JOURNAL
-    journal.write_bytes(journal.read_bytes() + b'{"op_code": 5, "work')  # what a full disk leaves
-    after = tuned(tmp_path, says, 6)
+    before = tuned(tmp_path, return_of, 6, polls=polls)
+    journal = before.result.folder / JOURNAL
+    journal.write_bytes(journal.read_bytes() + b'{"op_code": 5, "work')  # as a full disk leaves it
+    after = tuned(tmp_path, return_of, 6)
     assert [trial.number for trial in after.trials] == list(range(6))
     assert all(trial.state in ("finished", "stopped early") for trial in after.trials)
     for one, other in zip(before.trials, after.trials, strict=False):
         assert one.params == {name: other.params[name] for name in one.params}
         assert one.score in (None, other.score)
-    assert max(steps_of(tmp_path).values()) <= 9, "a step was done twice"
-    assert tuned(tmp_path, says, 6).machines.begun == {}
+    assert max(steps_of(tmp_path).values()) <= 9, "a step was repeated"
+    assert tuned(tmp_path, return_of, 6).executor.begun == {}
 
 
-def test_more_trials_are_other_trials(tmp_path):
+def test_more_trials_have_other_settings(tmp_path):
     tuned(tmp_path, lambda trial, seed: 5, 4)
-    found = tuned(tmp_path, lambda trial, seed: 5, 8).trials
-    rates = [trial.params["ppo.learning_rate"] for trial in found]
-    assert len(found) == len(set(rates)) == 8 and found[0].settings == {}
+    trials = tuned(tmp_path, lambda trial, seed: 5, 8).trials
+    rates = [trial.params["ppo.learning_rate"] for trial in trials]
+    assert len(trials) == len(set(rates)) == 8 and trials[0].settings == {}
 
 
-def test_trials_that_are_alike_share_their_runs(tmp_path):
-    narrow, preset = tmp_path / "space.yaml", tune.parse(ASKED).question
-    now = settings(preset.preset)
-    only = {name: [spelled(now[meant(name, now)[0]])] for name in preset.space}
-    narrow.write_text(yaml.safe_dump(only))
-    found = tuned(tmp_path, lambda trial, seed: 5, 3, ["--space", str(narrow)], slots=9)
-    assert [trial.state for trial in found.trials] == ["finished"] * 3
-    assert len(steps_of(tmp_path)) == 3 and found.outcome.best.number == 0
+def test_trials_with_equal_settings_share_their_runs(tmp_path):
+    narrow, spec = tmp_path / "space.yaml", tune.parse(OPTIONS).spec
+    preset = option_values(spec.preset)
+    single = {name: [format_value(preset[full_names(name, preset)[0]])] for name in spec.space}
+    narrow.write_text(yaml.safe_dump(single))
+    search = tuned(tmp_path, lambda trial, seed: 5, 3, ["--space", str(narrow)], slots=9)
+    assert [trial.state for trial in search.trials] == ["finished"] * 3
+    assert len(steps_of(tmp_path)) == 3 and search.result.best.number == 0
 
 
-def test_another_question_is_refused(tmp_path):
+def test_a_study_with_other_settings_is_refused(tmp_path):
     tuned(tmp_path, lambda trial, seed: 5, 1)
-    for flags_, said in (
-        (["--steps", "1800"], r"holds another study \(steps 900, now 1800\): ask the same, or give another"),
+    for flags, message in (
+        (["--steps", "1800"], r"holds a study with other settings \(steps 900, now 1800\): use the same set"),
         (["--seeds", "4"], r"seeds 1 2 3, now 1 2 3 4"),
         (["--ppo.gamma", "0.5"], r"ppo.gamma 0.99, now 0.5; space of ppo.gamma 0.95, 0.98, .*, now None"),
     ):
-        with pytest.raises(UsageError, match=said):
-            tuned(tmp_path, lambda trial, seed: 5, 1, flags_)
+        with pytest.raises(UsageError, match=message):
+            tuned(tmp_path, lambda trial, seed: 5, 1, flags)
 
 
 # The space ------------------------------------------------------------------------------------
@@ -232,73 +242,73 @@ def test_another_question_is_refused(tmp_path):
 TASKS = ("CartPole-v1", "LunarLander-v3", "minigrid:MiniGrid-MemoryS9-v0", "popgym:RepeatPreviousEasy")
 
 
-def base_of(model, env):
+def config_builder(model, env):
     return cache(lambda words: assemble(["--env.id", env, "--model", model, *words], "", ""))
 
 
-def drawn(seed):
+def random_choice(seed):
     rng = random.Random(seed)
-    return lambda name, of: rng.choice(of.ends)
+    return lambda name, dimension: rng.choice(dimension.ends)
 
 
-def whole(config):
-    """Sizes that go together, and memories that can be built."""
-    remembers = {config.actor.memory.name, config.critic.memory.name} != {"mlp"}
-    config.ppo.chunks_per_minibatch(config.env.num_envs, config.ppo.chunk_length(remembers))
+def check_config(config):
+    """Sizes fit together, and memories can be built."""
+    recurrent = {config.actor.memory.name, config.critic.memory.name} != {"mlp"}
+    config.ppo.chunks_per_minibatch(config.env.num_envs, config.ppo.chunk_length(recurrent))
     for branch in (config.actor, config.critic):
         branch.memory.build(8, 2)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_choice_is_a_whole_run_and_what_differs_says_all_of_it(model):
+def test_every_proposal_is_a_valid_run_and_its_changed_options_define_it(model):
     for seed, env in enumerate(TASKS[: 2 if model == "trpo" else 4]):  # no trpo for minigrid
-        base = base_of(model, env)
-        usual = space(base, None, [])
+        build_config = config_builder(model, env)
+        space = build_space(build_config, None, [])
         for i in range(4):
-            config = base(flags(propose(drawn(100 * seed + i), usual, base)))
-            whole(config)
-            assert base(flags(differing(config, base(())))) == config
+            config = build_config(to_flags(propose(random_choice(100 * seed + i), space, build_config)))
+            check_config(config)
+            assert build_config(to_flags(changed_options(config, build_config(())))) == config
 
 
 @pytest.mark.parametrize("model", ["ppo", "ppo_gru", "ppo_gpt_shared", "ppo_trxl"])
-def test_memories_of_every_kind_are_tried_where_they_are_asked_for(model, tmp_path):
+def test_memories_of_every_kind_are_tuned_where_the_file_names_them(model, tmp_path):
     file = tmp_path / "space.yaml"
     file.write_text(
         "memory.name: [gru, gpt2, stack, mlp, gtrxl]\nmemory.width: [24, 40, 64]\ncritic.frames: [3]"
     )
     for env in TASKS[1:2]:
-        base = base_of(model, env)
-        asked = space(base, file, [])
-        assert asked["memory.name"].values == ("gru", "gpt2", "stack", "mlp", "gtrxl")
+        build_config = config_builder(model, env)
+        space = build_space(build_config, file, [])
+        assert space["memory.name"].values == ("gru", "gpt2", "stack", "mlp", "gtrxl")
         kinds = set()
         for i in range(6):
-            config = base(flags(propose(drawn(i), asked, base)))
-            whole(config)
+            config = build_config(to_flags(propose(random_choice(i), space, build_config)))
+            check_config(config)
             kinds.add(config.actor.memory.name)
-            assert base(flags(differing(config, base(())))) == config
+            assert build_config(to_flags(changed_options(config, build_config(())))) == config
         assert len(kinds) > 2
 
 
-def test_what_a_flag_sets_is_not_tuned_and_a_file_goes_over_the_default(tmp_path):
+def test_options_of_flags_are_not_tuned_and_a_file_overrides_the_default(tmp_path):
     file = tmp_path / "space.yaml"
     file.write_text(
         "ppo.ent-coef: {low: 0, high: 1}\nppo.learning-rate: {low: 1e-4, high: 1e-2, log: true}\n"
     )
-    asked = space(base_of("ppo_gru", "CartPole-v1"), file, ["ppo.gamma", "actor.width"])
-    assert "ppo.gamma" not in asked and "memory.width" not in asked and "memory.layers" in asked
-    assert str(asked["ppo.learning_rate"]) == "1.0e-04 to 0.01 on a log scale"
-    assert not asked["ppo.ent_coef"].whole and asked["ppo.ent_coef"].holds(0.2)
+    space = build_space(config_builder("ppo_gru", "CartPole-v1"), file, ["ppo.gamma", "actor.width"])
+    assert "ppo.gamma" not in space and "memory.width" not in space and "memory.layers" in space
+    assert str(space["ppo.learning_rate"]) == "1.0e-04 to 0.01 on a log scale"
+    assert not space["ppo.ent_coef"].is_integer and space["ppo.ent_coef"].holds(0.2)
 
 
 @pytest.mark.parametrize("given", [[], ["ppo.batch_size"]])
-def test_what_a_minibatch_holds_is_tuned_in_one_unit(given, tmp_path):
+def test_the_minibatch_size_is_tuned_in_one_unit(given, tmp_path):
     file = tmp_path / "space.yaml"
     file.write_text("ppo.gamma: [0.9]" if given else "ppo.batch_size: [256, 512]")
-    base = base_of("ppo_gru", "CartPole-v1")
-    asked = space(base, file, given)
-    assert "ppo.num_minibatches" not in asked
-    chosen = propose(lambda _, dimension: dimension.ends[-1], asked, base)
-    assert base(flags(chosen)).ppo.batch_size == (None if given else 512)
+    build_config = config_builder("ppo_gru", "CartPole-v1")
+    space = build_space(build_config, file, given)
+    assert "ppo.num_minibatches" not in space
+    chosen = propose(lambda _, dimension: dimension.ends[-1], space, build_config)
+    assert build_config(to_flags(chosen)).ppo.batch_size == (None if given else 512)
 
 
 BAD_SPACES = {
@@ -316,14 +326,14 @@ BAD_SPACES = {
     "ppo.num_steps: {low: 0, high: 64}": "ppo.num_steps 0: ppo: ppo.num_steps is 0, at least 2 is needed",
     "ppo.num_steps: [a]": "ppo.num_steps a:",
     "ppo.bptt: [-3]": "ppo.bptt -3:",
-    "memory.width: [8]\nactor.memory.width: [16]": "memory.width and actor.memory.width both choose",
+    "memory.width: [8]\nactor.memory.width: [16]": "memory.width and actor.memory.width both set actor.",
     "ppo.clip: {low: 0, high: 1, log: true}": "true needs a low above 0 and no step",
     "ppo.clip: {low: 0, high: 1, step: 2}": "step is 2, it must be above 0 and at most high - low",
     "ppo.num_steps: {low: 8.5, high: 64.5}": "ppo.num_steps 8.5:",
-    "steps: [100, 200]": "steps is the same for all trials",
+    "steps: [100, 200]": "steps must be the same for all trials",
     "ppo.lam: [1]\nenv.id: [poc]": "unknown option 'ppo.lam'",
-    "ppo.batch_size: [256]\nppo.num_minibatches: [2]": "say the same in two units: take one of them away",
-    "ppo.ent_coef: [0]": "ppo.ent_coef is set by a flag as well: take one of them away",
+    "ppo.batch_size: [256]\nppo.num_minibatches: [2]": "set the same quantity: remove one of them",
+    "ppo.ent_coef: [0]": "ppo.ent_coef is set on the command line as well: remove one of them",
     "a: [": "config file",
 }
 
@@ -332,7 +342,7 @@ BAD_SPACES = {
 def test_a_bad_space_is_one_line(text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("space.yaml").write_text(text)
-    assert cli.main(["tune", *ASKED, "-m", "ppo_gru", "--ppo.ent-coef", "0", "--space", "space.yaml"]) == 2
+    assert cli.main(["tune", *OPTIONS, "-m", "ppo_gru", "--ppo.ent-coef", "0", "--space", "space.yaml"]) == 2
     error = capsys.readouterr().err
     assert BAD_SPACES[text] in error and error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["space.yaml"]
@@ -343,15 +353,18 @@ BAD = {
     "two models": (["-e", "poc", "-m", "ppo", "ppo_gru"], "recollect tune takes one -m MODEL, not 2"),
     "model": (["-e", "poc", "-m", "ppp"], "model 'ppp' is unknown"),
     "environment": (["-e", "Nowhere-v1", "-m", "ppo"], "Nowhere"),
-    "trials": ([*ASKED, "--trials", "0"], "--trials takes a number above 0, not '0'"),
-    "option": ([*ASKED, "--ppo.gama", "1"], "unknown option --ppo.gama"),
+    "trials": ([*OPTIONS, "--trials", "0"], "--trials takes a number above 0, not '0'"),
+    "option": ([*OPTIONS, "--ppo.gama", "1"], "unknown option --ppo.gama"),
     "seed": (
-        [*ASKED, "--seed", "3"],
+        [*OPTIONS, "--seed", "3"],
         "several seeds: --seeds N or --seeds A B, not --seed",
     ),
-    "rollouts": ([*ASKED, "--rollouts", "3"], "trials are compared after as many steps"),
-    "no file": ([*ASKED, "--space", "nowhere.yaml"], "config file nowhere.yaml"),
-    "no place": ([*ASKED, "--out", "taken"], "--out taken: "),
+    "rollouts": (
+        [*OPTIONS, "--rollouts", "3"],
+        "are compared by steps: use --steps N",
+    ),
+    "no file": ([*OPTIONS, "--space", "nowhere.yaml"], "config file nowhere.yaml"),
+    "no place": ([*OPTIONS, "--out", "taken"], "--out taken: "),
 }
 
 
@@ -365,64 +378,68 @@ def test_mistakes_are_one_line(case, tmp_path, monkeypatch, capsys):
     assert message in error and error.count("\n") == 1
 
 
-def test_without_optuna_it_is_said_what_to_install(monkeypatch, capsys):
+def test_without_optuna_the_error_names_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert cli.main(["tune", *ASKED]) == 2
+    assert cli.main(["tune", *OPTIONS]) == 2
     assert "recollect tune needs Optuna: pip install 'recollect[tune]'" in capsys.readouterr().err
     assert cli.main(["tune", "--help"]) == 0 and "--trials N" in capsys.readouterr().out
 
 
-# What comes out -------------------------------------------------------------------------------
+# The result -------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """A study of twelve trials, with its files."""
+def result(tmp_path_factory):
+    """The result of a study of twelve trials, with its files."""
     returns = dict(enumerate((50, 20, 60, 70, 10, 30, 40, 90, 20, 10, 80, 5)))
-    made = tuned(tmp_path_factory.mktemp("tuned"), lambda trial, seed: returns[trial] + seed, 12)
-    tune.written(made.outcome, ["recollect", "tune", *ASKED])
-    return made.outcome
+    search = tuned(tmp_path_factory.mktemp("tuned"), lambda trial, seed: returns[trial] + seed, 12)
+    tune.write_results(search.result, ["recollect", "tune", *OPTIONS])
+    return search.result
 
 
-def test_the_best_is_said_beside_the_preset_with_a_warning(found):
-    assert found.best.number == 7 and found.best.score == pytest.approx(92)
-    assert "trial 7: 92 (91 92 93), the preset 52 (51 52 53), over seeds 1 2 3" in found.verdict[0]
-    assert "luck is part of its lead" in found.verdict[1]
-    assert list(found.commands) == ["compare both over fresh seeds", "train it"]
+def test_the_best_trial_is_compared_with_the_preset_and_luck_is_named(result):
+    assert result.best.number == 7 and result.best.score == pytest.approx(92)
+    assert "trial 7: 92 (91 92 93), the preset 52 (51 52 53), over seeds 1 2 3" in result.verdict[0]
+    assert "part of its lead is luck" in result.verdict[1]
+    assert list(result.commands) == ["compare both over fresh seeds", "train it"]
 
 
-def test_its_files_make_the_same_runs(found):
-    best = assemble(["--config", str(found.folder / "best.yaml")], "", "")
-    assert best == found.question.base(flags(found.best.settings)) and best != found.question.preset
-    fresh = study.read([], found.folder / "fresh.yaml")
+def test_its_files_make_the_same_runs(result):
+    best = assemble(["--config", str(result.folder / "best.yaml")], "", "")
+    spec = result.spec
+    assert best == spec.build_config(to_flags(result.best.settings)) and best != spec.preset
+    fresh = study.read_study([], result.folder / "fresh.yaml")
     assert fresh.seeds == (4, 5, 6, 7, 8)
-    assert [replace(config, seed=1) for config in fresh.configs()[:2]] == [found.question.preset, best]
-    data = json.loads((found.folder / "tune.json").read_text())
-    assert data["best"] == 7 and len(data["trials"]) == 12
+    assert [replace(config, seed=1) for config in fresh.configs()[:2]] == [spec.preset, best]
+    data = json.loads((result.folder / "tune.json").read_text())
+    assert list(data) == ["question", "trials", "best", "importance", "verdict", "commands"]
+    assert data["best"] == 7 and len(data["trials"]) == 12 and data["question"]["steps"] == STEPS
+    fields = ["number", "state", "score", "scores", "rungs", "settings", "params", "error"]
+    assert list(data["trials"][0]) == fields
 
 
-def test_where_the_preset_is_best_there_is_nothing_to_compare_it_with(tmp_path):
-    found = tuned(tmp_path, lambda trial, seed: 50 - trial, 2).outcome
-    (found.folder / "fresh.yaml").write_text("of an earlier call")
-    found.write()
-    assert found.best is found.preset
-    assert (found.folder / "best.yaml").exists() and not (found.folder / "fresh.yaml").exists()
+def test_where_the_preset_is_best_there_is_no_fresh_study(tmp_path):
+    result = tuned(tmp_path, lambda trial, seed: 50 - trial, 2).result
+    (result.folder / "fresh.yaml").write_text("of an earlier call")
+    result.write()
+    assert result.best is result.preset
+    assert (result.folder / "best.yaml").exists() and not (result.folder / "fresh.yaml").exists()
 
 
-def test_a_file_with_another_memory_makes_the_run_that_was_tried(tmp_path):
+def test_a_study_file_with_another_memory_makes_the_run_of_the_trial(tmp_path):
     chosen = {"critic.shared": True, "actor.memory.name": "gtrxl", "critic.memory.name": "gtrxl"}
-    model = {"model": "ppo_trxl", **named_first(chosen)}
+    model = {"model": "ppo_trxl", **memories_first(chosen)}
     (tmp_path / "fresh.yaml").write_text(
         yaml.safe_dump({"environments": ["poc"], "models": [model]}, sort_keys=False)
     )
-    (fresh, *_) = study.read([], tmp_path / "fresh.yaml").configs()
-    tried = assemble(["--env.id", "poc", "--model", "ppo_trxl", "--seed", "1", *flags(chosen)], "", "")
-    assert fresh.critic == tried.critic and fresh.actor == tried.actor and fresh.critic.shared
+    (fresh, *_) = study.read_study([], tmp_path / "fresh.yaml").configs()
+    trial = assemble(["--env.id", "poc", "--model", "ppo_trxl", "--seed", "1", *to_flags(chosen)], "", "")
+    assert fresh.critic == trial.critic and fresh.actor == trial.actor and fresh.critic.shared
 
 
 VISIT = """
 const page = document.querySelector("iframe").contentWindow;
-const all = (what) => [...page.document.querySelectorAll(what)];
+const all = (selector) => [...page.document.querySelectorAll(selector)];
 const errors = [];
 function visit() {
   const seen = { errors, wide: page.document.documentElement.scrollWidth };
@@ -447,10 +464,10 @@ document.querySelector("iframe").addEventListener("load", () => {
 """
 
 
-def test_the_page_shows_every_trial_on_a_small_phone(found, tmp_path):
-    page = (found.folder / "tune.html").read_text()
+def test_the_page_shows_every_trial_on_a_small_phone(result, tmp_path):
+    page = (result.folder / "tune.html").read_text()
     assert not re.search(r"(src|href)=\"(?!#|data:)", page), "it fetches something"
-    seen = seen_by_a_browser(found.folder / "tune.html", VISIT, tmp_path)
+    seen = seen_by_a_browser(result.folder / "tune.html", VISIT, tmp_path)
     assert seen["errors"] == [] and seen["wide"] <= 360 and seen["lines"] == 12
     assert seen["figures"] == ["scores", "history", "early", "importance", "trials"]
     assert seen["tip"].startswith("trial 7") and "score 92" in seen["tip"]
@@ -475,12 +492,12 @@ def lines(folder):
     return sum(steps_of(folder).values())
 
 
-def test_stopped_and_killed_it_goes_on_to_the_same_end(tmp_path):
+def test_a_study_that_was_stopped_and_killed_resumes_to_the_same_end(tmp_path):
     process = recollect(tmp_path)
     wait_for(lambda: lines(tmp_path) > 10)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=100)
-    assert process.returncode == 130 and "the same command goes on" in out, out
+    assert process.returncode == 130 and "repeat the command to resume them" in out, out
     begun = lines(tmp_path)
     process = recollect(tmp_path)
     wait_for(lambda: lines(tmp_path) > begun + 20)
@@ -500,10 +517,10 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(tmp_path):
     assert_same_end(straight, home / f"s{config.seed}-{config_hash(config)[:8]}")
 
 
-def test_what_was_stopped_at_once_names_no_best(tmp_path, monkeypatch, capsys):
+def test_a_study_that_was_stopped_at_once_has_no_best_trial(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tune, "run", lambda *_: None)
-    cli.main(["tune", *ASKED, "-m", "ppo"])
+    monkeypatch.setattr(tune, "run_trials", lambda *_: None)
+    cli.main(["tune", *OPTIONS, "-m", "ppo"])
     assert "tune.html and tune.json are written" in capsys.readouterr().out
     assert not list(tmp_path.rglob("best.yaml"))
 
@@ -513,4 +530,4 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
     assert cli.main(["tune", *REAL, "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
-    assert "2 trials, 0 of them over" in out and "ppo.learning_rate" in out and "about" in out
+    assert "2 trials, 0 of them ended" in out and "ppo.learning_rate" in out and "about" in out

@@ -1,7 +1,5 @@
 """`recollect compare`: many runs, as many at a time as there are cores; stopped and gone on with at will."""
 
-import hashlib
-import json
 import re
 import sys
 import time
@@ -10,24 +8,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..common.distributed import CORES
 from ..common.errors import UsageError
 from ..common.signals import Signals
 from ..config.config import tokens
-from ..envs import EnvConfig
 from ..probing.measure import FEWEST
 from ..reporting.report import write_report
 from ..run.build import resolved_config
-from ..run.evaluate import describe_task, evaluate
-from ..run.run_folder import parse_folder, write_json
+from ..run.run_folder import parse_folder
 from .display import ComparisonDisplay
 from .executor import Executor
-from .jobs import EVALUATION, Job, evaluation, plan
+from .jobs import Job, plan_jobs
 from .local_executor import LocalExecutor
-from .ray_executor import Share, cluster
-from .study import Study, read
+from .random_baselines import baseline_folder, random_baselines
+from .ray_executor import RunResources, ray_executor
+from .study import Study, read_study
 
 ABOUT = """Compare models on environments over seeds. What an earlier call left undone is gone on with, and
 what is done is not done again.
@@ -55,25 +51,25 @@ settings of their own: see docs/studies.md.
 PLACE = ("--jobs", "--out", "--on", "--cpus-per-run", "--gpus-per-run")
 VALUES = (*PLACE, "--report")
 SWITCHES = ("--probe", "--dry-run", "--quiet")
-TICK = 0.25  # seconds between two looks
+POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are kept, and what runs them."""
+    """The folder of all runs, and the machines that execute them."""
 
     out: Path
     jobs: int
     on: str | None
     """None: this machine; ray, or ray:HOST:PORT."""
-    share: Share
+    resources: RunResources
 
     def executor(self) -> AbstractContextManager[Executor]:
-        """Where it is run."""
+        """This machine, or a Ray cluster."""
         if self.on is None:
             return nullcontext(LocalExecutor(self.jobs))
         _, _, address = self.on.partition(":")
-        return cluster(address or None, self.jobs, self.share, self.out)
+        return ray_executor(address or None, self.jobs, self.resources, self.out)
 
 
 @dataclass(frozen=True)
@@ -89,24 +85,26 @@ class Options:
 
 
 def run_compare(arguments: list[str]) -> int:
-    """Plan, run what is missing, show the results; the exit code."""
+    """Execute unfinished runs and print the results; the exit code."""
     if not arguments or set(arguments) & {"-h", "--help"}:
         print(ABOUT, end="")
         return 0 if arguments else 2
     options = parse(arguments)
     study, out = options.study, options.place.out
-    jobs = plan([resolved_config(config) for config in study.configs()], out, study.episodes, options.probes)
+    jobs = plan_jobs(
+        [resolved_config(config) for config in study.configs()], out, study.episodes, options.probes
+    )
     display = ComparisonDisplay(jobs, options.place.jobs, options.quiet)
     if options.dry_run:
         display.plan()
         return 0
-    random = played_at_random(display.tasks, out, study.episodes)
-    # Signals after machines: Ray has ways of its own to end at a SIGTERM, and sets them last.
+    baselines = random_baselines(display.tasks, out, study.episodes)
+    # Signals after the executor: Ray installs its own SIGTERM handler, which ours must replace.
     with options.place.executor() as executor, Signals() as signals, display.live_table:
         display.slots = executor.slots
-        run(jobs, executor, study.episodes, signals, display)
-    display.results(random)
-    reported(jobs, options, arguments)
+        run_jobs(jobs, executor, study.episodes, signals, display)
+    display.results(baselines)
+    write_run_report(jobs, options, arguments)
     if signals.caught:
         return 128 + signals.caught
     return int(any(job.state == "failed" for job in jobs))
@@ -119,7 +117,7 @@ def parse(arguments: list[str]) -> Options:
         file, arguments = Path(arguments[0]), arguments[1:]
     found = tokens(arguments)
     own = {name: values for name, values in found if name in VALUES + SWITCHES}
-    study = read([(name, values) for name, values in found if name not in own], file)
+    study = read_study([(name, values) for name, values in found if name not in own], file)
     if "--probe" in own and study.episodes < FEWEST:
         raise UsageError(f"--probe needs at least {FEWEST} episodes, not {study.episodes}")
     report = own.get("--report")
@@ -147,8 +145,8 @@ def place(own: Mapping[str, list[str]], folder: str) -> Place:
     out = own.get("--out", [folder])
     if len(out) != 1:
         raise UsageError(f"--out takes one folder, not {len(out)}")
-    share = Share(int(count(own, "--cpus-per-run", "1")), count(own, "--gpus-per-run", "0"))
-    return Place(parse_folder(out[0]), int(count(own, "--jobs", str(CORES))), on[0], share)
+    resources = RunResources(int(count(own, "--cpus-per-run", "1")), count(own, "--gpus-per-run", "0"))
+    return Place(parse_folder(out[0]), int(count(own, "--jobs", str(CORES))), on[0], resources)
 
 
 def count(own: Mapping[str, list[str]], flag: str, default: str) -> float:
@@ -161,44 +159,22 @@ def count(own: Mapping[str, list[str]], flag: str, default: str) -> float:
     return float(given[0])
 
 
-def played_at_random(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -> dict[str, dict[str, Any]]:
-    """What acting at random reaches in each task, kept as <out>/random/<env>/evaluation.json."""
-    scores = {}
-    for name, env in tasks.items():
-        folder = random_folder(out, env)
-        found = evaluation(folder)
-        if found is None or (found["episodes"], found.get("task")) != (episodes, describe_task(env)):
-            found = evaluate(None, env, episodes, name="random").as_json()
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / EVALUATION, found)
-        scores[name] = found
-    return scores
-
-
-def random_folder(out: Path, env: EnvConfig) -> Path:
-    """Of the same task alone: other limits, masks or arguments are another."""
-    name = env.id.replace("/", "-").replace(":", "-")
-    own = list(describe_task(env).values())
-    other = f"-{hashlib.sha256(json.dumps(own).encode()).hexdigest()[:8]}" if any(own) else ""
-    return out / "random" / f"{name}{other}"
-
-
-def reported(jobs: Sequence[Job], options: Options, arguments: Sequence[str]) -> None:
-    """A report of these runs alone, whatever else lies in the folder of all runs."""
+def write_run_report(jobs: Sequence[Job], options: Options, arguments: Sequence[str]) -> None:
+    """Write the report of `--report`: of these runs alone, not of others in the same folder."""
     if options.report is None:
         return
     folders = [job.folder for job in jobs if job.metrics]
     if not folders:
-        print("recollect: no report: no run has written a line yet", file=sys.stderr)
+        print("recollect: no report: no run has written metrics yet", file=sys.stderr)
         return
-    random = {random_folder(options.place.out, job.config.env) for job in jobs}
-    write_report([*folders, *sorted(random)], options.report, command=["recollect", "compare", *arguments])
+    baselines = {baseline_folder(options.place.out, job.config.env) for job in jobs}
+    write_report([*folders, *sorted(baselines)], options.report, command=["recollect", "compare", *arguments])
 
 
-def run(
+def run_jobs(
     jobs: Sequence[Job], executor: Executor, episodes: int, signals: Signals, display: ComparisonDisplay
 ) -> None:
-    """Run what is not done, until it is done or a signal comes."""
+    """Execute all unfinished runs; a signal stops them."""
     waiting = deque(job for job in jobs if job.state != "done")
     stopped = False
     while waiting or not executor.idle:
@@ -210,13 +186,13 @@ def run(
             job = waiting.popleft()
             executor.start(job, episodes)
             job.state = "running"
-        for job, complaint in executor.ended():
-            job.state, job.error = ("failed", complaint) if complaint else ("begun", "")
-            job.look(episodes)
+        for job, error in executor.ended():
+            job.state, job.error = ("failed", error) if error else ("begun", "")
+            job.read_results(episodes)
             if job.state == "begun" and not stopped:
-                waiting.append(job)  # somebody else stopped it, as a machine that is taken away does
+                waiting.append(job)  # another process stopped it, as when its machine is shut down
         for job in jobs:
             if job.state == "running":
-                job.look_on()
+                job.read_metrics()
         display.show()
-        time.sleep(TICK)
+        time.sleep(POLL_SECONDS)

@@ -1,60 +1,49 @@
-"""Runs as processes of this machine, so many at a time, each on one core."""
+"""Runs as processes of this machine, a fixed number at a time, each on one core."""
 
 import signal
 import subprocess
-from typing import IO, Any
+from typing import IO
 
-from ..config.config import to_dict
 from .jobs import Job
-from .run_process import complaint, launch
+from .run_process import failure, start_process
 
 
 class LocalExecutor:
-    """Starts runs, says which have ended, and stops them.
+    """Starts runs, reports which have ended, and stops them.
 
-    A run's input stays open for as long as this process lives; when it closes, the run stops.
+    The stdin of a run stays open for as long as this process lives. When it closes, the run stops.
     """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._running: list[tuple[Job, subprocess.Popen[bytes], IO[bytes]]] = []
-        self._asked: set[int] = set()  # processes that were asked to end; a second signal is not so kind
+        self._interrupted: set[int] = set()  # process ids; a second SIGINT would end a run without saving
 
     @property
     def free(self) -> bool:
-        """Whether another run may start."""
+        """Whether another run can be started."""
         return len(self._running) < self.slots
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs."""
+        """Whether no run is executing."""
         return not self._running
 
     def start(self, job: Job, episodes: int) -> None:
-        """Begin a run, or go on with it."""
-        process, errors = launch(asked(job, episodes))
+        """Start or resume a run."""
+        process, errors = start_process(job.request(episodes))
         self._running.append((job, process, errors))
 
     def ended(self) -> list[tuple[Job, str | None]]:
-        """Runs that have ended since the last look, each with what went wrong, or None."""
+        """Runs that ended since the last call, each with its error message, or None."""
         over = [entry for entry in self._running if entry[1].poll() is not None]
         self._running = [entry for entry in self._running if entry not in over]
-        self._asked -= {process.pid for _, process, _ in over}
-        return [(job, complaint(process, errors)) for job, process, errors in over]
+        self._interrupted -= {process.pid for _, process, _ in over}
+        return [(job, failure(process, errors)) for job, process, errors in over]
 
     def stop(self, job: Job | None = None) -> None:
-        """Ask a run, or all, to save and end; whoever was asked before is not asked again."""
-        for one, process, _ in self._running:
-            if (job is None or one is job) and process.pid not in self._asked:
-                self._asked.add(process.pid)
+        """Ask one run, or all runs, to save and exit; a run is asked once only."""
+        for running, process, _ in self._running:
+            if (job is None or running is job) and process.pid not in self._interrupted:
+                self._interrupted.add(process.pid)
                 process.send_signal(signal.SIGINT)
-
-
-def asked(job: Job, episodes: int) -> dict[str, Any]:
-    """What a process is told of its run."""
-    return {
-        "config": to_dict(job.config),
-        "folder": str(job.folder),
-        "episodes": episodes,
-        "probes": job.probes,
-    }

@@ -1,10 +1,10 @@
-"""Runs as tasks of Ray: on this machine, or on every machine of a cluster.
+"""Runs as Ray tasks: on this machine, or on every machine of a cluster.
 
-Where Ray puts a task, the task starts the process that `local_executor.py` starts here, and waits for it. So
-a run has threads and signals of its own, and stops in good order when whoever asked for it is gone. A task
-whose worker or machine dies is begun again somewhere, and its run goes on from its last checkpoint.
+Wherever Ray places a task, the task starts the same process as `local_executor.py` starts here, and waits for
+it. So a run has its own threads and signals, and saves and stops when the task ends. A task whose worker or
+machine dies is started again elsewhere, and its run resumes from its last checkpoint.
 
-Run folders lie where every machine sees them under the same path.
+All machines see run folders under the same path.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,171 +25,177 @@ from ..common.errors import UsageError
 from ..run.run_folder import Claim, locked
 from ..run.weights import versions
 from .jobs import Job
-from .local_executor import asked
-from .preflight import check
-from .run_process import work
+from .preflight import check_machines
+from .run_process import run_task
+from .run_request import ClusterRequest, RunRequest
 
-PATIENCE = 5.0  # seconds until an address that does not answer is given up
-TRIAL = 12.0  # seconds until one that answers, and not as a cluster does, is given up
+CONNECT_SECONDS = 5.0  # until an address that does not answer is given up
+HANDSHAKE_SECONDS = 12.0  # until one that answers, but not as a Ray cluster does, is given up
 QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
 @dataclass(frozen=True)
-class Share:
-    """What of a machine one run has."""
+class RunResources:
+    """What one run reserves on its machine."""
 
     cpus: int = 1
     gpus: float = 0.0
 
+    def runs_on(self, machine: Mapping[str, float]) -> int:
+        """Number of runs that fit on a machine with these resources."""
+        counts = [int(machine.get("CPU", 0) // self.cpus)]
+        if self.gpus:
+            counts.append(int(machine.get("GPU", 0) // self.gpus))
+        return min(counts)
 
-def cores(slots: int, share: Share) -> int:
-    """Of a Ray that is begun here: what so many runs ask for, if this machine has it.
 
-    Runs of one core each may be more than its cores, as they may without Ray.
+def local_cpus(slots: int, resources: RunResources) -> int:
+    """Number of CPUs that a Ray started on this machine offers.
+
+    Runs of one core each may outnumber the cores, as they may without Ray.
     """
-    return slots if share.cpus == 1 else min(slots * share.cpus, CORES)
+    return slots if resources.cpus == 1 else min(slots * resources.cpus, CORES)
 
 
 @contextlib.contextmanager
-def cluster(address: str | None, slots: int, share: Share, out: Path) -> Iterator["RayExecutor"]:
-    """Machines that can run these runs, or one line that says why they cannot.
+def ray_executor(
+    address: str | None, slots: int, resources: RunResources, out: Path
+) -> Iterator["RayExecutor"]:
+    """An executor on a cluster whose machines can execute these runs; else one line that says why not.
 
-    address  of a cluster; None: one that is begun on this machine, for so many runs at a time
+    address  of a cluster; None: start one on this machine, for `slots` runs at a time
     out      the folder of all runs
     """
-    ray = _ray()
-    _connect(ray, address, cores(slots, share))
+    ray = _import_ray()
+    _connect(ray, address, local_cpus(slots, resources))
     try:
-        with _signed(out) as sign:
-            found = RayExecutor(ray, share, sign)
-            if not found.nodes:
-                raise UsageError(found.too_small())
+        with _lock_folder(out) as lock_folder:
+            executor = RayExecutor(ray, resources, lock_folder)
+            if not executor.nodes:
+                raise UsageError(executor.too_small())
             if address is not None:
-                check(ray, found.nodes, sign)
-            yield found
+                check_machines(ray, executor.nodes, lock_folder)
+            yield executor
     finally:
         ray.shutdown()
 
 
 @contextlib.contextmanager
-def _signed(out: Path) -> Iterator[Path]:
-    """A folder that every machine must see, and see to be locked, before it may write beside it."""
-    sign = out.resolve() / f".seen-{uuid.uuid4().hex}"
-    sign.mkdir(parents=True)
+def _lock_folder(out: Path) -> Iterator[Path]:
+    """A locked folder. Every machine must see it, and see that it is locked, before it writes beside it."""
+    folder = out.resolve() / f".seen-{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
     try:
-        with locked(sign):
-            yield sign
+        with locked(folder):
+            yield folder
     finally:
-        shutil.rmtree(sign, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class RayExecutor:
-    """Starts runs as tasks, says which have ended, and stops them."""
+    """Starts runs as tasks, reports which have ended, and stops them."""
 
-    def __init__(self, ray: Any, share: Share, sign: Path) -> None:
-        self._ray, self._share, self._sign = ray, share, sign
-        self._tasks = dict[Any, tuple[Job, dict[str, Any]]]()
-        self._left = dict[str, str]()
-        self._asked = set[Any]()  # tasks that were asked to end
-        self._work = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=-1)(work)
+    def __init__(self, ray: Any, resources: RunResources, lock_folder: Path) -> None:
+        self._ray, self._resources, self._lock_folder = ray, resources, lock_folder
+        self._tasks = dict[Any, tuple[Job, RunRequest]]()
+        self._abandoned = dict[str, str]()  # task id of a request -> the process that was on a dead machine
+        self._cancelled = set[Any]()
+        # Ray starts a task again without limit when its worker or machine dies.
+        self._run_task = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=-1)(
+            run_task
+        )
 
     @property
     def nodes(self) -> list[Mapping[str, Any]]:
-        """The machines that are there now and hold a run."""
+        """The machines that are alive now and can hold a run."""
         alive = (node for node in self._ray.nodes() if node["Alive"])
-        return [node for node in alive if _fits(node["Resources"], self._share)]
+        return [node for node in alive if self._resources.runs_on(node["Resources"])]
 
     @property
     def slots(self) -> int:
-        """Runs that fit into the machines that are there now."""
-        return sum(_fits(node["Resources"], self._share) for node in self.nodes)
+        """Number of runs that fit on the machines that are alive now."""
+        return sum(self._resources.runs_on(node["Resources"]) for node in self.nodes)
 
     @property
     def free(self) -> bool:
-        """Whether another run may start."""
+        """Whether another run can be started."""
         return len(self._tasks) < self.slots
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs."""
+        """Whether no run is executing."""
         return not self._tasks
 
     def start(self, job: Job, episodes: int) -> None:
-        """Begin a run, or go on with it."""
-        said = asked(job, episodes) | {"folder": str(job.folder.resolve())}
-        said |= {"task": uuid.uuid4().hex, "sign": str(self._sign), "versions": versions()}
-        self._give(job, said)
-
-    def _give(self, job: Job, said: dict[str, Any]) -> None:
-        self._tasks[self._work.remote(said)] = job, said
+        """Start or resume a run."""
+        cluster = ClusterRequest(uuid.uuid4().hex, self._lock_folder, versions())
+        # Absolute, because a worker runs in another folder than this process.
+        request = replace(job.request(episodes), folder=job.folder.resolve(), cluster=cluster)
+        self._tasks[self._run_task.remote(request)] = job, request
 
     def ended(self) -> list[tuple[Job, str | None]]:
-        """Runs that have ended since the last look, each with what went wrong, or None."""
+        """Runs that ended since the last call, each with its error message, or None."""
         if not self._tasks:
             return []
-        left = self._leave_the_dead()
+        stopped: list[tuple[Job, str | None]] = [(job, None) for job in self._restart_lost()]
         over, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
-        self._asked -= set(over)
-        return left + [(self._tasks.pop(task)[0], self._complaint(task)) for task in over]
+        self._cancelled -= set(over)
+        return stopped + [(self._tasks.pop(task)[0], self._failure(task)) for task in over]
 
-    def _leave_the_dead(self) -> list[tuple[Job, str | None]]:
-        """Begin again what ran on a machine that is gone, but for runs that were asked to end, which are
-        returned as ended. Ray itself waits until its connection to the worker there fails, and where a
-        cable was pulled that is seven minutes.
+    def _restart_lost(self) -> list[Job]:
+        """Start again the tasks of dead machines; return the jobs of those that were cancelled already.
+
+        Ray would restart them too, but only when its connection to the worker fails, which takes seven
+        minutes where a network cable was pulled.
         """
-        left = list[tuple[Job, str | None]]()
         nodes = self._ray.nodes()
         alive, dead = ({x["NodeManagerHostname"] for x in nodes if x["Alive"] == up} for up in (True, False))
-        gone = dead - alive
-        for task, (job, said) in list(self._tasks.items()) if gone else []:
-            claim = Claim.read(job.folder)
-            if claim and claim.host in gone and self._left.get(said["task"]) != claim.process:
-                self._left[said["task"]] = claim.process
+        lost_hosts, stopped = dead - alive, list[Job]()  # a machine that joined again is listed as both
+        for task, (job, request) in list(self._tasks.items()) if lost_hosts else []:
+            assert request.cluster is not None
+            claim, task_id = Claim.read(job.folder), request.cluster.task
+            # Once for each process: until the new one has claimed the run, the claim names the dead one.
+            if claim and claim.host in lost_hosts and self._abandoned.get(task_id) != claim.process:
+                self._abandoned[task_id] = claim.process
                 self._ray.cancel(task, force=True)
                 del self._tasks[task]
-                if task in self._asked:
-                    self._asked.remove(task)
-                    left.append((job, None))
+                if task in self._cancelled:
+                    self._cancelled.remove(task)
+                    stopped.append(job)
                 else:
-                    self._give(job, said)
-        return left
+                    self._tasks[self._run_task.remote(request)] = job, request
+        return stopped
 
     def stop(self, job: Job | None = None) -> None:
-        """Ask a run, or all, to save and end; whoever was asked before is not asked again."""
-        for task, (one, _) in self._tasks.items():
-            if (job is None or one is job) and task not in self._asked:
-                self._asked.add(task)
+        """Ask one run, or all runs, to save and exit; a run is asked once only."""
+        for task, (running, _) in self._tasks.items():
+            if (job is None or running is job) and task not in self._cancelled:
+                self._cancelled.add(task)
                 self._ray.cancel(task, force=False)
 
-    def _complaint(self, task: Any) -> str | None:
+    def _failure(self, task: Any) -> str | None:
+        """The error message of a task that ended, or None."""
         try:
-            said: str | None = self._ray.get(task)
+            message: str | None = self._ray.get(task)
         except self._ray.exceptions.TaskCancelledError:
             return None
         except self._ray.exceptions.RayError as error:
             return str(error).strip().splitlines()[-1]
-        return said
+        return message
 
     def too_small(self) -> str:
-        """What is said where no machine holds a run."""
-        there = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        most = {kind: max((node.get(kind, 0) for node in there), default=0) for kind in ("CPU", "GPU")}
+        """The error message where no machine can hold a run."""
+        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        most = {kind: max((x.get(kind, 0) for x in machines), default=0) for kind in ("CPU", "GPU")}
         return (
-            f"a run asks for {self._share.cpus} CPUs and {self._share.gpus:g} GPUs; no machine of the "
-            f"cluster has more than {most['CPU']:g} and {most['GPU']:g}: --cpus-per-run, --gpus-per-run"
+            f"a run needs {self._resources.cpus} CPUs and {self._resources.gpus:g} GPUs; no machine of the "
+            f"cluster has more than {most['CPU']:g} and {most['GPU']:g}: lower --cpus-per-run or "
+            "--gpus-per-run"
         )
 
 
-def _fits(resources: Mapping[str, float], share: Share) -> int:
-    """How many runs one machine holds."""
-    counts = [int(resources.get("CPU", 0) // share.cpus)]
-    if share.gpus:
-        counts.append(int(resources.get("GPU", 0) // share.gpus))
-    return min(counts)
-
-
-def _ray() -> Any:
-    """Ray, which says nothing of its own."""
+def _import_ray() -> Any:
+    # Without it Ray warns that it will stop hiding GPUs from tasks that reserve none.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
@@ -199,62 +205,65 @@ def _ray() -> Any:
 
 
 @contextlib.contextmanager
-def _unhurried() -> Iterator[None]:
-    """Hear of a Ctrl-C when this is over: Ray dies of one while it begins."""
-    asked = list[int]()
+def _deferred_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt for a Ctrl-C only at the end: one that arrives while Ray starts breaks Ray."""
+    signals = list[int]()
     before = signal.getsignal(signal.SIGINT)
-    with contextlib.suppress(ValueError):  # not the main thread: signals are not ours to handle
-        signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    with contextlib.suppress(ValueError):  # not the main thread, which alone may set handlers
+        signal.signal(signal.SIGINT, lambda number, frame: signals.append(number))
     try:
         yield
     finally:
         with contextlib.suppress(ValueError):
             signal.signal(signal.SIGINT, before)
-    if asked:
+    if signals:
         raise KeyboardInterrupt
 
 
 def _connect(ray: Any, address: str | None, cpus: int) -> None:
-    """To a cluster that answers, or to one that is begun here."""
+    """Connect to the cluster at an address, or start one on this machine."""
     if address is None:
-        with _unhurried():
+        with _deferred_interrupt():
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **QUIET)
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"--on ray:{address}: HOST:PORT is needed, as `ray start --head` prints it")
     try:
-        socket.create_connection((host, int(port)), PATIENCE).close()
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise UsageError(f"--on ray:{address}: no cluster answers there: {error}") from error
-    _try(address)
+    _try_connection(address)
     ray.init(address=address, **QUIET)
 
 
-def _try(address: str) -> None:
-    """Connect in another process first: Ray waits for minutes where something else answers, and ends a
-    process that it does not like.
+def _try_connection(address: str) -> None:
+    """Connect in another process first: where something else than a cluster answers, Ray waits for minutes,
+    or ends the process that called it.
     """
     command = [sys.executable, "-c", f"import ray; ray.init(address={address!r}, **{QUIET})"]
     try:
-        trial = subprocess.run(command, capture_output=True, timeout=TRIAL)
-        said, late = trial.stderr + trial.stdout, False
+        trial = subprocess.run(command, capture_output=True, timeout=HANDSHAKE_SECONDS)
+        output, timed_out = trial.stderr + trial.stdout, False
         if trial.returncode == 0:
             return
     except subprocess.TimeoutExpired as error:
-        said, late = (error.stderr or b"") + (error.stdout or b""), True
-    raise UsageError(f"--on ray:{address}: {_reason(said.decode(errors='replace'), late)}")
+        output, timed_out = (error.stderr or b"") + (error.stdout or b""), True
+    raise UsageError(f"--on ray:{address}: {_connection_fault(output.decode(errors='replace'), timed_out)}")
 
 
-def _reason(said: str, late: bool) -> str:
-    """Why Ray did not connect, in words."""
-    if "uthentication token" in said:
+def _connection_fault(output: str, timed_out: bool) -> str:
+    """Why Ray did not connect, from its output."""
+    if "uthentication token" in output:
         return (
-            "it asks for a token: RAY_AUTH_MODE=token, and one ~/.ray/auth_token, are needed on every machine"
+            "the cluster needs a token: set RAY_AUTH_MODE=token and copy ~/.ray/auth_token to every machine"
         )
-    if "ersion mismatch" in said:
-        unlike = said[said.index("ersion mismatch") :].split("\n\n")[0]
-        return f"another Python or Ray is there: v{' '.join(unlike.split())}"
-    if late:
-        return f"no cluster answers there: something else does, or it is not well ({TRIAL:g} s)"
-    return "this machine is not one of the cluster: run `ray start --address` here, or this command there"
+    if "ersion mismatch" in output:
+        mismatch = output[output.index("ersion mismatch") :].split("\n\n")[0]
+        return f"the cluster has another Python or Ray: v{' '.join(mismatch.split())}"
+    if timed_out:
+        return f"no cluster answers there: it does not respond as Ray does within {HANDSHAKE_SECONDS:g} s"
+    return (
+        "this machine is not part of the cluster: run `ray start --address` here, or this command on a "
+        "machine that is"
+    )

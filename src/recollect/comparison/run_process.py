@@ -1,9 +1,8 @@
-"""A run as a process of its own, started here or on another machine by a task of Ray.
+"""The process of one run, started on this machine or, by a Ray task, on another.
 
-Every worker of Ray imports this, so it imports nothing that takes time or memory.
+Every Ray worker imports this module, so it imports nothing that takes time or memory.
 """
 
-import json
 import os
 import signal
 import socket
@@ -11,37 +10,39 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ..run.run_folder import is_locked
+from .run_request import RunRequest
 
-# Done; stopped in good order; and stopped where nothing was there to save: importing, or evaluating.
+# Finished; stopped and saved; or stopped while there was nothing to save: importing, or evaluating.
 NO_FAULT = (0, 130, 143, -signal.SIGINT, -signal.SIGTERM)
-LIVES = 5  # times that a run is begun whose process is killed, as it is where memory is short
-TICK = 0.05  # seconds between two looks at a run
+MAX_STARTS = 5  # of a run whose process is killed, as the system does when memory runs out
+POLL_SECONDS = 0.05
 
 
-def launch(said: Mapping[str, Any]) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
-    """A process for one run, and what it complains of."""
+def start_process(request: RunRequest) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """The process of a run, and the file that collects its stderr."""
     errors = tempfile.TemporaryFile()  # noqa: SIM115 (open for the life of the run)
     process = subprocess.Popen(
         [sys.executable, "-m", "recollect.comparison.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=errors,
+        # One core for each run: threads of several runs would wait for each other.
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        start_new_session=True,  # Ctrl-C is ours to pass on
+        start_new_session=True,  # Ctrl-C reaches the comparison alone, which passes it on
     )
     assert process.stdin is not None
-    process.stdin.write(json.dumps(said).encode() + b"\n")
+    # Stdin stays open: the worker stops when it is closed, as it is when the comparison dies.
+    process.stdin.write(request.to_json().encode() + b"\n")
     process.stdin.flush()
     return process, errors
 
 
-def complaint(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
-    """The last line of what a run said before it failed."""
+def failure(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
+    """The last line of stderr of a run that failed; None if it finished or was stopped."""
     assert process.stdin is not None
     process.stdin.close()
     with errors:
@@ -52,39 +53,43 @@ def complaint(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None
     return lines[-1] if lines else f"the process ended with {process.returncode}"
 
 
-def unfit(sign: str) -> str | None:
-    """On whichever machine: why nothing can be run there, or None.
+def storage_fault(lock_folder: str) -> str | None:
+    """Why this machine cannot write run folders beside `lock_folder`, or None.
 
-    sign  a folder beside those of runs, locked by whoever asks for them
+    lock_folder  locked by the comparison, on its own machine
     """
-    here, out = socket.gethostname(), Path(sign).parent
-    if not Path(sign).exists():
-        return f"{here} does not see {out}: run folders must lie where every machine sees them"
+    host, out = socket.gethostname(), Path(lock_folder).parent
+    if not Path(lock_folder).exists():
+        return f"{host} does not see {out}: every machine must see run folders under the same path"
     try:
-        if not is_locked(Path(sign)):
-            return f"{here} does not see locks of other machines on {out}: they keep two from writing one run"
+        if not is_locked(Path(lock_folder)):
+            return (
+                f"{host} does not see file locks of other machines on {out}: without them two machines "
+                "could write the same run; use storage with locks across machines, such as NFS 4"
+            )
     except OSError as error:
-        return f"{here} cannot use {out}: {error}"
+        return f"{host} cannot use {out}: {error}"
     return None
 
 
-def work(said: Mapping[str, Any]) -> str | None:
-    """On whichever machine: one run to its end; what went wrong, or None."""
-    reason = unfit(said["sign"])
-    if reason is not None:
-        return reason
-    # Ray cancels by SIGINT, which is ignored below whatever was begun in the background.
+def run_task(request: RunRequest) -> str | None:
+    """The Ray task: execute one run on whichever machine this is; an error message, or None."""
+    assert request.cluster is not None
+    fault = storage_fault(str(request.cluster.lock_folder))
+    if fault is not None:
+        return fault
+    # Ray cancels a task by SIGINT, which the processes of a shell's background job ignore.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for _ in range(LIVES):
-        process, errors = launch(said)
+    for _ in range(MAX_STARTS):
+        process, errors = start_process(request)
         try:
-            # A cancelled task is interrupted between two lines, and never inside a wait.
+            # Ray interrupts a cancelled task between two lines of Python, never inside a wait.
             while process.poll() is None:
-                time.sleep(TICK)
+                time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            process.terminate()  # Ray blocks SIGINT in what its workers start
+            process.terminate()  # SIGINT is blocked in the processes that a Ray worker starts
             process.wait()
-        reason = complaint(process, errors)
+        fault = failure(process, errors)
         if process.returncode != -signal.SIGKILL:
             break
-    return reason
+    return fault

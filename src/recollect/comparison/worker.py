@@ -1,12 +1,11 @@
-"""One run of a comparison, in a process of its own: trained to the end, then evaluated.
+"""One run of a comparison, in its own process: trained to the end, then evaluated.
 
-    python -m recollect.comparison.worker   reads a line of JSON; closing its input stops it in good order
+    python -m recollect.comparison.worker   reads a line of JSON; saves and stops when its stdin closes
 
-So a run does not outlive who asked for it, however that ends.
+Its stdin closes when the process that started it ends, however that ends, so no run outlives its comparison.
 """
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -14,7 +13,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from ..common.errors import UsageError
 from ..config.config import RunConfig
@@ -26,89 +24,95 @@ from ..run.run_folder import Claim, is_locked, is_unstarted, write_json
 from ..run.session import Destination
 from ..run.weights import version_mismatch, versions
 from .jobs import EVALUATION
+from .run_request import RunRequest
 
-PATIENCE = 60.0  # seconds that a run may still be stopping which an earlier comparison began
-# The same where a machine is cut off: storage frees its locks after a while, NFS after 90 s.
-HANDOVER = 300.0
-TICK = 1.0  # seconds between two looks at who is to have the run
+LOCK_SECONDS = 60.0  # to wait until a run that an earlier comparison started has stopped
+# On a cluster: storage frees the locks of a machine that was cut off after a while, NFS after 90 s.
+CLUSTER_LOCK_SECONDS = 300.0
+CLAIM_SECONDS = 1.0  # between two looks at the claim
 
 
-def work(
-    config: RunConfig, folder: Path, episodes: int, probes: bool = False, patience: float = PATIENCE
+def train_and_evaluate(
+    config: RunConfig,
+    folder: Path,
+    episodes: int,
+    with_probe: bool = False,
+    lock_seconds: float = LOCK_SECONDS,
 ) -> str:
-    """Train what is left of a run in <out>/<model>/<env>/<id>, evaluate its last weights, perhaps probe
-    its memory; its status.
-    """
-    _wait(folder, patience)
+    """Train or resume the run in <out>/<model>/<env>/<id>, evaluate its last weights; its status."""
+    deadline = time.monotonic() + lock_seconds
+    while folder.exists() and is_locked(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)  # if it is still locked afterwards, start or resume says so
     if is_unstarted(folder):
         trained = start(config, Destination(out=folder.parents[2], run_id=folder.name, quiet=True))
     else:
         trained = resume(folder, config, quiet=True)
     if trained.summary["status"] == "finished":
-        found = trained.evaluate(episodes, seed=config.seed)
-        write_json(folder / EVALUATION, found.as_json())
-        if probes:
+        write_json(folder / EVALUATION, trained.evaluate(episodes, seed=config.seed).as_json())
+        if with_probe:
             write(probe(trained, episodes, config.seed), (folder / PROBE_FILE).parent)
     return str(trained.summary["status"])
 
 
-def _wait(folder: Path, patience: float) -> None:
-    """Until nobody writes to the folder any more; who comes too late is told by the run itself."""
-    end = time.monotonic() + patience
-    while folder.exists() and is_locked(folder) and time.monotonic() < end:
-        time.sleep(0.1)
+def stop_when_replaced(folder: Path, task: str, lock_folder: Path) -> None:
+    """Claim the run for this process, and end it when another process claims the run.
 
-
-def _claim(folder: Path, task: str, sign: Path) -> None:
-    """Tell a process that has the run, where the storage is all that it still sees, to stop; and do so.
-
-    sign  a folder that is locked for as long as somebody waits for the task
+    Where a network is cut, two processes may hold the same run for a time, and the file of the claim is
+    all that both still see.
     """
-    mine = Claim.new(task)
-    mine.write(folder)
+    claim = Claim.new(task)
+    claim.write(folder)
 
-    def stop_when_replaced() -> None:
+    def watch_claim() -> None:
         while True:
-            time.sleep(TICK)
+            time.sleep(CLAIM_SECONDS)
             with contextlib.suppress(OSError):
-                if _replaced(Claim.read(folder), mine, sign):
+                if is_replaced(claim, Claim.read(folder), lock_folder):
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
 
-    threading.Thread(target=stop_when_replaced, daemon=True).start()
+    threading.Thread(target=watch_claim, daemon=True).start()
 
 
-def _replaced(claim: Claim | None, mine: Claim, sign: Path) -> bool:
-    """Whether the run is another's now: by the same task, or where nobody waits for this one any more."""
-    if claim is None or claim == mine:
+def is_replaced(claim: Claim, newest: Claim | None, lock_folder: Path) -> bool:
+    """Whether the newest claim is of another process of the same task, or of another comparison while the
+    one of this process is gone.
+    """
+    if newest is None or newest == claim:
         return False
-    return claim.task == mine.task or not sign.exists() or not is_locked(sign)
+    return newest.task == claim.task or not lock_folder.exists() or not is_locked(lock_folder)
+
+
+def stop_with_stdin() -> None:
+    """Wait until stdin is closed, then stop this process."""
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
-    """Read what to do, do it, and say how it ended by the exit code."""
-    job: dict[str, Any] = json.loads(sys.stdin.readline())
-    threading.Thread(target=_stop_when_alone, daemon=True).start()
-    data = job["config"]
-    # Whoever sends a config has read it already: its names are the user's.
-    names = [data["env"]["id"], *(data[branch]["memory"]["name"] for branch in ("actor", "critic"))]
-    folder, patience = Path(job["folder"]), PATIENCE
+    """Read a request, execute it, and report how it ended by the exit code."""
+    line = sys.stdin.readline()
+    threading.Thread(target=stop_with_stdin, daemon=True).start()
     try:
-        if "task" in job:
-            if complaint := version_mismatch(socket.gethostname(), versions(), job["versions"]):
-                raise UsageError(complaint)
-            _claim(folder, job["task"], Path(job["sign"]))
-            patience = HANDOVER
-        status = work(from_dict(data, names), folder, job["episodes"], job["probes"], patience)
+        request = RunRequest.from_json(line)
+        data, cluster = request.config, request.cluster
+        # The comparison has resolved the config already, so the modules that it names may be imported.
+        imports = [data["env"]["id"], *(data[branch]["memory"]["name"] for branch in ("actor", "critic"))]
+        if cluster is not None:
+            if mismatch := version_mismatch(socket.gethostname(), versions(), cluster.versions):
+                raise UsageError(mismatch)
+            stop_when_replaced(request.folder, cluster.task, cluster.lock_folder)
+        status = train_and_evaluate(
+            from_dict(dict(data), imports),
+            request.folder,
+            request.episodes,
+            request.probe,
+            LOCK_SECONDS if cluster is None else CLUSTER_LOCK_SECONDS,
+        )
     except (UsageError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return {"finished": 0, "SIGINT": 130, "SIGTERM": 143}[status]
-
-
-def _stop_when_alone() -> None:
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a study stands: one live table of its trials, the plan before, the results after."""
+"""The terminal display of a study: the plan, one live table of its trials, and the result."""
 
 import time
 from collections import Counter
@@ -8,101 +8,105 @@ from rich.table import Table
 from rich.text import Text
 
 from ..common.format import duration, number
-from ..comparison.display import LEGEND, LiveTable, sign
+from ..comparison.display import LEGEND, LiveTable, progress_mark
 from ..run.bench import estimate_seconds
-from .result import Outcome, best_of, sentence, tried
-from .search_space import meant, settings, spelled
-from .trials import RUNGS, WHOLE, Question, Tuning
+from .option_names import format_value, full_names, option_values
+from .result import TuningResult, best_trial, settings_line, trial_results
+from .successive_halving import SuccessiveHalving
+from .trials import RUNGS, WHOLE, TuningSpec
 
 
 class TuningDisplay:
-    """What a user sees of a study."""
+    """Everything that a study prints."""
 
     def __init__(self, quiet: bool) -> None:
         self.live_table = LiveTable(quiet)
-        self._begun: tuple[float, int] | None = None
+        self._start: tuple[float, int] | None = None
+        """The time of the first look, and the trials that had ended then."""
 
-    def show(self, tuning: Tuning) -> None:
-        """As things are now."""
-        self.live_table.show(lambda: self._table(tuning), lambda: self._line(tuning))
+    def show(self, search: SuccessiveHalving) -> None:
+        """Show the present state of all trials."""
+        self.live_table.show(lambda: self._table(search), lambda: self._line(search))
 
-    def _line(self, tuning: Tuning) -> str:
-        trials = tried(tuning.study)
-        running = sum(job.state == "running" for trial in tuning.trials for job in trial.jobs)
+    def _line(self, search: SuccessiveHalving) -> str:
+        trials = trial_results(search.study)
+        running = sum(job.state == "running" for trial in search.trials for job in trial.jobs)
         counts = Counter(trial.state for trial in trials)
-        over = len(trials) - counts["begun"]
-        best = best_of(trials)
-        so_far = f", best {number(best.score)} ({best.name})" if best else ""
+        ended = len(trials) - counts["begun"]
+        best = best_trial(trials)
+        best_text = f", best {number(best.score)} ({best.name})" if best else ""
+        left = duration(self._seconds_left(ended, search.total))
         return (
-            f"{over} of {tuning.total} trials over, {counts['stopped early']} of them early, {running} runs "
-            f"going{so_far}, left about {duration(self._left(over, tuning.total))}"
+            f"{ended} of {search.total} trials ended, {counts['stopped early']} of them early, {running} "
+            f"runs executing{best_text}, about {left} left"
         )
 
-    def _left(self, over: int, total: int) -> float | None:
-        """Seconds to the end, if trials go on to take what they took in this call."""
+    def _seconds_left(self, ended: int, total: int) -> float | None:
+        """Until all trials have ended, if they take as long as those of this call so far."""
         now = time.monotonic()
-        since, before = self._begun = self._begun or (now, over)
-        return (now - since) / (over - before) * (total - over) if over > before else None
+        start, before = self._start = self._start or (now, ended)
+        return (now - start) / (ended - before) * (total - ended) if ended > before else None
 
-    def _table(self, tuning: Tuning) -> Group:
-        """The preset, the best, and what goes on."""
-        table = columns("trial", "seeds", "judged at", "return while learning", "score", "settings")
-        trials, going = tried(tuning.study), {trial.number: trial for trial in tuning.trials}
-        best = best_of(trials)
-        for one in trials:
-            if trial := going.get(one.number):
-                signs = "".join(map(sign, trial.jobs))
-                cells = signs, share(trial.target), number(trial.seeds.training), "-"
-            elif one is best or not one.number:
-                cells = "[green]●[/]" * len(one.scores), "", "", number(one.score)
+    def _table(self, search: SuccessiveHalving) -> Group:
+        """The preset, the best trial, and the trials in progress."""
+        table = columns("trial", "seeds", "judged at", "training return", "score", "settings")
+        trials, in_progress = trial_results(search.study), {trial.number: trial for trial in search.trials}
+        best = best_trial(trials)
+        for result in trials:
+            if trial := in_progress.get(result.number):
+                marks = "".join(map(progress_mark, trial.jobs))
+                cells = marks, fraction(trial.target), number(trial.run_group.training_return), "-"
+            elif result is best or not result.number:
+                cells = "[green]●[/]" * len(result.scores), "", "", number(result.score)
             else:
                 continue
-            # As much of it as there is room for: a trial is a line.
-            table.add_row(one.name, *cells, Text(sentence(one.settings), no_wrap=True, overflow="ellipsis"))
-        return Group(table, Text.from_markup(f"[dim]{LEGEND}[/]\n{self._line(tuning)}"))
+            # Cut to one line for each trial.
+            settings = Text(settings_line(result.settings), no_wrap=True, overflow="ellipsis")
+            table.add_row(result.name, *cells, settings)
+        return Group(table, Text.from_markup(f"[dim]{LEGEND}[/]\n{self._line(search)}"))
 
-    def plan(self, question: Question, trials: int, over: int, slots: int) -> None:
-        """What would be done, and about how long it takes; the pace is the preset's, measured."""
-        table = columns("option", "of the preset", "what is tried")
-        now = settings(question.preset)
-        for option, dimension in question.space.items():
-            values = dict.fromkeys(spelled(now[name]) for name in meant(option, now))
+    def plan(self, spec: TuningSpec, trials: int, ended: int, slots: int) -> None:
+        """Print the search space and an estimate of the time, measured with the preset."""
+        table = columns("option", "preset", "search space")
+        preset = option_values(spec.preset)
+        for option, dimension in spec.space.items():
+            values = dict.fromkeys(format_value(preset[name]) for name in full_names(option, preset))
             table.add_row(option, ", ".join(values) or "-", str(dimension))
         self.live_table.console.print(table)
-        config = question.runs(())[0]
-        seeds = " ".join(map(str, question.seeds))
-        judged = " and ".join(share(step / WHOLE) for step in RUNGS)
-        print(f"{trials} trials, {over} of them over; each of {config.steps:,} steps on seeds {seeds}")
-        print(f"judged after {judged} of the steps, if 100 episodes are over; about one of three goes on")
-        # Of each trial the first ninth, of one in three the next two, of one in nine the other six.
+        config = spec.runs(())[0]
+        seeds = " ".join(map(str, spec.seeds))
+        judged = " and ".join(fraction(step / WHOLE) for step in RUNGS)
+        print(f"{trials} trials, {ended} of them ended; each of {config.steps:,} steps on seeds {seeds}")
+        print(f"judged after {judged} of the steps and 100 episodes; about one in three continues")
+        # The first ninth of every trial, the next two of one in three, the other six of one in nine.
         shares = (1 + 2 / 3 + 6 / 9) / WHOLE
-        seconds = estimate_seconds(config) * len(question.seeds) * max(0, trials - over) * shares / slots
+        seconds = estimate_seconds(config) * len(spec.seeds) * max(0, trials - ended) * shares / slots
         print(f"about {duration(seconds)} with {slots} runs at a time")
 
-    def results(self, outcome: Outcome, dashboard: str) -> None:
-        """What came out, and what to do next."""
+    def results(self, result: TuningResult, dashboard: str) -> None:
+        """Print the best settings, and commands to run next."""
         table = columns("option", "best", "preset")
-        for change in outcome.changes:
+        for change in result.changes:
             table.add_row(*change)
-        for line in outcome.verdict:
+        for line in result.verdict:
             print(line)
         if table.row_count:
             self.live_table.console.print(table)
-        for name, command in {**outcome.commands, "look closer": dashboard}.items():
-            print(f"{name}: {command}")
-        for trial in outcome.trials:
+        for purpose, command in {**result.commands, "inspect all trials": dashboard}.items():
+            print(f"{purpose}: {command}")
+        for trial in result.trials:
             if trial.error:
                 print(f"failed: {trial.name}: {trial.error}")
 
 
 def columns(*names: str) -> Table:
-    """A plain table."""
+    """An empty table without lines."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in names:
-        table.add_column(name, no_wrap=name not in ("settings", "what is tried"))
+        table.add_column(name, no_wrap=name not in ("settings", "search space"))
     return table
 
 
-def share(part: float) -> str:
-    """1/9, 1/3, the end."""
-    return "the end" if part >= 1 else f"1/{round(1 / part)}"
+def fraction(share: float) -> str:
+    """A share of the steps as text: 1/9, 1/3, the end."""
+    return "the end" if share >= 1 else f"1/{round(1 / share)}"

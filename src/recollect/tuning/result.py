@@ -1,4 +1,4 @@
-"""What came out of a study, and the files that say it: best.yaml, fresh.yaml and tune.json."""
+"""The result of a study, and the files that hold it: best.yaml, fresh.yaml and tune.json."""
 
 import shlex
 import warnings
@@ -12,20 +12,21 @@ import yaml
 from ..common.format import number
 from ..config.config import to_dict, tokens
 from ..run.run_folder import write_json
-from .search_space import BRANCHES, Settings, flags, named_first, settings, spelled
-from .trials import RUNGS, Question, as_it_is, library
+from .journal import import_optuna, without_experimental_warnings
+from .option_names import BRANCHES, Settings, format_value, memories_first, option_values, to_flags
+from .trials import RUNGS, TuningSpec
 
 if TYPE_CHECKING:
     import optuna
 
-ENOUGH = 10  # trials, until it is said which options mattered
-FRESH = 5  # seeds that chose nothing, to compare the best with the preset
+ENOUGH_TRIALS = 10  # to estimate the importance of options
+FRESH_SEEDS = 5  # not used in the study, to compare the best trial with the preset
 STATES = {"COMPLETE": "finished", "PRUNED": "stopped early", "FAIL": "failed"}
 
 
 @dataclass(frozen=True)
-class Tried:
-    """What is known of a trial, from the journal alone."""
+class TrialResult:
+    """A trial as the journal holds it."""
 
     number: int
     state: str
@@ -34,28 +35,28 @@ class Tried:
     scores: list[float]
     """Of each seed."""
     rungs: dict[int, float]
-    """The interquartile mean of returns after so many ninths of the steps."""
+    """The interquartile mean of the returns after so many ninths of the steps."""
     settings: Settings
-    """What differs from the preset."""
+    """Those that differ from the preset."""
     params: Settings
-    """What was chosen, by the names of the space."""
+    """The chosen values, by the names of the search space."""
     error: str
 
     @property
     def name(self) -> str:
-        """The preset is no number among others."""
+        """Trial 0 is the preset."""
         return f"trial {self.number}" if self.number else "preset"
 
     @property
-    def scored(self) -> str:
-        """Its score, and those of its seeds."""
+    def scores_text(self) -> str:
+        """Its score, and in brackets those of its seeds."""
         return f"{number(self.score)} ({' '.join(map(number, self.scores))})"
 
 
-def tried(study: "optuna.Study") -> list[Tried]:
+def trial_results(study: "optuna.Study") -> list[TrialResult]:
     """All trials so far."""
     return [
-        Tried(
+        TrialResult(
             trial.number,
             STATES.get(trial.state.name, "begun"),
             trial.value if trial.state.name == "COMPLETE" else None,
@@ -70,137 +71,144 @@ def tried(study: "optuna.Study") -> list[Tried]:
     ]
 
 
-def best_of(trials: Sequence[Tried]) -> Tried | None:
-    """The highest score; of equals the first, so that nothing beats the preset by being like it."""
+def best_trial(trials: Sequence[TrialResult]) -> TrialResult | None:
+    """The highest score; of equal ones the first, so that no trial equal to the preset beats it."""
     finished = [trial for trial in trials if trial.score is not None]
     return max(finished, key=lambda trial: (trial.score, -trial.number), default=None)
 
 
-def told(chosen: Settings) -> dict[str, str]:
-    """Settings as people write them: what both branches have is said once."""
-    found: dict[str, str] = {}
-    for name, value in chosen.items():
+def formatted_settings(settings: Settings) -> dict[str, str]:
+    """Settings as text; one entry without the branch where both branches have the same value."""
+    formatted: dict[str, str] = {}
+    for name, value in settings.items():
         branch, _, rest = name.partition(".")
-        both = branch in BRANCHES and all(chosen.get(f"{b}.{rest}", chosen) == value for b in BRANCHES)
-        found[rest if both else name] = spelled(value)
-    return found
+        both = branch in BRANCHES and all(settings.get(f"{b}.{rest}", settings) == value for b in BRANCHES)
+        formatted[rest if both else name] = format_value(value)
+    return formatted
 
 
-def sentence(chosen: Settings) -> str:
-    """The same in a line."""
-    return ", ".join(f"{name} {value}" for name, value in told(chosen).items())
+def settings_line(settings: Settings) -> str:
+    """Settings as one line."""
+    return ", ".join(f"{name} {value}" for name, value in formatted_settings(settings).items())
 
 
 def importances(study: "optuna.Study") -> dict[str, float]:
-    """How much each option decided of being among the best quarter after the first ninth, in parts of one.
+    """The share of each option in whether a trial is among the best quarter after a ninth of the steps.
 
-    There all trials can be compared; so few come to their end that nothing could be said of these alone.
+    All trials can be compared at that point; too few reach their end to judge by final scores.
     """
-    optuna = library()
+    optuna = import_optuna()
     states, step = optuna.trial.TrialState, RUNGS[0]
     judged = [trial for trial in study.get_trials(deepcopy=False) if step in trial.intermediate_values]
-    if len(judged) < ENOUGH:
+    if len(judged) < ENOUGH_TRIALS:
         return {}
     early = optuna.create_study(direction="maximize")
     for trial in judged:
-        kept = {"params": trial.params, "distributions": trial.distributions, "state": states.COMPLETE}
-        early.add_trial(optuna.trial.create_trial(value=trial.intermediate_values[step], **kept))
-    with as_it_is(), warnings.catch_warnings():
-        # Where the preset alone has no value for an option, that is said, and nobody can act on it.
+        early.add_trial(
+            optuna.trial.create_trial(
+                value=trial.intermediate_values[step],
+                params=trial.params,
+                distributions=trial.distributions,
+                state=states.COMPLETE,
+            )
+        )
+    with without_experimental_warnings(), warnings.catch_warnings():
+        # Optuna warns where the preset alone has no value for an option, which users cannot change.
         warnings.filterwarnings("ignore", "Some regimes for parameter", UserWarning)
-        judge = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.25)
-        found: dict[str, float] = optuna.importance.get_param_importances(early, evaluator=judge)
-    return found
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=0.25)
+        shares: dict[str, float] = optuna.importance.get_param_importances(early, evaluator=evaluator)
+    return shares
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """All of it."""
+class TuningResult:
+    """Everything that the page and the files of a study show."""
 
-    question: Question
+    spec: TuningSpec
     folder: Path
     options: tuple[str, ...]
-    """Flags of train that hold for all trials."""
-    trials: list[Tried]
+    """Arguments of train that all trials share."""
+    trials: list[TrialResult]
     importance: dict[str, float]
 
     @property
-    def best(self) -> Tried | None:
+    def best(self) -> TrialResult | None:
         """The trial with the highest score."""
-        return best_of(self.trials)
+        return best_trial(self.trials)
 
     @property
-    def preset(self) -> Tried | None:
+    def preset(self) -> TrialResult | None:
         """The first trial, when it has a score."""
         return next((trial for trial in self.trials if not trial.number and trial.score is not None), None)
 
     @property
     def verdict(self) -> list[str]:
-        """What to think of it, in sentences."""
+        """The result in sentences."""
         best, preset, failed = self.best, self.preset, sum(trial.state == "failed" for trial in self.trials)
-        count = f"{len(self.trials)} trials" + (f", of which {failed} failed," if failed else "")
-        seeds = f"over seeds {' '.join(map(str, self.question.seeds))}"
+        count = f"{len(self.trials)} trials" + (f" ({failed} failed)" if failed else "")
+        seeds = f"over seeds {' '.join(map(str, self.spec.seeds))}"
         if best is None or preset is None:
-            return ["The preset has no score yet, and all is measured against it."]
+            return ["The preset has no score yet, so no trial can be compared with it."]
         if best is preset:
-            return [f"Of {count} none is better than the preset: {preset.scored} {seeds}."]
+            return [f"None of {count} is better than the preset: {preset.scores_text} {seeds}."]
         return [
-            f"The best of {count} is trial {best.number}: {best.scored}, "
-            f"the preset {preset.scored}, {seeds}.",
-            "It was chosen for its score over these very seeds, so luck is part of its lead, the more so the "
-            "more trials there were. What is left of it, only seeds that chose nothing can tell.",
+            f"The best of {count} is trial {best.number}: {best.scores_text}, "
+            f"the preset {preset.scores_text}, {seeds}.",
+            "It was selected by its score on these seeds, so part of its lead is luck, and more of it the "
+            "more trials there were. Only seeds that were not used for the selection show what remains.",
         ]
 
     @property
     def changes(self) -> list[tuple[str, str, str]]:
-        """Options of the best, each with its value and the preset's."""
+        """Options of the best trial, each with its value and the preset's."""
         if self.best is None:
             return []
-        before = told({k: v for k, v in settings(self.question.preset).items() if k in self.best.settings})
-        return [(name, value, before.get(name, "-")) for name, value in told(self.best.settings).items()]
+        settings, preset = self.best.settings, option_values(self.spec.preset)
+        before = formatted_settings({k: v for k, v in preset.items() if k in settings})
+        return [(name, value, before.get(name, "-")) for name, value in formatted_settings(settings).items()]
 
     @property
     def commands(self) -> dict[str, str]:
-        """What to do next."""
+        """Commands to run next, by their purpose."""
         if self.best is None:
             return {}
-        env = self.question.preset.env.id
-        # A name that imports a module is said by whoever runs the command, not by a file.
+        env = self.spec.preset.env.id
+        # A file alone may not import a module: an id such as my_package:MyEnv-v0 must be on the command line.
         words = ["recollect", "train", "--config", str(self.folder / "best.yaml")]
-        again = {"train it": shlex.join([*words, *(["-e", env] if ":" in env else [])])}
+        train = {"train it": shlex.join([*words, *(["-e", env] if ":" in env else [])])}
         if self.best is self.preset:
-            return again
+            return train
         compare = ["recollect", "compare", str(self.folder / "fresh.yaml")]
-        return {"compare both over fresh seeds": shlex.join(compare)} | again
+        return {"compare both over fresh seeds": shlex.join(compare)} | train
 
     def write(self) -> None:
-        """The files, but for the page."""
+        """Write all files but the page."""
         write_json(self.folder / "tune.json", self.as_json())
         if self.best is None:
             return
-        config = self.question.base(flags(self.best.settings))
-        about = [*self.verdict, *(f"{name}: {command}" for name, command in self.commands.items())]
-        head = "".join(f"# {line}\n" for line in about)
+        config = self.spec.build_config(to_flags(self.best.settings))
+        comments = [*self.verdict, *(f"{name}: {command}" for name, command in self.commands.items())]
+        head = "".join(f"# {line}\n" for line in comments)
         (self.folder / "best.yaml").write_text(head + _yaml(to_dict(config)), encoding="utf-8")
         fresh = self.folder / "fresh.yaml"
-        fresh.unlink(missing_ok=True)  # of an earlier call, with another best
+        fresh.unlink(missing_ok=True)  # it may be of an earlier call, with another best trial
         if self.best is self.preset:
             return
-        first = max(self.question.seeds) + 1
+        first_seed = max(self.spec.seeds) + 1
         study = {
             "environments": [config.env.id],
-            "models": [config.model, {"model": config.model, **named_first(self.best.settings)}],
-            "seeds": list(range(first, first + FRESH)),
-            "episodes": self.question.episodes,
+            "models": [config.model, {"model": config.model, **memories_first(self.best.settings)}],
+            "seeds": list(range(first_seed, first_seed + FRESH_SEEDS)),
+            "episodes": self.spec.episodes,
             "options": {k.removeprefix("--"): v[0] if len(v) == 1 else v for k, v in tokens(self.options)},
         }
         fresh.write_text(_yaml(study), encoding="utf-8")
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as plain data."""
+        """Everything as plain data."""
         best = self.best
         return {
-            "question": self.question.as_settings(),
+            "question": self.spec.as_settings(),
             "trials": [asdict(trial) for trial in self.trials],
             "best": best and best.number,
             "importance": self.importance,

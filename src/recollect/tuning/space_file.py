@@ -1,4 +1,4 @@
-"""What is tuned, as a file says it: over what would be tuned anyway.
+"""Reads a file that adds to the default search space, or replaces entries of it.
 
 ppo.learning_rate: {low: 1.0e-4, high: 1.0e-2, log: true}
 memory.name: [gru, lstm]
@@ -15,142 +15,149 @@ from typing import Any
 from ..common.errors import UsageError, nearest
 from ..config.config import UNITS, RunConfig, memory_name, read_yaml
 from ..memory import MemoryConfig, find
-from .search_space import (
+from .option_names import (
     BRANCHES,
-    KIND,
-    Base,
-    Choices,
-    Dimension,
-    Range,
+    MEMORY_NAME,
     Settings,
-    Space,
     Value,
-    default,
-    flags,
-    meant,
-    propose,
-    settings,
-    spelled,
+    format_value,
+    full_names,
+    option_values,
+    to_flags,
 )
+from .proposals import ConfigBuilder, propose
+from .search_space import Choices, Dimension, Range, SearchSpace, default_space
 
-# Options of which the one takes the other's place.
+# Options that set the same quantity in two units: a run has one of them.
 PAIRS = [[name.removeprefix("--").replace("-", "_") for name in pair] for pair in UNITS]
-# What trials are compared at, so what none of them may choose.
+# Options that all trials share, because their scores would not be comparable otherwise.
 FIXED = ("env.id", "model", "seed", "steps", "rollouts")
+RANGE_KEYS = ["low", "high", "log", "step"]
 
 
-def space(base: Base, file: Path | None, given: Sequence[str]) -> Space:
-    """The default, with a file over it; given: what the command line sets, which is not tuned."""
-    asked = _entries(file) if file else {}
-    known = {k: v for kind in _kinds(asked) for k, v in settings(base(flags(kind))).items()}
-    for name, dimension in asked.items():
-        asked[name] = _placed(name, dimension, known, given, f"space {file}: ")
-    _check_apart(asked, known, f"space {file}: ")
-    _check(asked, base, f"space {file}: ")
-    config = base(())
-    usual = default(config, {branch: _memories(asked, branch, config) for branch in BRANCHES})
-    taken = {option for name in (*asked, *given) for option in meant(name, known)}
-    for one, other in PAIRS:
-        if {one, other} <= asked.keys():
-            raise UsageError(
-                f"space {file}: {one} and {other} say the same in two units: take one of them away"
-            )
-    taken |= {other for one, other in PAIRS if one in taken}
-    return {k: v for k, v in usual.items() if taken.isdisjoint(meant(k, known))} | asked
+def build_space(build_config: ConfigBuilder, file: Path | None, given: Sequence[str]) -> SearchSpace:
+    """The default space, overridden by a file; given: options of the command line, which are not tuned."""
+    prefix = f"space {file}: "
+    entries = _read_entries(file) if file else {}
+    known = {
+        option: value
+        for memories in _memory_choices(entries)
+        for option, value in option_values(build_config(to_flags(memories))).items()
+    }
+    for name, dimension in entries.items():
+        entries[name] = _checked_dimension(name, dimension, known, given, prefix)
+    _check_overlaps(entries, known, prefix)
+    _check_values(entries, build_config, prefix)
+    for option, alternative in PAIRS:
+        if {option, alternative} <= entries.keys():
+            raise UsageError(f"{prefix}{option} and {alternative} set the same quantity: remove one of them")
+    config = build_config(())
+    default = default_space(config, {branch: _memories(entries, branch, config) for branch in BRANCHES})
+    taken = {option for name in (*entries, *given) for option in full_names(name, known)}
+    taken |= {alternative for option, alternative in PAIRS if option in taken}
+    return {k: v for k, v in default.items() if taken.isdisjoint(full_names(k, known))} | entries
 
 
-def _entries(file: Path) -> Space:
-    """A file's dimensions, each of which makes sense by itself."""
+def _read_entries(file: Path) -> SearchSpace:
+    """The dimensions of a file, each checked by itself."""
     return {
-        str(name).replace("-", "_"): _dimension(f"space {file}: {name}", said)
-        for name, said in read_yaml(file).items()
+        str(name).replace("-", "_"): _parse_dimension(f"space {file}: {name}", entry)
+        for name, entry in read_yaml(file).items()
     }
 
 
-def _dimension(where: str, said: Any) -> Dimension:
-    if isinstance(said, list) and said:
-        return Choices(tuple(map(_plain, said)))
-    if not isinstance(said, Mapping):
-        raise UsageError(f"{where}: {said!r} is neither a list of choices nor {{low, high, log, step}}")
-    for key in said:
-        if key not in ("low", "high", "log", "step"):
-            raise UsageError(f"{where}: unknown {key!r}; {nearest(str(key), ['low', 'high', 'log', 'step'])}")
-    low, high, step = (_number(where, key, said.get(key)) for key in ("low", "high", "step"))
-    log = said.get("log", False)
+def _parse_dimension(prefix: str, entry: Any) -> Dimension:
+    """Choices from a list, or a range from a mapping."""
+    if isinstance(entry, list) and entry:
+        return Choices(tuple(map(_plain_value, entry)))
+    if not isinstance(entry, Mapping):
+        raise UsageError(f"{prefix}: {entry!r} is neither a list of choices nor {{low, high, log, step}}")
+    for key in entry:
+        if key not in RANGE_KEYS:
+            raise UsageError(f"{prefix}: unknown {key!r}; {nearest(str(key), RANGE_KEYS)}")
+    low, high, step = (_parse_number(prefix, key, entry.get(key)) for key in ("low", "high", "step"))
+    log = entry.get("log", False)
     if low is None or high is None or not low < high:
-        raise UsageError(f"{where}: low must be below high, they are {low} and {high}")
+        raise UsageError(f"{prefix}: low must be below high, they are {low} and {high}")
     if not isinstance(log, bool) or (log and (low <= 0 or step is not None)):
-        raise UsageError(f"{where}: log is true or false, and true needs a low above 0 and no step")
+        raise UsageError(f"{prefix}: log is true or false, and true needs a low above 0 and no step")
     if step is not None and not 0 < step <= high - low:
-        raise UsageError(f"{where}: step is {step}, it must be above 0 and at most high - low")
+        raise UsageError(f"{prefix}: step is {step}, it must be above 0 and at most high - low")
     return Range(low, high, log, step)
 
 
-def _number(where: str, key: str, said: Any) -> float | None:
-    value = _plain(said)
+def _parse_number(prefix: str, key: str, entry: Any) -> float | None:
+    value = _plain_value(entry)
     if isinstance(value, bool | str) or (value is not None and not isfinite(value)):
-        raise UsageError(f"{where}: {key} is {said!r}, not a number")
+        raise UsageError(f"{prefix}: {key} is {entry!r}, not a number")
     return value
 
 
-def _plain(said: Any) -> Value:
-    """Numbers also where YAML sees a word, as in 1e-4; widths in a row as one text."""
-    if isinstance(said, str):
+def _plain_value(entry: Any) -> Value:
+    """Numbers also where YAML reads a string, as for 1e-4; a list of layer widths as one string."""
+    if isinstance(entry, str):
         with suppress(ValueError):
-            return float(said) if set(said) & set(".e") else int(said)
-    return said if isinstance(said, bool | int | float | str | None) else spelled(said)
+            return float(entry) if set(entry) & set(".e") else int(entry)
+    return entry if isinstance(entry, bool | int | float | str | None) else format_value(entry)
 
 
-def _placed(name: str, dimension: Dimension, known: Settings, given: Sequence[str], where: str) -> Dimension:
-    """A dimension of an option that there is, and that is free; 0 to 1 are all numbers between them."""
-    options = meant(name, known)
+def _checked_dimension(
+    name: str, dimension: Dimension, known: Settings, given: Sequence[str], prefix: str
+) -> Dimension:
+    """The dimension, if its option exists and is free; from 0 to 1 means floats where the option is one."""
+    options = full_names(name, known)
     if not options:
         short = {option.removeprefix(f"{branch}.") for option in known for branch in BRANCHES}
-        raise UsageError(f"{where}unknown option {name!r}; {nearest(name, sorted(short | set(known)))}")
+        raise UsageError(f"{prefix}unknown option {name!r}; {nearest(name, sorted(short | set(known)))}")
     if set(options) & set(FIXED):
-        raise UsageError(f"{where}{name} is the same for all trials")
-    if set(options) & {option for flag in given for option in meant(flag, known)}:
-        raise UsageError(f"{where}{name} is set by a flag as well: take one of them away")
+        raise UsageError(f"{prefix}{name} must be the same for all trials")
+    if set(options) & {option for flag in given for option in full_names(flag, known)}:
+        raise UsageError(f"{prefix}{name} is set on the command line as well: remove one of them")
     if isinstance(dimension, Range) and isinstance(known[options[0]], float):
         return replace(dimension, low=float(dimension.low), high=float(dimension.high))
     return dimension
 
 
-def _check_apart(asked: Space, known: Settings, where: str) -> None:
-    """No option is chosen under two names."""
-    by: dict[str, str] = {}
-    for name in asked:
-        for option in meant(name, known):
-            if other := by.get(option):
-                raise UsageError(f"{where}{other} and {name} both choose {option}: take one of them away")
-            by[option] = name
+def _check_overlaps(entries: SearchSpace, known: Settings, prefix: str) -> None:
+    """Refuse an option that two names stand for."""
+    names: dict[str, str] = {}
+    for name in entries:
+        for option in full_names(name, known):
+            if other := names.get(option):
+                raise UsageError(f"{prefix}{other} and {name} both set {option}: remove one of them")
+            names[option] = name
 
 
-def _kinds(asked: Space) -> list[Settings]:
-    """Every way to choose among the memories that are asked for, as settings."""
-    names = [name for name in asked if name.endswith(KIND)]
-    known = dict.fromkeys(f"{branch}.{KIND}" for branch in BRANCHES)
-    ways = product(*(asked[name].ends for name in names))
+def _memory_choices(entries: SearchSpace) -> list[Settings]:
+    """Every combination of the memories in the file, as settings."""
+    names = [name for name in entries if name.endswith(MEMORY_NAME)]
+    known = dict.fromkeys(f"{branch}.{MEMORY_NAME}" for branch in BRANCHES)
+    combinations = product(*(entries[name].ends for name in names))
     return [
-        {option: kind for name, kind in zip(names, way, strict=True) for option in meant(name, known)}
-        for way in ways
+        {
+            option: memory
+            for name, memory in zip(names, combination, strict=True)
+            for option in full_names(name, known)
+        }
+        for combination in combinations
     ]
 
 
-def _memories(asked: Space, branch: str, config: RunConfig) -> list[MemoryConfig]:
-    """What a branch may remember with: the preset's memory where nothing is said."""
-    present: MemoryConfig = getattr(config, branch).memory
-    names = {str(kind.get(f"{branch}.{KIND}", memory_name(present))) for kind in _kinds(asked)} - {"shared"}
-    return [present if name == memory_name(present) else find(name)() for name in sorted(names)]
+def _memories(entries: SearchSpace, branch: str, config: RunConfig) -> list[MemoryConfig]:
+    """The memories that a branch may have: the preset's where the file names none."""
+    preset: MemoryConfig = getattr(config, branch).memory
+    choices = (settings.get(f"{branch}.{MEMORY_NAME}") for settings in _memory_choices(entries))
+    names = {memory_name(preset) if name is None else str(name) for name in choices} - {"shared"}
+    return [preset if name == memory_name(preset) else find(name)() for name in sorted(names)]
 
 
-def _check(asked: Space, base: Base, where: str) -> None:
-    """Every end of every range, with every way to remember."""
-    for name, dimension in asked.items():
-        kinds = [{}] if name.endswith(KIND) else _kinds(asked)
-        for value, kind in product(dimension.ends, kinds):
-            only: Space = {k: Choices((v,)) for k, v in {**kind, name: value}.items()}
+def _check_values(entries: SearchSpace, build_config: ConfigBuilder, prefix: str) -> None:
+    """Build a config for both ends of each range and for each choice, with each combination of memories."""
+    for name, dimension in entries.items():
+        combinations = [{}] if name.endswith(MEMORY_NAME) else _memory_choices(entries)
+        for value, memories in product(dimension.ends, combinations):
+            point: SearchSpace = {k: Choices((v,)) for k, v in {**memories, name: value}.items()}
             try:
-                base(flags(propose(lambda _, dimension: dimension.ends[0], only, base)))
+                build_config(to_flags(propose(lambda _, choices: choices.ends[0], point, build_config)))
             except UsageError as error:
-                raise UsageError(f"{where}{name} {spelled(value)}: {error}") from error
+                raise UsageError(f"{prefix}{name} {format_value(value)}: {error}") from error

@@ -9,14 +9,17 @@ from pathlib import Path
 from ..common.errors import UsageError
 from ..common.signals import Signals
 from ..comparison.compare import PLACE, Place, count, place, switches
-from ..comparison.study import read
+from ..comparison.display import RESUME_HINT
+from ..comparison.study import read_study
 from ..config.config import RunConfig, tokens
 from ..reporting.page import render_page
 from ..run.run_folder import locked, new_folder
 from .display import TuningDisplay
-from .result import Outcome, importances, tried
-from .space_file import space
-from .trials import JOURNAL, Question, Tuning, library, load
+from .journal import JOURNAL, import_optuna, load_study
+from .result import TuningResult, importances, trial_results
+from .space_file import build_space
+from .successive_halving import SuccessiveHalving
+from .trials import TuningSpec
 from .tuning_page import colours, facts, sections, title
 
 ABOUT = """Search for settings of a model on an environment. Every trial is run over several seeds, and is
@@ -44,16 +47,16 @@ Every other option of `recollect train` is set for all trials, and is not tuned.
 """
 VALUES = (*PLACE, "--trials", "--space")
 SWITCHES = ("--dry-run", "--quiet")
-TICK = 0.1  # seconds between two looks
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the study is run; `question` says what it is."""
+    """What is searched, and where it is executed."""
 
-    question: Question
+    spec: TuningSpec
     flags: tuple[str, ...]
-    """Set for all trials."""
+    """Settings that all trials share."""
     trials: int
     place: Place
     dry_run: bool
@@ -61,39 +64,39 @@ class Options:
 
     @property
     def folder(self) -> Path:
-        """Of the study."""
-        return new_folder(self.question.preset, self.place.out, "x").parent
+        """The folder of the study."""
+        return new_folder(self.spec.preset, self.place.out, "x").parent
 
 
 def run_tune(arguments: list[str]) -> int:
-    """Search, and show what came out; the exit code."""
+    """Search, and print the result; the exit code."""
     if not arguments or set(arguments) & {"-h", "--help"}:
         print(ABOUT, end="")
         return 0 if arguments else 2
-    library()
+    import_optuna()
     options = parse(arguments)
-    question, folder, display = options.question, options.folder, TuningDisplay(options.quiet)
+    spec, folder, display = options.spec, options.folder, TuningDisplay(options.quiet)
     if options.dry_run:
-        over = tried(load(folder, question)) if (folder / JOURNAL).exists() else []
-        ended = sum(trial.state != "begun" for trial in over)
-        display.plan(question, options.trials, ended, options.place.jobs)
+        trials = trial_results(load_study(folder, spec)) if (folder / JOURNAL).exists() else []
+        ended = sum(trial.state != "begun" for trial in trials)
+        display.plan(spec, options.trials, ended, options.place.jobs)
         return 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {options.place.out}: {error}") from error
     with locked(folder):
-        study = load(folder, question)
+        study = load_study(folder, spec)
         with options.place.executor() as executor, Signals() as signals, display.live_table:
-            run(Tuning(question, study, executor, options.place.out, options.trials), signals, display)
-        found = tried(study)
-        outcome = Outcome(question, folder, options.flags, found, importances(study))
-        written(outcome, ["recollect", "tune", *arguments])
-    display.results(outcome, f"optuna-dashboard {folder / JOURNAL}")
-    best = ", best.yaml" if outcome.best else ""  # before the preset has a score nothing is the best
+            search = SuccessiveHalving(spec, study, executor, options.place.out, options.trials)
+            run_trials(search, signals, display)
+        result = TuningResult(spec, folder, options.flags, trial_results(study), importances(study))
+        write_results(result, ["recollect", "tune", *arguments])
+    display.results(result, f"optuna-dashboard {folder / JOURNAL}")
+    best = ", best.yaml" if result.best else ""  # the preset has no score before its runs are finished
     print(f"{folder / 'tune.html'}{best} and tune.json are written")
     if signals.caught:
-        print("not all is done; the same command goes on")
+        print(RESUME_HINT)
         return 128 + signals.caught
     return 0
 
@@ -105,7 +108,7 @@ def parse(arguments: list[str]) -> Options:
     rest = [(name, values) for name, values in found if name not in own]
     if not any(name == "--seeds" for name, _ in rest):
         rest.append(("--seeds", ["3"]))
-    study = read(rest, None)
+    study = read_study(rest, None)
     for flag, variants in (("-e ENV", study.environments), ("-m MODEL", study.models)):
         if len(variants) != 1:
             raise UsageError(f"recollect tune takes one {flag}, not {len(variants)}")
@@ -118,30 +121,30 @@ def parse(arguments: list[str]) -> Options:
         return replace(study, flags=(*study.flags, *words), seeds=(1,)).configs()[0]
 
     given = [name.removeprefix("--").replace("-", "_") for name, _ in tokens(study.flags)]
-    tuned = space(base, Path(files[0]) if files else None, given)
-    question = Question(base, tuned, study.seeds, study.episodes)
-    if question.preset.rollouts:
-        raise UsageError("trials are compared after as many steps, however long a rollout is: --steps N")
+    space = build_space(base, Path(files[0]) if files else None, given)
+    spec = TuningSpec(base, space, study.seeds, study.episodes)
+    if spec.preset.rollouts:
+        raise UsageError("trials with rollouts of different lengths are compared by steps: use --steps N")
     trials = int(count(own, "--trials", "30"))
-    return Options(question, study.flags, trials, place(own, "tune"), *switches(own, SWITCHES))
+    return Options(spec, study.flags, trials, place(own, "tune"), *switches(own, SWITCHES))
 
 
-def run(tuning: Tuning, signals: Signals, display: TuningDisplay) -> None:
-    """Until all is known or a signal comes."""
-    while not (signals.caught or tuning.over):
-        tuning.step()
-        display.show(tuning)
-        time.sleep(TICK)
-    tuning.executor.stop()
-    while not tuning.executor.idle:
-        tuning.executor.ended()
-        time.sleep(TICK)
+def run_trials(search: SuccessiveHalving, signals: Signals, display: TuningDisplay) -> None:
+    """Execute trials until all have ended or a signal comes; then wait until all runs have stopped."""
+    while not (signals.caught or search.over):
+        search.step()
+        display.show(search)
+        time.sleep(POLL_SECONDS)
+    search.executor.stop()
+    while not search.executor.idle:
+        search.executor.ended()
+        time.sleep(POLL_SECONDS)
 
 
-def written(outcome: Outcome, words: Sequence[str]) -> None:
-    """best.yaml, fresh.yaml, tune.json and tune.html."""
-    outcome.write()
-    shown = render_page(
-        "recollect tune", title(outcome), facts(outcome), sections(outcome, words), colours(outcome)
+def write_results(result: TuningResult, words: Sequence[str]) -> None:
+    """Write best.yaml, fresh.yaml, tune.json and tune.html; words: the command line."""
+    result.write()
+    html = render_page(
+        "recollect tune", title(result), facts(result), sections(result, words), colours(result)
     )
-    (outcome.folder / "tune.html").write_text(shown, encoding="utf-8")
+    (result.folder / "tune.html").write_text(html, encoding="utf-8")

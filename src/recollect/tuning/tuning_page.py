@@ -1,4 +1,4 @@
-"""What came out, as sections of a page."""
+"""The page of a study: its sections, for `reporting.page`."""
 
 import math
 import shlex
@@ -22,172 +22,176 @@ from ..reporting.blocks import (
     Table,
     Text,
 )
-from .result import ENOUGH, Outcome, Tried, sentence
-from .search_space import Choices, Dimension, Range, Value, meant, settings, spelled
+from .option_names import Value, format_value, full_names, option_values
+from .result import ENOUGH_TRIALS, TrialResult, TuningResult, settings_line
+from .search_space import Choices, Dimension, Range
 from .trials import RUNGS, WHOLE
 
 BEST, PRESET, FINISHED, STOPPED = "the best", "the preset", "finished", "stopped early"
-SO_FAR, EACH = "the best so far", "a trial"
-
-
-def title(found: Outcome) -> str:
-    """What was tuned, and where."""
-    return f"{found.question.preset.model} on {found.question.preset.env.id}"
-
-
-def facts(found: Outcome) -> str:
-    """How much there was, in a line."""
-    question = found.question
-    finished = sum(trial.state == FINISHED for trial in found.trials)
-    stopped = sum(trial.state == STOPPED for trial in found.trials)
-    return (
-        f"{len(found.trials)} trials, {finished} finished and {stopped} stopped early, "
-        f"{question.preset.steps:,} steps, seeds {' '.join(map(str, question.seeds))}"
-    )
-
-
-def colours(found: Outcome) -> dict[str, int]:
-    """The same for the same thing in every chart."""
-    fixed = {BEST: 1, PRESET: 0, FINISHED: 2, STOPPED: 3, SO_FAR: 1, EACH: 0}
-    return (
-        fixed | {t.name: fixed[_alike(found, t)] for t in found.trials} | dict.fromkeys(found.importance, 0)
-    )
-
-
-def sections(found: Outcome, words: Sequence[str]) -> list[Section]:
-    """The whole page; words: those it was asked for with."""
-    made = [
-        Section("Verdict", [Text(said) for said in found.verdict]),
-        Section("The best settings", list(_best(found))),
-        Section("Scores", list(_scores(found))),
-        Section("What mattered", list(_importance(found))),
-        Section("Settings and scores", list(_parallel_coordinates(found))),
-        Section("All trials", list(_trials(found))),
-        Section("What was tuned", list(_space(found))),
-        Section("How it was counted", [Bullets(NOTES)]),
-        Section("Make it again", [Code(shlex.join(words))]),
-    ]
-    return [section for section in made if section.blocks]
-
-
+BEST_SO_FAR, EACH_TRIAL = "the best so far", "a trial"
 NOTES = [
-    "The score of a trial is the interquartile mean over its seeds of what its last weights reach: the share "
-    "of successes where the task reports them, else the mean return.",
-    "After a ninth and after a third of the steps a trial goes on if the interquartile mean of its seeds' "
-    "returns, each a mean of 100 training episodes, is among the best third of all that came so far. The "
-    "preset always goes on.",
-    "recollect's docs/tuning.md says more.",
+    "The score of a trial is the interquartile mean over its seeds of the evaluation of the last weights: "
+    "the success rate where the task reports it, else the mean return.",
+    "A trial is judged after a ninth and after a third of the steps, by the interquartile mean of its seeds' "
+    "returns, each a mean of 100 training episodes. It continues if it is among the best third of all trials "
+    "that have come this far. The preset always continues.",
+    "docs/tuning.md explains the method.",
 ]
 
 
-def _best(found: Outcome) -> Iterator[Block]:
-    rows = [list(change) for change in found.changes]
+def title(result: TuningResult) -> str:
+    """The model and the environment."""
+    return f"{result.spec.preset.model} on {result.spec.preset.env.id}"
+
+
+def facts(result: TuningResult) -> str:
+    """The size of the study, in a line."""
+    spec = result.spec
+    finished = sum(trial.state == FINISHED for trial in result.trials)
+    stopped = sum(trial.state == STOPPED for trial in result.trials)
+    return (
+        f"{len(result.trials)} trials, {finished} finished and {stopped} stopped early, "
+        f"{spec.preset.steps:,} steps, seeds {' '.join(map(str, spec.seeds))}"
+    )
+
+
+def colours(result: TuningResult) -> dict[str, int]:
+    """Colour numbers by label, the same in every chart."""
+    fixed = {BEST: 1, PRESET: 0, FINISHED: 2, STOPPED: 3, BEST_SO_FAR: 1, EACH_TRIAL: 0}
+    trials = {trial.name: fixed[_category(result, trial)] for trial in result.trials}
+    return fixed | trials | dict.fromkeys(result.importance, 0)
+
+
+def sections(result: TuningResult, words: Sequence[str]) -> list[Section]:
+    """The whole page; words: the command that made it."""
+    all_sections = [
+        Section("Verdict", [Text(line) for line in result.verdict]),
+        Section("Best settings", list(_best(result))),
+        Section("Scores", list(_scores(result))),
+        Section("Importance of options", list(_importance(result))),
+        Section("Settings and scores", list(_parallel_coordinates(result))),
+        Section("All trials", list(_trials(result))),
+        Section("Search space", list(_space(result))),
+        Section("Method", [Bullets(NOTES)]),
+        Section("Reproduce", [Code(shlex.join(words))]),
+    ]
+    return [section for section in all_sections if section.blocks]
+
+
+def _best(result: TuningResult) -> Iterator[Block]:
+    rows = [list(change) for change in result.changes]
     if rows:
-        yield Table("What the best trial has that the preset has not", ["option", "best", "preset"], rows)
-    if found.commands:
-        yield Code("\n".join(f"{command}    # {name}" for name, command in found.commands.items()))
+        yield Table("Settings of the best trial, where they differ", ["option", "best", "preset"], rows)
+    if result.commands:
+        yield Code("\n".join(f"{command}    # {purpose}" for purpose, command in result.commands.items()))
 
 
-def _scores(found: Outcome) -> Iterator[Block]:
-    finished = [trial for trial in found.trials if trial.score is not None]
+def _scores(result: TuningResult) -> Iterator[Block]:
+    finished = [trial for trial in result.trials if trial.score is not None]
     if not finished:
         return
     ranked = sorted(finished, key=lambda trial: (-(trial.score or 0.0), trial.number))
     shown = [*ranked[:8], *(trial for trial in ranked[8:] if not trial.number)]
     rows = [DotRow(trial.name, np.array(trial.scores), trial.score or 0.0, None) for trial in shown]
     words = "Scores: " + ", ".join(f"{trial.name} {number(trial.score)}" for trial in shown) + "."
-    yield Chart("scores", "dots", "Scores of the best trials, every seed a dot", words, rows=rows)
-    yield _history("history", "Score", [trial.score for trial in found.trials])
-    early = [trial.rungs.get(RUNGS[0]) for trial in found.trials]
+    yield Chart("scores", "dots", "Scores of the best trials; one dot per seed", words, rows=rows)
+    yield _history("history", "Score", [trial.score for trial in result.trials])
+    early = [trial.rungs.get(RUNGS[0]) for trial in result.trials]
     if any(value is not None for value in early):
         yield _history("early", f"Return after 1/{WHOLE} of the steps", early)
 
 
-def _history(name: str, about: str, known: Sequence[float | None]) -> Chart:
-    """One number of each trial, in the order in which they began."""
-    values = np.array([math.nan if value is None else value for value in known])
+def _history(name: str, quantity: str, of_trials: Sequence[float | None]) -> Chart:
+    """One number of each trial, in the order in which trials started."""
+    values = np.array([math.nan if value is None else value for value in of_trials])
     best = np.fmax.accumulate(values)
-    lines = [Line(SO_FAR, best), Line(EACH, values, dots=True)]
-    words = f"{about}, trial by trial. The best at the end: {number(float(best[-1]))}."
-    plot = Plot("trial (0 is the preset)", about, np.arange(len(values), dtype=np.float64), lines)
-    return Chart(name, "lines", f"{about}, trial by trial", words, plot=plot)
+    lines = [Line(BEST_SO_FAR, best), Line(EACH_TRIAL, values, dots=True)]
+    words = f"{quantity} of each trial. The best of all: {number(float(best[-1]))}."
+    plot = Plot("trial (0 is the preset)", quantity, np.arange(len(values), dtype=np.float64), lines)
+    return Chart(name, "lines", f"{quantity} of each trial", words, plot=plot)
 
 
-def _importance(found: Outcome) -> Iterator[Block]:
-    if not found.importance:
+def _importance(result: TuningResult) -> Iterator[Block]:
+    if not result.importance:
         yield Text(
-            f"Too few trials to say: of at least {ENOUGH} the return must be known after a ninth of the "
-            "steps, which takes 100 finished episodes."
+            f"There are too few trials for an estimate: it needs at least {ENOUGH_TRIALS} whose return is "
+            "known after a ninth of the steps, which takes 100 finished episodes."
         )
         return
     yield Text(
-        "How much each option decided of being among the best quarter of all trials after a ninth of the "
-        "steps, in parts of one (PED-ANOVA). There all trials can be compared. A small number says that it "
-        "did not matter within what was tried, and so does a number that a few more trials would change."
+        "The share of each option in whether a trial is among the best quarter of all trials after a ninth "
+        "of the steps (PED-ANOVA), because all trials can be compared at that point. A small share means "
+        "that the option had little effect within the search space, or that there were too few trials."
     )
-    rows = [DotRow(name, np.empty(0), value, None) for name, value in found.importance.items()]
+    rows = [DotRow(name, np.empty(0), share, None) for name, share in result.importance.items()]
     words = "Importance: " + ", ".join(f"{row.label} {row.value:.2f}" for row in rows) + "."
-    yield Chart("importance", "dots", "Importance, in parts of one", words, rows=rows)
+    yield Chart("importance", "dots", "Importance; the shares add up to 1", words, rows=rows)
 
 
-def _parallel_coordinates(found: Outcome) -> Iterator[Block]:
-    """Every trial across its settings, its return after the first ninth, and its score."""
-    trials = sorted(found.trials, key=lambda t: (t is found.best, not t.number, t.score is not None))
+def _parallel_coordinates(result: TuningResult) -> Iterator[Block]:
+    """Each trial as a line across its settings, its return after a ninth of the steps, and its score."""
+    trials = sorted(result.trials, key=lambda t: (t is result.best, not t.number, t.score is not None))
     columns: list[tuple[str, Dimension, dict[int, Value]]] = [
-        (name.removeprefix("ppo."), of, {t.number: t.params[name] for t in trials if name in t.params})
-        for name, of in found.question.space.items()
+        (name.removeprefix("ppo."), dimension, {t.number: t.params[name] for t in trials if name in t.params})
+        for name, dimension in result.spec.space.items()
     ]
     early = {t.number: t.rungs[step] for t in trials for step in RUNGS[:1] if step in t.rungs}
     scores = {t.number: t.score for t in trials if t.score is not None}
-    for name, known in (("return at 1/9", early), ("score", scores)):
-        if known:
-            columns.append((name, Range(min(known.values()), max(known.values())), {**known}))
+    for name, values in (("return at 1/9", early), ("score", scores)):
+        if values:
+            columns.append((name, Range(min(values.values()), max(values.values())), {**values}))
     columns = [column for column in columns if column[2]]
-    yield Text("Each line is a trial. Point at one, or focus the chart and use the arrow keys.")
+    yield Text("Each line is a trial. Hover over one, or focus the chart and use the arrow keys.")
     lines = [
         ParallelLine(
-            _alike(found, t),
+            _category(result, t),
             t.name,
-            [f"score {t.scored}" if t.score is not None else t.state, sentence(t.settings)],
-            [_place(of, known[t.number]) if t.number in known else None for _, of, known in columns],
+            [f"score {t.scores_text}" if t.score is not None else t.state, settings_line(t.settings)],
+            [
+                _position(dimension, values[t.number]) if t.number in values else None
+                for _, dimension, values in columns
+            ],
         )
         for t in trials
     ]
-    words = f"{len(trials)} trials across {len(columns)} axes; the table below has all of it."
-    chart = ParallelCoordinates([ParallelAxis(name, _ticks(of)) for name, of, _ in columns], lines)
+    words = f"{len(trials)} trials across {len(columns)} axes; the next table lists all values."
+    chart = ParallelCoordinates(
+        [ParallelAxis(name, _ticks(dimension)) for name, dimension, _ in columns], lines
+    )
     yield Chart("trials", "parallel", "Settings and scores of all trials", words, parallel=chart)
 
 
 def _ticks(dimension: Dimension) -> list[tuple[str, float]]:
-    """Words beside an axis."""
-    words = (number(x) if isinstance(x, float) else spelled(x) for x in dimension.ends)
-    return [(word, _place(dimension, x)) for word, x in zip(words, dimension.ends, strict=True)]
+    """Labels beside an axis, each with its position."""
+    return [
+        (number(value) if isinstance(value, float) else format_value(value), _position(dimension, value))
+        for value in dimension.ends
+    ]
 
 
-def _place(dimension: Dimension, value: Value) -> float:
-    """Where a value lies between the ends of its dimension."""
+def _position(dimension: Dimension, value: Value) -> float:
+    """The position of a value on its axis, from 0 to 1."""
     if isinstance(dimension, Choices):
-        ends = dimension.values
-        return ends.index(value) / (len(ends) - 1) if len(ends) > 1 else 0.5
-    at = math.log if dimension.log else float
-    low, high, here = at(dimension.low), at(dimension.high), at(float(value or 0))
+        choices = dimension.values
+        return choices.index(value) / (len(choices) - 1) if len(choices) > 1 else 0.5
+    scale = math.log if dimension.log else float
+    low, high, here = scale(dimension.low), scale(dimension.high), scale(float(value or 0))
     return (here - low) / (high - low) if high > low else 0.5
 
 
-def _alike(found: Outcome, trial: Tried) -> str:
-    """Which trials are drawn alike."""
-    if trial is found.best:
+def _category(result: TuningResult, trial: TrialResult) -> str:
+    """The label that decides the colour of a trial."""
+    if trial is result.best:
         return BEST
     if not trial.number:
         return PRESET
     return FINISHED if trial.score is not None else STOPPED
 
 
-def _trials(found: Outcome) -> Iterator[Block]:
-    def how_far(trial: Tried) -> tuple[bool, float, list[tuple[int, float]]]:
+def _trials(result: TuningResult) -> Iterator[Block]:
+    def rank(trial: TrialResult) -> tuple[bool, float, list[tuple[int, float]]]:
         return trial.score is not None, trial.score or 0.0, sorted(trial.rungs.items(), reverse=True)
 
-    ranked = sorted(found.trials, key=how_far, reverse=True)
     rows = [
         [
             trial.name,
@@ -195,19 +199,26 @@ def _trials(found: Outcome) -> Iterator[Block]:
             number(trial.score),
             " ".join(map(number, trial.scores)) or "-",
             *(number(trial.rungs.get(step)) for step in RUNGS),
-            trial.error or sentence(trial.settings) or "-",
+            trial.error or settings_line(trial.settings) or "-",
         ]
-        for trial in ranked
+        for trial in sorted(result.trials, key=rank, reverse=True)
     ]
     judged = [f"return after 1/{WHOLE // step}" for step in RUNGS]
-    columns = ["trial", "how it ended", "score", "of each seed", *judged, "what differs from the preset"]
-    yield Table("The best first", columns, rows, names=2)
-
-
-def _space(found: Outcome) -> Iterator[Block]:
-    now = settings(found.question.preset)
-    rows = [
-        [name, str(of), ", ".join(dict.fromkeys(spelled(now[x]) for x in meant(name, now))) or "-"]
-        for name, of in found.question.space.items()
+    columns = [
+        "trial",
+        "state",
+        "score",
+        "score of each seed",
+        *judged,
+        "changed settings",
     ]
-    yield Table("The space", ["option", "what was tried", "the preset"], rows, names=3)
+    yield Table("All trials, the best first", columns, rows, names=2)
+
+
+def _space(result: TuningResult) -> Iterator[Block]:
+    preset = option_values(result.spec.preset)
+    rows = []
+    for name, dimension in result.spec.space.items():
+        values = dict.fromkeys(format_value(preset[option]) for option in full_names(name, preset))
+        rows.append([name, str(dimension), ", ".join(values) or "-"])
+    yield Table("Search space", ["option", "values", "preset"], rows, names=3)

@@ -1,0 +1,86 @@
+"""The Optuna study of a folder, kept in a journal file that survives a kill at any moment."""
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..common.errors import UsageError
+from .option_names import Settings, format_value, full_names, option_values
+from .trials import TuningSpec
+
+if TYPE_CHECKING:
+    import optuna
+
+JOURNAL = "journal.log"
+
+
+def import_optuna() -> Any:
+    """Optuna, with its log messages off."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise UsageError("recollect tune needs Optuna: pip install 'recollect[tune]'") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+@contextmanager
+def without_experimental_warnings() -> Iterator[None]:
+    """Hide the warnings of Optuna 4 about features that are stable in Optuna 5."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", import_optuna().exceptions.ExperimentalWarning)
+        yield
+
+
+def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
+    """The study of a folder, created if there is none; refused if it was created with other settings."""
+    optuna = import_optuna()
+    path = folder / JOURNAL
+    try:
+        _drop_torn_line(path)
+        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+        study: Any = optuna.create_study(
+            storage=storage, study_name="recollect", direction="maximize", load_if_exists=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read or written: {error}") from error
+    settings = json.loads(json.dumps(spec.as_settings()))  # as the journal returns them: tuples as lists
+    stored = study.user_attrs.get("question")
+    if stored is None:
+        study.set_user_attr("question", settings)
+    elif stored != settings:
+        names = sorted(k for k in {*stored, *settings} if stored.get(k) != settings.get(k))
+        changes = [
+            f"{k} {format_value(stored.get(k))}, now {format_value(settings.get(k))}" for k in names[:3]
+        ]
+        more = f", and {len(names) - 3} more" if len(names) > 3 else ""
+        raise UsageError(
+            f"{folder} holds a study with other settings ({'; '.join(changes)}{more}): use the same "
+            "settings, or another --out"
+        )
+    if not study.get_trials(deepcopy=False):
+        study.enqueue_trial(preset_params(spec))
+    return study
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Remove the incomplete last line that a full disk leaves: a line after it would break the file."""
+    data = path.read_bytes() if path.exists() else b""
+    if data and not data.endswith(b"\n"):
+        os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def preset_params(spec: TuningSpec) -> Settings:
+    """The preset as a point of the search space; options whose value lies outside of it are missing."""
+    preset = option_values(spec.preset)
+    params: Settings = {}
+    for name, dimension in spec.space.items():
+        values = [preset[option] for option in full_names(name, preset)]
+        values = [format_value(value) if isinstance(value, list) else value for value in values]
+        if values and all(value == values[0] for value in values) and dimension.holds(values[0]):
+            params[name] = values[0]
+    return params

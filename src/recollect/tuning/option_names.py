@@ -1,0 +1,59 @@
+"""Options by name: the values of a config, the short names of a search space, and their command-line form.
+
+A name without its branch stands for both branches: memory.width sets the width of actor and critic.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from ..config.config import RunConfig, memory_name, options
+
+Value: TypeAlias = bool | int | float | str | None
+Settings: TypeAlias = dict[str, Any]
+BRANCHES = ("actor", "critic")
+MEMORY_NAME = "memory.name"
+
+
+def option_values(config: RunConfig) -> Settings:
+    """Every option of a config as a file names it, with the names of the memories."""
+    values = {name.removeprefix("--").replace("-", "_"): value for name, value in options(config).items()}
+    for branch in BRANCHES:
+        values[f"{branch}.{MEMORY_NAME}"] = memory_name(getattr(config, branch).memory)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def changed_options(config: RunConfig, preset: RunConfig) -> Settings:
+    """The settings that make the preset into the config; of another memory all options, changed or not."""
+    before, after = option_values(preset), option_values(config)
+    changed = [b for b in BRANCHES if after[f"{b}.{MEMORY_NAME}"] != before[f"{b}.{MEMORY_NAME}"]]
+    # Naming a memory resets its options, and makes a shared critic a branch again.
+    reset = tuple(f"{branch}.memory." for branch in changed) + (("critic.shared",) if changed else ())
+    return {k: v for k, v in after.items() if k not in before or before[k] != v or k.startswith(reset)}
+
+
+def full_names(name: str, known: Mapping[str, Any]) -> list[str]:
+    """The options that a name stands for: itself, a memory option without `memory.`, or both branches'."""
+    branch, _, rest = name.partition(".")
+    for candidates in ([name], [f"{branch}.memory.{rest}"], [f"{branch}.{name}" for branch in BRANCHES]):
+        if matches := [option for option in candidates if option in known]:
+            return matches
+    return []
+
+
+def format_value(value: Any) -> str:
+    """A value as it is written on the command line."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def to_flags(settings: Settings) -> tuple[str, ...]:
+    """Settings as arguments of `recollect train`."""
+    return tuple(
+        word
+        for name, value in memories_first(settings).items()
+        for word in (f"--{name}", *format_value(value).split())
+    )
+
+
+def memories_first(settings: Settings) -> Settings:
+    """Names of memories before all other settings, because naming a memory resets its options."""
+    return dict(sorted(settings.items(), key=lambda item: not item[0].endswith(MEMORY_NAME)))
