@@ -185,7 +185,7 @@ def test_the_number_of_gradient_steps_is_that_of_the_preset():
     rows = config.env.num_envs * config.ppo.num_steps
     minibatches = -(-rows // config.ppo.chunks_per_minibatch(config.env.num_envs, 1))
     epochs = config.ppo.update_epochs
-    sentence = f"makes {epochs} passes of {minibatches} minibatches: {epochs * minibatches} gradient steps"
+    sentence = f"has {epochs} epochs of {minibatches} minibatches: {epochs * minibatches} gradient steps"
     assert sentence in TEXTS["05-ppo.md"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recollect.common.intervals import mean_weights
-from recollect.reporting.scores import interval
+from recollect.reporting.scores import weighted_mean_interval
 
 from .quoted import marked, mismarked, missing, quotes, seed_rows, stale
 
@@ -113,7 +113,7 @@ def test_quoted_numbers_stand_in_their_files(page):
 def mean_and_interval(scores, shares):
     """As lessons write them: four digits, by the present code, from the scores as they are printed there."""
     ends = (0.0, 1.0) if shares else (-math.inf, math.inf)
-    low, high = interval(np.array(scores), mean_weights(len(scores)), ends)
+    low, high = weighted_mean_interval(np.array(scores), mean_weights(len(scores)), ends)
     return f"{np.mean(scores):.4g}", f"{low:.4g} to {high:.4g}"
 
 
