@@ -31,7 +31,7 @@ from recollect.common.intervals import (
     stretched,
     wins_interval,
 )
-from recollect.reporting.aggregate import difference_of_means, pooled_iqm, won
+from recollect.reporting.aggregate import difference_of_means, pooled_iqm, win_share
 from recollect.reporting.significance import LEVEL, holm, rank_test, welch
 
 STUDIES = 2000
@@ -89,8 +89,8 @@ def of_differences_and_wins(studies: int = 400) -> None:
             drawn = x[places[0]], y[places[1]]
             means = np.quantile(difference_of_means(drawn), (0.025, 0.975))
             wide = stretched(x.mean() - y.mean(), *means, factor([x, y]))
-            wins = np.quantile([won(a, b) for a, b in zip(*drawn, strict=True)], (0.025, 0.975))
-            score = wins_interval(np.array(won(x, y)), n, n)
+            wins = np.quantile([win_share(a, b) for a, b in zip(*drawn, strict=True)], (0.025, 0.975))
+            score = wins_interval(np.array(win_share(x, y)), n, n)
             pairs = (means, 1.0), (wide, 1.0), (wins, truth), (score, truth)
             hits += [low <= value <= high for (low, high), value in pairs]
         print(f"| {n} | " + " | ".join(f"{share:.0%}" for share in hits / studies) + " |")

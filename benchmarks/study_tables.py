@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from recollect.common.intervals import iqm_weights, mean_weights
-from recollect.reporting.aggregate import Family, improvements
-from recollect.reporting.aggregate import differences as differences_of
-from recollect.reporting.scores import Final, weighted_mean_interval
+from recollect.reporting.aggregate import Family, improvements, model_differences
+from recollect.reporting.scores import FinalScores, weighted_mean_interval
 from recollect.reporting.significance import fisher, mann_whitney
 from recollect.reporting.summary import to_json_data
 
@@ -149,18 +148,18 @@ def _renewed(report: Entry) -> Entry:
     trained = [final for final in finals if len(final.scores)]
     envs, labels = {final.env for final in trained}, list(dict.fromkeys(final.label for final in trained))
     over_all = improvements(trained, labels) if len(envs) > 1 else []
-    family = Family(differences_of(trained), over_all).adjusted()
+    family = Family(model_differences(trained), over_all).adjusted()
     return report | {"finals": to_json_data(finals), "differences": to_json_data(family.differences)}
 
 
-def _final(entry: Entry) -> Final:
+def _final(entry: Entry) -> FinalScores:
     scores = np.array(entry["scores"])
     ends = (0.0, 1.0) if entry["source"] == "success" else (-math.inf, math.inf)
     intervals = {
         name: weighted_mean_interval(scores, weights(len(scores)), ends)
         for name, weights in (("mean_interval", mean_weights), ("iqm_interval", iqm_weights))
     }
-    return Final(**entry | {"seeds": tuple(entry["seeds"]), "scores": scores} | intervals)
+    return FinalScores(**entry | {"seeds": tuple(entry["seeds"]), "scores": scores} | intervals)
 
 
 # The tables -----------------------------------------------------------------------------------

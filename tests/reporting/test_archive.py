@@ -105,24 +105,24 @@ def test_a_path_out_of_the_archive_is_refused(name, tmp_path, monkeypatch):
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     ((left),) = read_runs([packed(**{"a/config.yaml": b"{}", name: b"{}"})]).left_out
-    assert "not a path within it" in left.reason
+    assert "not a path inside the archive" in left.reason
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["bad.zip", "below"]
 
 
 def test_other_files_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ((left),) = read_runs([packed(**{"a/config.yaml": b"{}", "a/agent.pkl": b""})]).left_out
-    assert left.folder == Path("bad.zip") and "holds 'a/agent.pkl'" in left.reason
+    assert left.folder == Path("bad.zip") and "has the file 'a/agent.pkl'" in left.reason
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(archive, "MOST_BYTES", 3 * 2**20)
+    monkeypatch.setattr(archive, "MAX_BYTES", 3 * 2**20)
     bomb = packed(**{f"{i}/metrics.jsonl": bytes(2**20) for i in range(4)})
     assert bomb.stat().st_size < 10_000
-    assert "holds more than 3 MB" in read_runs([bomb]).left_out[0].reason
-    monkeypatch.setattr(archive, "MOST_FILES", 3)
-    assert "at most 3 are read" in read_runs([bomb]).left_out[0].reason
+    assert "has more than 3 MB" in read_runs([bomb]).left_out[0].reason
+    monkeypatch.setattr(archive, "MAX_FILES", 3)
+    assert "the limit is 3" in read_runs([bomb]).left_out[0].reason
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x05\x06" + bytes(17)])
@@ -146,5 +146,5 @@ def test_the_stored_runs_are_those_of_the_stored_report(stored):
     """Of every study whose runs are in the repository."""
     report = json.loads((stored.parent / "report.json").read_text())
     again = as_json(summarise(read_runs([stored])))
-    assert_close(again["finals"], report["finals"])
-    assert_close(again["verdict"], report["verdict"])
+    for key in ("finals", "differences", "improvements"):  # the archive has no random agent
+        assert_close(again[key], report[key])

@@ -28,8 +28,8 @@ from recollect.common.intervals import (
 )
 from recollect.common.statistics import iqm
 from recollect.reporting import aggregate, curves, efficiency, scores, significance, verdict
-from recollect.reporting.curves import Track, resample, summarise
-from recollect.reporting.scores import Final, Scale, weighted_mean_interval
+from recollect.reporting.curves import SeedSeries, resample, summarise_seeds
+from recollect.reporting.scores import FinalScores, Scale, weighted_mean_interval
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "rliable.json").read_text())
 NUMBERS = st.floats(-1e6, 1e6)
@@ -98,7 +98,7 @@ def test_for_the_mean_the_interval_is_that_of_student():
 
 def test_one_seed_has_no_interval():
     assert stratified([np.array([1.0, 2.0]), np.array([3.0])], aggregate.pooled_iqm) is None
-    curve = summarise(np.ones((1, 4)))
+    curve = summarise_seeds(np.ones((1, 4)))
     assert curve.low is None and curve.iqm_low is None
 
 
@@ -211,10 +211,10 @@ def test_resampling_a_straight_line_gives_a_straight_line():
 
 @given(arrays(float, st.tuples(st.integers(2, 6), st.integers(1, 8)), elements=NUMBERS), st.randoms())
 def test_a_curve_is_between_its_seeds_whatever_their_order(values, order):
-    curve = summarise(values)
+    curve = summarise_seeds(values)
     assert (curve.low - 1e-6 <= curve.mean).all() and (curve.mean <= curve.high + 1e-6).all()
     assert (curve.low - 1e-6 <= curve.iqm).all() and (curve.iqm <= curve.high + 1e-6).all()
-    mixed = summarise(np.array(order.sample(list(values), len(values))))
+    mixed = summarise_seeds(np.array(order.sample(list(values), len(values))))
     for one, other in zip(vars(curve).values(), vars(mixed).values(), strict=True):
         assert close(one, other)
 
@@ -226,7 +226,7 @@ def series(steps, returns, **others):
 
 def test_seeds_share_a_grid_and_are_drawn_where_all_are_known():
     seeds = [series([10, 20, 30, 40], [1, 2, 3, 4]), series([20, 30, 40, 50], [np.nan, 5, 6, 7])]
-    ((panel),) = curves.panels([Track("E", "m", "finished", seeds)])
+    ((panel),) = curves.panels([SeedSeries("E", "m", "finished", seeds)])
     grid, curve = panel.grids["step"], panel.lines[0].curves["return"]["step"]
     assert (grid[0], grid[-1]) == (10, 50) and panel.grids["time"][-1] == 5
     assert (np.isfinite(curve.mean) == ((grid >= 30) & (grid <= 40))).all()
@@ -236,7 +236,7 @@ def test_seeds_share_a_grid_and_are_drawn_where_all_are_known():
 
 
 def test_many_curves_have_fewer_points():
-    tracks = [Track("E", str(i), "finished", [series([1, 2], [1, 2])]) for i in range(100)]
+    tracks = [SeedSeries("E", str(i), "finished", [series([1, 2], [1, 2])]) for i in range(100)]
     assert len(curves.panels(tracks)[0].grids["step"]) == 40
 
 
@@ -248,21 +248,21 @@ def final(label, scores, env="E", source="return"):
     interval = Interval(x.min(), x.max()) if len(x) > 1 else None
     seeds = tuple(range(1, len(x) + 1))
     mean = float(x.mean())
-    return Final(env, label, source, seeds, x, mean, iqm(x), interval, interval, mean)
+    return FinalScores(env, label, source, seeds, x, mean, iqm(x), interval, interval, mean)
 
 
 @given(SCORES, SCORES)
 def test_winning_and_losing_are_opposites(x, y):
-    assert aggregate.won(x, y) + aggregate.won(y, x) == pytest.approx(1)
-    assert aggregate.won(x, x) == pytest.approx(0.5)
+    assert aggregate.win_share(x, y) + aggregate.win_share(y, x) == pytest.approx(1)
+    assert aggregate.win_share(x, x) == pytest.approx(0.5)
     by_hand = np.mean([(a > b) + 0.5 * (a == b) for a in x for b in y])
-    assert aggregate.won(x, y) == pytest.approx(by_hand)
+    assert aggregate.win_share(x, y) == pytest.approx(by_hand)
 
 
 @given(SCORES, SCORES)
 def test_a_difference_has_the_better_first_and_its_interval_around_it(x, y):
     ends = [final("a", x, "E"), final("b", y, "E")]
-    ((d),) = aggregate.differences(ends)
+    ((d),) = aggregate.model_differences(ends)
     assert d.by >= 0 and d.interval.low <= d.by + 1e-6 and d.by <= d.interval.high + 1e-6
     assert d.by == pytest.approx(abs(x.mean() - y.mean()))
 
@@ -283,10 +283,10 @@ def test_a_scale_begins_at_random_only_where_some_run_is_better():
 
 def test_only_models_of_all_environments_are_aggregated():
     ends = [final("a", [0, 1], "E"), final("a", [2, 3], "F"), final("b", [1, 1], "E")]
-    made = [Scale(env, 0.0, 4.0, "worst", "best") for env in "EF"]
-    strata = aggregate.complete(ends, made)
+    scales = [Scale(env, 0.0, 4.0, "worst", "best") for env in "EF"]
+    strata = aggregate.complete_strata(ends, scales)
     assert list(strata) == ["a"]
-    (mine,) = aggregate.aggregates(strata)
+    (mine,) = aggregate.aggregate_scores(strata)
     assert mine.mean == pytest.approx(1.5 / 4) and mine.seeds == 4
 
 
@@ -301,7 +301,7 @@ def test_profiles_fall_from_all_runs_to_none(strata):
 
 
 def test_thresholds_are_the_target_or_most_of_the_way():
-    tracks = [Track("E", "m", "finished", [series([1, 2, 3], [np.nan, 0, 100])])]
+    tracks = [SeedSeries("E", "m", "finished", [series([1, 2, 3], [np.nan, 0, 100])])]
     assert efficiency.thresholds(tracks, [], {})[0].value == pytest.approx(90)
     assert efficiency.thresholds(tracks, [], {"E": {"mean": -100.0}})[0].value == pytest.approx(80)
     above = efficiency.thresholds(tracks, [], {"E": {"mean": 200.0}})[0]
@@ -310,7 +310,7 @@ def test_thresholds_are_the_target_or_most_of_the_way():
 
 def test_a_seed_that_never_arrives_is_later_than_all():
     seeds = [series([10, 20, 30], [0, 50, 100]), series([10, 20, 30], [0, 0, 10])]
-    tracks = [Track("E", "m", "finished", seeds)]
+    tracks = [SeedSeries("E", "m", "finished", seeds)]
     threshold = efficiency.Threshold("E", 50.0, "target")
     ((item),) = efficiency.efficiencies(tracks, [threshold])
     assert item.steps.tolist() == [20, np.inf] and item.seconds.tolist() == [2, np.inf]
@@ -320,45 +320,47 @@ def test_a_seed_that_never_arrives_is_later_than_all():
 # Words ----------------------------------------------------------------------------------------
 
 
-def said(*finals: Final) -> str:
+def verdict_text(*finals: FinalScores) -> str:
     """The verdict over finals, as one text."""
     ends = list(finals)
     scales = [Scale(env, 0.0, 1.0, "worst", "best") for env in {f.env for f in ends}]
-    overall = aggregate.aggregates(aggregate.complete(ends, scales))
+    overall = aggregate.aggregate_scores(aggregate.complete_strata(ends, scales))
     ranked = [item.label for item in overall]
     improvements = aggregate.improvements(ends, ranked) if len(scales) > 1 else []
-    family = aggregate.Family(aggregate.differences(ends), improvements).adjusted()
-    made = verdict.verdict(ends, overall, family)
-    return " ".join(f"{statement.about}: {statement.text}" for statement in made)
+    family = aggregate.Family(aggregate.model_differences(ends), improvements).adjusted()
+    statements = verdict.verdict(ends, overall, family)
+    return " ".join(f"{statement.about}: {statement.text}" for statement in statements)
 
 
 def test_a_clear_difference_is_called_one():
-    text = said(final("a", [9, 10, 11, 10, 10]), final("b", [1, 2, 3, 2, 2]))
-    assert "a has the highest mean, 10" in text and "It is better than b, 8 behind" in text
+    text = verdict_text(final("a", [9, 10, 11, 10, 10]), final("b", [1, 2, 3, 2, 2]))
+    assert "a has the highest mean, 10" in text and "It is better than b (8 lower" in text
 
 
 def test_three_seeds_give_a_hint():
-    text = said(final("a", [9, 10, 11]), final("b", [1, 2, 3]))
-    assert "This is a hint only: 3 seeds are few" in text
-    text = said(*(final(label, [1, 2, 3]) for label in "abc"))
-    assert "With fewer than 5 seeds this relies on normally distributed scores" in text
+    text = verdict_text(final("a", [9, 10, 11]), final("b", [1, 2, 3]))
+    assert "This is only a hint: use at least 5 seeds" in text
+    text = verdict_text(*(final(label, [1, 2, 3]) for label in "abc"))
+    assert "With fewer than 5 seeds this assumes normally distributed scores" in text
 
 
 def test_no_detectable_difference_is_said():
-    text = said(final("a", [4, 10, 16, 9, 12]), final("b", [3, 9, 15, 8, 11]))
-    assert "No difference is detectable from b, 1 behind" in text
+    text = verdict_text(final("a", [4, 10, 16, 9, 12]), final("b", [3, 9, 15, 8, 11]))
+    assert "There is no detectable difference from b (1 lower" in text
 
 
 def test_one_seed_shows_nothing():
-    text = said(final("a", [9]), final("b", [1]))
-    assert "Whether it is better than b, 8 behind cannot be known from one seed" in text
-    text = said(*(final(label, [score], env) for label, score in (("a", 9), ("b", 1)) for env in "EF"))
-    assert "No such difference is detectable from b" in text and "test" not in text
+    text = verdict_text(final("a", [9]), final("b", [1]))
+    assert "One seed is too few to compare it with b (8 lower)" in text
+    text = verdict_text(
+        *(final(label, [score], env) for label, score in (("a", 9), ("b", 1)) for env in "EF")
+    )
+    assert "There is no detectable difference from b" in text and "test" not in text
 
 
 def test_one_model_is_compared_with_nothing():
-    assert "There is nothing to compare it with" in said(final("a", [9, 10]))
-    assert "no verdict" in said()
+    assert "There is no other model to compare it with" in verdict_text(final("a", [9, 10]))
+    assert "no verdict" in verdict_text()
 
 
 def test_several_environments_are_summed_up_and_many_comparisons_are_a_warning():
@@ -367,10 +369,10 @@ def test_several_environments_are_summed_up_and_many_comparisons_are_a_warning()
         for env in "EF"
         for label, skill in zip("abcd", (0.3, 0.29, 0.1, 0.0), strict=True)
     ]
-    text = said(*ends)
+    text = verdict_text(*ends)
     assert "All 2 environments: a has the highest normalised interquartile mean" in text
-    assert "A run of it is more likely above than below one of c" in text
-    assert "No such difference is detectable from b" in text
+    assert "A run of it is more likely to win than to lose against a run of c" in text
+    assert "There is no detectable difference from b" in text
     assert "all 18 tests" in text  # 6 pairs in 2 environments, and over both
 
 
@@ -380,8 +382,8 @@ def test_a_model_that_loses_most_pairs_is_not_called_equal():
     ranked = [aggregate.Aggregate(label, 9, 0.5, iqm, None, None) for label, iqm in (("x", 0.6), ("y", 0.5))]
     ends = [final(label, [1, 2, 3], env) for label in "xy" for env in "EF"]
     over_all = verdict.verdict(ends, ranked, aggregate.Family([], against))[-2].text
-    assert "Yet a run of it is more likely below one of y (0.40, 0.34 to 0.47)" in over_all
-    assert "No such difference" not in over_all
+    assert "But a run of it is more likely to lose against a run of y (P = 0.40, 0.34 to 0.47)" in over_all
+    assert "no detectable difference" not in over_all
 
 
 @pytest.mark.parametrize("shape", ["bell", "one in ten fails"])
@@ -398,8 +400,8 @@ def test_verdicts_over_several_environments_rarely_name_a_difference():
 
 
 def test_seeds_that_are_all_equal_get_a_bound():
-    text = said(final("a", [500.0] * 10), final("b", [400.0, 420.0, 380.0, 410.0, 405.0] * 2))
-    assert "500 (all 10 seeds equal; at most 26% of others may differ" in text
+    text = verdict_text(final("a", [500.0] * 10), final("b", [400.0, 420.0, 380.0, 410.0, 405.0] * 2))
+    assert "500 (all 10 seeds are equal; with 95 % confidence, at most 26% of further seeds differ" in text
 
 
 def test_success_stays_a_share():
@@ -457,15 +459,15 @@ def test_the_rank_test_counts_all_ways_to_deal_in_every_stratum():
         for x, y in strata:
             pooled, places = np.concatenate([x, y]), range(len(x) + len(y))
             masks = [np.isin(places, chosen) for chosen in itertools.combinations(places, len(x))]
-            deals.append([aggregate.won(pooled[mask], pooled[~mask]) - 0.5 for mask in masks])
-        observed = abs(np.mean([aggregate.won(x, y) - 0.5 for x, y in strata]))
+            deals.append([aggregate.win_share(pooled[mask], pooled[~mask]) - 0.5 for mask in masks])
+        observed = abs(np.mean([aggregate.win_share(x, y) - 0.5 for x, y in strata]))
         expected = np.mean([abs(np.mean(deal)) >= observed - 1e-12 for deal in itertools.product(*deals)])
         assert significance.rank_test(strata) == pytest.approx(expected)
 
 
 def test_the_rank_test_of_as_many_runs_as_there_may_be_is_that_of_the_normal_distribution():
     x, y = np.arange(60.0), np.arange(60.0) + 8.5
-    z = (60 * 60 / 2 - aggregate.won(x, y) * 3600 - 0.5) / np.sqrt(60 * 60 * 121 / 12)
+    z = (60 * 60 / 2 - aggregate.win_share(x, y) * 3600 - 0.5) / np.sqrt(60 * 60 * 121 / 12)
     assert significance.rank_test([(x, y)]) == pytest.approx(math.erfc(z / math.sqrt(2)), rel=0.05)
 
 
@@ -476,10 +478,10 @@ def test_holm():
 
 
 def test_a_label_with_commas_is_quoted():
-    text = said(final("a, ppo.clip 0.1", [1, 2]), final("b", [1, 1.5]))
+    text = verdict_text(final("a, ppo.clip 0.1", [1, 2]), final("b", [1, 1.5]))
     assert '"a, ppo.clip 0.1" has the highest mean' in text
 
 
 def test_verdicts_do_not_need_the_intervals_of_their_ends():
     bare = replace(final("a", [9.0]), mean_interval=None)
-    assert "a reaches 9 with 1 seed" in said(bare)
+    assert "a reaches 9 with 1 seed" in verdict_text(bare)

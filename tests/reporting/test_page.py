@@ -87,10 +87,10 @@ def test_the_text_holds_every_part(report):
     for words in (
         "## Verdict\n\n**CartPole-v1.** ppo",
         "3 seeds",
-        "goes on, or died",
+        "is running or has died",
         "0 is a random agent in CartPole-v1; 0 is the worst run",
         "| random agent | - | - |",
-        "means | P (95 %)",
+        "means | P(A beats B) (95 %)",
         "| ppo | 1 2 3 |",
         "Probability of improvement",
         "90 % of the way",
@@ -201,9 +201,9 @@ def test_without_matplotlib_only_the_figures_are_missing(runs, tmp_path, monkeyp
 def test_one_seed_has_a_curve_without_an_interval_and_says_so(runs, tmp_path, capsys):
     one = runs / "ppo" / "CartPole-v1" / "s1"
     assert cli.main(["report", str(one), "-o", str(tmp_path)]) == 0
-    assert "There is nothing to compare it with" in capsys.readouterr().out
+    assert "There is no other model to compare it with" in capsys.readouterr().out
     text = (tmp_path / "report.md").read_text()
-    assert "one seed of ppo. There is no interval" in text and "## Differences" not in text
+    assert "only one seed of ppo. There is no interval" in text and "## Differences" not in text
     ((panel),) = json.loads((tmp_path / "report.json").read_text())["panels"]
     assert panel["lines"][0]["curves"]["return"]["step"]["low"] is None
 
@@ -226,7 +226,7 @@ def test_successes_count_where_all_evaluations_report_them(runs, tmp_path):
     ((final),) = json.loads((tmp_path / "out" / "report.json").read_text())["finals"]
     assert (final["source"], final["scores"]) == ("success", [0.5, 0.25, 1.0])
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "share of successes of the last weights" in text and "| mean return |" in text
+    assert "success rate of the final weights" in text and "| mean return |" in text
 
 
 def test_a_run_without_a_score_is_left_out(runs, tmp_path):
@@ -243,8 +243,8 @@ def test_seeds_and_budgets_that_do_not_match_are_said(runs, tmp_path):
     shutil.copytree(runs / "ppo", tmp_path / "ppo")
     invent_run(tmp_path, "CartPole-v1", "ppo_gru", 7, lines=15)
     notes = " ".join(summarise(read_runs([tmp_path])).notes)
-    assert "do not have the same seeds: ppo has 1 2 3; ppo_gru has 7" in notes
-    assert "different numbers of steps" in notes and "one seed of ppo_gru" in notes
+    assert "have different seeds: ppo has 1 2 3; ppo_gru has 7" in notes
+    assert "different numbers of steps" in notes and "only one seed of ppo_gru" in notes
 
 
 # The command ----------------------------------------------------------------------------------
@@ -432,7 +432,9 @@ def test_the_page_fits_a_small_phone(visited):
 
 def test_the_page_says_in_words_what_it_draws(visited):
     assert len(visited["words"]) == 6 and all(visited["words"])
-    assert visited["words"][0].startswith("Curves over steps in CartPole-v1. Return at the end: ppo ")
+    assert visited["words"][0].startswith(
+        "Learning curves over steps in CartPole-v1. Return at the end: ppo "
+    )
 
 
 def test_a_reader_chooses_what_the_curves_show(visited):

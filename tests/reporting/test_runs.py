@@ -1,4 +1,4 @@
-"""Run folders are found, read, checked and grouped; what cannot be read is named, and stops nothing."""
+"""Run folders are collection, read, checked and grouped; what cannot be read is named, and stops nothing."""
 
 import json
 import random
@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.common.metrics import METRICS
-from recollect.reporting.groups import differing, group_runs, labels
-from recollect.reporting.runs import flat, read_run, read_runs
+from recollect.reporting.groups import differing_keys, group_runs, unique_labels
+from recollect.reporting.runs import flatten, read_run, read_runs
 
 
 @pytest.fixture(scope="module")
@@ -55,29 +55,29 @@ def test_runs_are_found_below_any_folder_and_only_once(run, tmp_path):
     deep = tmp_path / "runs" / "b" / "c"
     shutil.copytree(run, deep)
     edit(deep / "config.yaml", seed=2)
-    found = read_runs([tmp_path, tmp_path / "runs", run, deep / ".." / "c"])
-    assert [r.seed for r in found.runs] == [1, 2] and found.left_out == []
+    collection = read_runs([tmp_path, tmp_path / "runs", run, deep / ".." / "c"])
+    assert [r.seed for r in collection.runs] == [1, 2] and collection.left_out == []
 
 
 BROKEN = {
     "no config": (lambda run: (run / "config.yaml").unlink(), "has no config.yaml"),
     "no summary": (lambda run: (run / "summary.json").unlink(), "has no summary.json"),
     "no metrics": (lambda run: (run / "metrics.jsonl").unlink(), "has no metrics.jsonl"),
-    "no lines": (lambda run: (run / "metrics.jsonl").write_text(""), "holds no line yet"),
-    "bad YAML": (lambda run: (run / "config.yaml").write_text("a: [1"), "config.yaml is no YAML"),
-    "YAML in itself": (lambda run: (run / "config.yaml").write_text("a: &a [*a]"), "is no YAML"),
+    "no lines": (lambda run: (run / "metrics.jsonl").write_text(""), "has no complete line"),
+    "bad YAML": (lambda run: (run / "config.yaml").write_text("a: [1"), "config.yaml is not valid YAML"),
+    "YAML in itself": (lambda run: (run / "config.yaml").write_text("a: &a [*a]"), "is not valid YAML"),
     "bytes": (lambda run: (run / "config.yaml").write_bytes(b"\xff\xfe\xfa"), "config.yaml cannot be read"),
     "foreign": (lambda run: (run / "config.yaml").write_text("lr: 3"), "not the config of a run"),
     "list": (lambda run: (run / "config.yaml").write_text("- 3"), "not the config of a run"),
-    "odd seed": (lambda run: edit(run / "config.yaml", seed="x"), "has the seed 'x'"),
-    "bad JSON": (lambda run: (run / "summary.json").write_text("{"), "summary.json is no JSON"),
-    "no object": (lambda run: (run / "summary.json").write_text("[]"), "summary.json holds no object"),
-    "no status": (lambda run: (run / "summary.json").write_text("{}"), "names no status"),
-    "no mean": (lambda run: (run / "evaluation.json").write_text("{}"), "evaluation.json names no mean"),
+    "odd seed": (lambda run: edit(run / "config.yaml", seed="x"), "seed 'x' is not an integer"),
+    "bad JSON": (lambda run: (run / "summary.json").write_text("{"), "summary.json is not valid JSON"),
+    "no object": (lambda run: (run / "summary.json").write_text("[]"), "summary.json is not a JSON object"),
+    "no status": (lambda run: (run / "summary.json").write_text("{}"), "summary.json has no status"),
+    "no mean": (lambda run: (run / "evaluation.json").write_text("{}"), "evaluation.json has no mean"),
     "torn": (lambda run: cut(run / "metrics.jsonl"), "ends in the middle of line 20"),
-    "broken line": (lambda run: put(run / "metrics.jsonl", 3, "{"), "line 3, is no JSON"),
-    "no step": (lambda run: put(run / "metrics.jsonl", 3, "{}"), "line 3, names no step"),
-    "back": (lambda run: put(run / "metrics.jsonl", 3, '{"step": 1}'), "steps that do not rise"),
+    "broken line": (lambda run: put(run / "metrics.jsonl", 3, "{"), "line 3: not valid JSON"),
+    "no step": (lambda run: put(run / "metrics.jsonl", 3, "{}"), "line 3: no step"),
+    "back": (lambda run: put(run / "metrics.jsonl", 3, '{"step": 1}'), "steps do not increase"),
     "no file": (lambda run: folder_for(run / "metrics.jsonl"), "metrics.jsonl cannot be read"),
 }
 
@@ -102,23 +102,23 @@ def folder_for(path: Path) -> None:
 def test_what_cannot_be_read_is_named_and_left_out(kind, run, whole):
     spoil, reason = BROKEN[kind]
     spoil(run)
-    found = read_runs([run, whole])
-    assert len(found.runs) == 1
-    ((left),) = found.left_out
+    collection = read_runs([run, whole])
+    assert len(collection.runs) == 1
+    ((left),) = collection.left_out
     assert left.folder == run and reason in left.reason
 
 
 def test_paths_without_runs_are_named(tmp_path):
     (tmp_path / "empty").mkdir()
-    found = read_runs([tmp_path / "empty", tmp_path / "nowhere"])
-    assert [item.reason for item in found.left_out] == ["holds no run", "does not exist"]
+    collection = read_runs([tmp_path / "empty", tmp_path / "nowhere"])
+    assert [item.reason for item in collection.left_out] == ["contains no run", "does not exist"]
 
 
 def test_a_run_that_goes_on_is_read_up_to_its_last_whole_line(run):
     edit(run / "summary.json", status="running")
     cut(run / "metrics.jsonl")
-    found = read_runs([run])
-    assert len(found.runs[0].metrics["step"]) == 19 and not found.runs[0].finished
+    collection = read_runs([run])
+    assert len(collection.runs[0].metrics["step"]) == 19 and not collection.runs[0].finished
 
 
 def test_numbers_that_are_none_are_not_known(run):
@@ -136,10 +136,10 @@ def test_the_same_run_twice_counts_once_and_the_better_known_stays(run, tmp_path
     shutil.copytree(run, other)
     (run / "evaluation.json").unlink()
     edit(other / "config.yaml", keep=9)  # which changes nothing that is learned
-    found = read_runs([tmp_path])
-    assert [r.folder for r in found.runs] == [other]
-    assert [(left.folder, left.reason) for left in found.left_out] == [
-        (run, f"has the config and the seed of {other}")
+    collection = read_runs([tmp_path])
+    assert [r.folder for r in collection.runs] == [other]
+    assert [(left.folder, left.reason) for left in collection.left_out] == [
+        (run, f"has the same config and seed as {other}")
     ]
 
 
@@ -148,8 +148,8 @@ def test_a_random_agent_is_known_by_its_evaluation(run, tmp_path):
     place.mkdir()
     result = evaluation("CartPole-v1", "random", 22.0, np.random.default_rng(0))
     (place / "evaluation.json").write_text(json.dumps(result))
-    found = read_runs([tmp_path])
-    assert list(found.random.values()) == [result] and found.left_out == []
+    collection = read_runs([tmp_path])
+    assert list(collection.random.values()) == [result] and collection.left_out == []
     (place / "evaluation.json").write_text(json.dumps({**result, "agent": "mine"}))
     assert "not of a random agent" in read_runs([tmp_path]).left_out[0].reason
 
@@ -209,20 +209,20 @@ SETTINGS = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 2), min_si
 def test_labels_are_different_and_say_only_what_differs(configs, order):
     configs = [{"model": "m", **config} for config in configs]
     unique = [c for i, c in enumerate(configs) if c not in configs[:i]]
-    found = labels(unique, "model", [unique])
-    assert len(set(found)) == len(found)
-    telling = set(differing(unique))
-    said = [part.split() for label in found for part in label.split(", ")[1:]]
-    assert all(words[0] in telling or words[1] == "more" for words in said)
+    names = unique_labels(unique, "model", [unique])
+    assert len(set(names)) == len(names)
+    distinguishing = set(differing_keys(unique))
+    settings = [part.split() for name in names for part in name.split(", ")[1:]]
+    assert all(words[0] in distinguishing or words[1] == "more" for words in settings)
     shuffled = order.sample(unique, len(unique))
-    assert set(differing(shuffled)) == telling
+    assert set(differing_keys(shuffled)) == distinguishing
 
 
 def test_a_label_that_cannot_name_all_names_what_tells_apart():
     """Of two that differ from a third in the same ways, and from one another in the last setting alone."""
     alike = {"model": "m", **dict.fromkeys("abcdefg", 1)}
     configs = [alike | {"z": 1}, alike | {"z": 2}, {"model": "m", **dict.fromkeys("abcdefgz", 3)}]
-    assert labels(configs, "model", [configs]) == [
+    assert unique_labels(configs, "model", [configs]) == [
         "m, z 1",
         "m, z 2",
         "m, a 3, b 3, z 3, 5 more",
@@ -236,7 +236,7 @@ def test_a_baseline_and_what_differs_from_it_in_one_setting_each_have_one_name_e
     models = [alike, *({**alike, letter: 2} for letter in "abcde")]
     families = [[{**models[i], "env": env} for i in order] for env, order in (("E", one), ("F", other))]
     names = [
-        dict(zip(o, labels(f, "model", families), strict=True))
+        dict(zip(o, unique_labels(f, "model", families), strict=True))
         for o, f in zip((one, other), families, strict=True)
     ]
     assert names[0] == names[1] == {0: "m", 1: "m, a 2", 2: "m, b 2", 3: "m, c 2", 4: "m, d 2", 5: "m, e 2"}
@@ -247,13 +247,13 @@ def test_names_that_stay_alike_are_numbered_the_same_in_any_order(order):
     """Each with each of five settings: three that are named leave four models of a name."""
     models = [{"model": "m", **dict(zip("abcde", bits, strict=True))} for bits in product((0, 1), repeat=5)]
     shuffled = order.sample(models, len(models))
-    by_order = labels(models, "model", [models]), labels(shuffled, "model", [shuffled])
+    by_order = unique_labels(models, "model", [models]), unique_labels(shuffled, "model", [shuffled])
     assert by_order[0][0].endswith("2 more (1)") and len(set(by_order[0])) == 32
     assert [by_order[0][models.index(model)] for model in shuffled] == by_order[1]
 
 
 def test_settings_are_named_by_dots():
-    assert flat({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}
+    assert flatten({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}
 
 
 def test_the_order_of_runs_does_not_matter(tmp_path):

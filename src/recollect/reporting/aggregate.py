@@ -1,4 +1,4 @@
-"""Models beside each other: within one environment, and over all of them.
+"""Models compared with each other: within one environment, and over all of them.
 
 Shapes.  n seeds of one model, m of another, K environments, P points of a profile.
 """
@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,15 +20,15 @@ from ..common.intervals import (
     stratified,
     wins_interval,
 )
-from .scores import Final, Scale
+from .scores import FinalScores, Scale
 from .significance import LEVEL, holm, rank_test, welch
 
 PROFILE_POINTS = 51
-MANY = 8  # models; of more, only pairs with the best are shown
+MANY_MODELS = 8  # with more, only pairs with the best model are shown
 
 
 @dataclass(frozen=True)
-class Difference:
+class ModelDifference:
     """Two models in one environment; `better` has the higher mean."""
 
     env: str
@@ -36,29 +37,29 @@ class Difference:
     by: float
     """The difference of the means."""
     interval: Interval | None
-    """None where one of them has one seed."""
+    """None if one of them has a single seed."""
     iqm_by: float
     """The difference of the interquartile means."""
     iqm_interval: Interval | None
     p: float
-    """Of equal means, by Welch's t-test; adjusted for the family once that is known. NaN for one seed."""
+    """Of equal means, by Welch's t-test; adjusted by Family.adjusted. NaN for a single seed."""
     wins: float
-    """How often a seed of `better` is above a seed of `worse`; a tie counts half."""
+    """Share of pairs of seeds in which `better` has the higher score; a tie counts half."""
     wins_interval: Interval
 
     @property
     def differs(self) -> bool:
-        """Whether the means differ at the level of the report."""
+        """Whether the means differ at the 5 % level."""
         return self.p < LEVEL
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One model over all environments, in scores from 0 to 1."""
+    """Normalised scores of one model over all environments."""
 
     label: str
     seeds: int
-    """Runs, of all environments together."""
+    """Number of runs in all environments together."""
     mean: float
     iqm: float
     mean_interval: Interval | None
@@ -67,7 +68,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of runs above each score (P,), with its interval."""
+    """Performance profile: the share of runs above each score (P,), with its interval."""
 
     label: str
     share: Floats
@@ -77,37 +78,37 @@ class Profile:
 
 @dataclass(frozen=True)
 class Improvement:
-    """How probable it is that a run of one model is above one of another, over their environments."""
+    """Probability that a run of one model beats a run of another, over the environments of both."""
 
     label: str
     other: str
     probability: float
     interval: Interval
     p: float
-    """Of equal distributions (rank_test); adjusted for the family once that is known."""
+    """Of equal distributions (rank_test); adjusted by Family.adjusted."""
     envs: int
 
     @property
     def differs(self) -> bool:
-        """Whether the probability is not one half, at the level of the report."""
+        """Whether the probability differs from one half at the 5 % level."""
         return self.p < LEVEL
 
 
-Strata = Mapping[str, Sequence[Floats]]  # model -> normalised scores (n,) in each environment
+Strata: TypeAlias = Mapping[str, Sequence[Floats]]  # model -> normalised scores (n,) in each environment
 
 
-def complete(finals: Sequence[Final], scales: Sequence[Scale]) -> Strata:
-    """The normalised scores of every model that has some in all environments."""
+def complete_strata(finals: Sequence[FinalScores], scales: Sequence[Scale]) -> Strata:
+    """Normalised scores of the models that have scores in every environment."""
     scale_of = {scale.env: scale for scale in scales}
-    found: dict[str, list[Floats]] = {}
+    strata: dict[str, list[Floats]] = {}
     for final in sorted(finals, key=lambda final: final.env):
-        found.setdefault(final.label, []).append(scale_of[final.env].normalised(final.scores))
-    return {label: strata for label, strata in found.items() if len(strata) == len(scale_of)}
+        strata.setdefault(final.label, []).append(scale_of[final.env].normalised(final.scores))
+    return {label: groups for label, groups in strata.items() if len(groups) == len(scale_of)}
 
 
-def aggregates(strata: Strata) -> list[Aggregate]:
-    """Every model, the best first."""
-    made = [
+def aggregate_scores(strata: Strata) -> list[Aggregate]:
+    """Every model, the highest interquartile mean first."""
+    aggregates = [
         Aggregate(
             label,
             sum(map(len, scores)),
@@ -118,7 +119,7 @@ def aggregates(strata: Strata) -> list[Aggregate]:
         )
         for label, scores in strata.items()
     ]
-    return sorted(made, key=lambda aggregate: -aggregate.iqm)
+    return sorted(aggregates, key=lambda aggregate: -aggregate.iqm)
 
 
 def pooled_iqm(groups: Sequence[Floats]) -> Floats:
@@ -133,80 +134,79 @@ def mean_of_means(groups: Sequence[Floats]) -> Floats:
 
 
 def profile_grid(strata: Strata) -> Floats:
-    """The scores that profiles are of (P,): from the worst run, or 0, to the best run, or 1."""
+    """Scores at which profiles are computed (P,): from the worst run (at most 0) to the best (at least 1)."""
     scores = [x for groups in strata.values() for x in groups]
     low = min([0.0, *(x.min() for x in scores)])
     return np.linspace(low, max([1.0, *(x.max() for x in scores)]), PROFILE_POINTS)
 
 
 def profiles(strata: Strata, grid: Floats) -> list[Profile]:
-    """Which share of the runs is above each score: the mean over environments."""
-    made: list[Profile] = []
+    """The share of runs above each score, as the mean over environments."""
+    curves: list[Profile] = []
     for label, groups in strata.items():
         shares = np.stack([(x[:, None] > grid).mean(0) for x in groups])
         ends = [share_interval(share, len(x)) for share, x in zip(shares, groups, strict=True)]
         low, high = (np.stack(column) for column in zip(*ends, strict=True))
-        made.append(Profile(label, *mean_of_shares(shares, low, high)))
-    return made
+        curves.append(Profile(label, *mean_of_shares(shares, low, high)))
+    return curves
 
 
-def improvements(finals: Sequence[Final], ranked: Sequence[str]) -> list[Improvement]:
-    """Each pair of models over the environments that both have been in, the higher ranked first."""
+def improvements(finals: Sequence[FinalScores], ranked: Sequence[str]) -> list[Improvement]:
+    """Each pair of models over the environments in which both have scores, the higher ranked first."""
     by_env = {(final.env, final.label): final.scores for final in finals}
     envs = sorted({final.env for final in finals})
-    made: list[Improvement] = []
+    pairs: list[Improvement] = []
     for label, other in combinations(ranked, 2):
         common = [env for env in envs if (env, label) in by_env and (env, other) in by_env]
         if common:
-            both = [(by_env[env, label], by_env[env, other]) for env in common]
-            probability, interval = improvement(both)
-            made.append(Improvement(label, other, probability, interval, rank_test(both), len(common)))
-    return made
+            scores = [(by_env[env, label], by_env[env, other]) for env in common]
+            probability, interval = improvement(scores)
+            pairs.append(Improvement(label, other, probability, interval, rank_test(scores), len(common)))
+    return pairs
 
 
-def improvement(both: Sequence[tuple[Floats, Floats]]) -> tuple[float, Interval]:
-    """Scores (n,) and (m,) in each environment -> the probability that the first wins."""
-    shares = np.array([won(x, y) for x, y in both])
+def improvement(strata: Sequence[tuple[Floats, Floats]]) -> tuple[float, Interval]:
+    """Scores (n,) and (m,) in each environment -> the probability that a run of the first model wins."""
+    shares = np.array([win_share(x, y) for x, y in strata])
     ends = [
-        wins_interval(np.array(share), len(x), len(y)) for share, (x, y) in zip(shares, both, strict=True)
+        wins_interval(np.array(share), len(x), len(y)) for share, (x, y) in zip(shares, strata, strict=True)
     ]
     low, high = (np.array(column) for column in zip(*ends, strict=True))
     mean, below, above = mean_of_shares(shares, low, high)
     return float(mean), Interval(float(below), float(above))
 
 
-def won(x: Floats, y: Floats) -> float:
+def win_share(x: Floats, y: Floats) -> float:
     """The share of pairs in which x (n,) is above y (m,); a tie counts half."""
     above, equal = x[:, None] > y, x[:, None] == y
     return float(np.mean(above + 0.5 * equal))
 
 
-def differences(finals: Sequence[Final]) -> list[Difference]:
-    """Pairs of models within each environment, the better first."""
-    made: list[Difference] = []
+def model_differences(finals: Sequence[FinalScores]) -> list[ModelDifference]:
+    """All pairs of models within each environment, the better model first."""
+    pairs: list[ModelDifference] = []
     for env in sorted({final.env for final in finals}):
         ranked = sorted((f for f in finals if f.env == env), key=lambda final: -final.mean)
         by_label = {final.label: final for final in ranked}
-        made += [difference(by_label[a], by_label[b]) for a, b in combinations(by_label, 2)]
-    return made
+        pairs += [model_difference(by_label[a], by_label[b]) for a, b in combinations(by_label, 2)]
+    return pairs
 
 
-def difference(better: Final, worse: Final) -> Difference:
-    """Two models of one environment."""
+def model_difference(better: FinalScores, worse: FinalScores) -> ModelDifference:
+    """Compare two models of one environment."""
     x, y = better.scores, worse.scores
-    by = better.mean - worse.mean
-    wins, wins_over = improvement([(x, y)])
-    return Difference(
+    wins, interval_of_wins = improvement([(x, y)])
+    return ModelDifference(
         env=better.env,
         better=better.label,
         worse=worse.label,
-        by=by,
+        by=better.mean - worse.mean,
         interval=stratified([x, y], difference_of_means),
         iqm_by=better.iqm - worse.iqm,
         iqm_interval=stratified([x, y], difference_of_iqms),
         p=welch(x, y),
         wins=wins,
-        wins_interval=wins_over,
+        wins_interval=interval_of_wins,
     )
 
 
@@ -223,18 +223,18 @@ def difference_of_iqms(groups: Sequence[Floats]) -> Floats:
 
 @dataclass(frozen=True)
 class Family:
-    """All tests of a report, whose p-values are adjusted together (Holm)."""
+    """All tests of a report; their p-values are adjusted together (Holm)."""
 
-    differences: list[Difference]
+    differences: list[ModelDifference]
     improvements: list[Improvement]
 
     @property
     def tests(self) -> int:
-        """How many there are."""
+        """Number of tests; a pair with a single seed has none."""
         return sum(not math.isnan(p) for p in self._p_values())
 
     def adjusted(self) -> "Family":
-        """The same with adjusted p-values."""
+        """The same tests with adjusted p-values."""
         p_values, count = holm(self._p_values()), len(self.differences)
         return Family(
             [replace(x, p=p) for x, p in zip(self.differences, p_values[:count], strict=True)],

@@ -1,7 +1,7 @@
-"""A .zip of run folders, read as data: the text files that a report needs, and nothing else.
+"""A .zip archive of run folders, read as data: the text files that a report needs, and nothing else.
 
-An archive may come from anywhere. Its names decide where files are unpacked, and its sizes are claims, so
-both are checked before and while it is unpacked.
+An archive is untrusted: its names decide where files are unpacked, and its declared sizes may be false. Both
+are checked, names before and sizes while it is unpacked.
 """
 
 import lzma
@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 FILES = ("config.yaml", "summary.json", "evaluation.json", "metrics.jsonl", "episodes.jsonl")
-MOST_FILES = 20_000
-MOST_BYTES = 512 * 2**20  # of all files, unpacked
-PIECE = 2**20  # bytes read at a time, so that a false size is noticed early
+MAX_FILES = 20_000
+MAX_BYTES = 512 * 2**20  # of all files, unpacked
+BLOCK_SIZE = 2**20  # bytes read at a time, so that a false size is detected early
 
 UNREADABLE = (
     zipfile.BadZipFile,
@@ -31,12 +31,12 @@ UNREADABLE = (
 
 
 class BadArchive(Exception):
-    """Why an archive cannot be read."""
+    """The reason why an archive cannot be read."""
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Path]:
-    """The folder to look for runs in: the path itself, or what a .zip holds, unpacked for this long."""
+def open_archive(path: Path) -> Iterator[Path]:
+    """The folder to search for runs: the path itself, or for a .zip a temporary folder with its content."""
     if path.suffix != ".zip" or not path.is_file():
         yield path
         return
@@ -50,39 +50,39 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def _unpack(path: Path, folder: Path) -> None:
-    """Every file of an archive into a folder; BadArchive if it holds anything else than files of runs."""
+    """Unpack all files into a folder; BadArchive if there is any file that is not of a run."""
     with zipfile.ZipFile(path) as archive:
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
         names = [entry.filename for entry in entries]
-        if len(names) > MOST_FILES:
-            raise BadArchive(f"holds {len(names):,} files; at most {MOST_FILES:,} are read")
+        if len(names) > MAX_FILES:
+            raise BadArchive(f"has {len(names):,} files; the limit is {MAX_FILES:,}")
         if len(set(names)) < len(names):
-            raise BadArchive("holds two files of one name")
+            raise BadArchive("has two files of the same name")
         for name in names:
             _check_name(name)
-        left = MOST_BYTES
+        remaining = MAX_BYTES
         for entry in entries:
-            left -= _unpack_file(archive, entry, folder, left)
+            remaining -= _unpack_file(archive, entry, folder, remaining)
 
 
 def _check_name(name: str) -> None:
-    """A name must stay within the folder on every system, and be that of a file of a run."""
+    """A name must stay within the folder on every operating system, and be the name of a file of a run."""
     parts = name.split("/")
-    if any(part in ("", ".", "..") for part in parts) or any(sign in name for sign in "\\:\0"):
-        raise BadArchive(f"holds {name!r}, which is not a path within it")
+    if any(part in ("", ".", "..") for part in parts) or any(character in name for character in "\\:\0"):
+        raise BadArchive(f"has the file name {name!r}, which is not a path inside the archive")
     if PurePosixPath(name).name not in FILES:
-        raise BadArchive(f"holds {name!r}; only {', '.join(FILES)} are read")
+        raise BadArchive(f"has the file {name!r}; allowed are {', '.join(FILES)}")
 
 
-def _unpack_file(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, left: int) -> int:
-    """One file, of at most so many bytes -> how many it has, counted and not as claimed."""
+def _unpack_file(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path, limit: int) -> int:
+    """Unpack one file of at most `limit` bytes -> its size as counted, not as declared."""
     target = folder / entry.filename
     target.parent.mkdir(parents=True, exist_ok=True)
     size = 0
     with archive.open(entry) as source, target.open("xb") as file:
-        while piece := source.read(PIECE):
-            size += len(piece)
-            if size > left:
-                raise BadArchive(f"holds more than {MOST_BYTES // 2**20} MB")
-            file.write(piece)
+        while block := source.read(BLOCK_SIZE):
+            size += len(block)
+            if size > limit:
+                raise BadArchive(f"has more than {MAX_BYTES // 2**20} MB unpacked")
+            file.write(block)
     return size

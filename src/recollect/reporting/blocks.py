@@ -1,4 +1,4 @@
-"""What a report is made of, whatever it is written as: words, tables, charts."""
+"""Blocks of content, independent of the output format: text, tables and charts."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from .curves import Panel
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph, perhaps with the words that it begins with set off."""
+    """A paragraph, with an optional bold lead."""
 
     text: str
     lead: str = ""
@@ -19,39 +19,39 @@ class Text:
 
 @dataclass(frozen=True)
 class Bullets:
-    """Short paragraphs."""
+    """A bulleted list."""
 
     items: list[str]
 
 
 @dataclass(frozen=True)
 class Links:
-    """Lines of words, each with the names and the addresses of what is behind it."""
+    """A list of lines; each has a text and links as (name, address)."""
 
     items: list[tuple[str, list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
 class Code:
-    """Lines for a shell."""
+    """Shell commands."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells: names first, then numbers."""
+    """A table: columns of names first, then numbers."""
 
     caption: str
     columns: list[str]
     rows: list[list[str]]
     names: int = 1
-    """Columns that hold names."""
+    """Number of columns that contain names."""
 
 
 @dataclass(frozen=True)
 class DotRow:
-    """One model in a chart of scores."""
+    """One row of a dot plot: the scores of one model, their mean and its interval."""
 
     label: str
     dots: Floats
@@ -61,32 +61,32 @@ class DotRow:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a plot (P,), and what lies around it."""
+    """One line of a plot (P,), with an optional band."""
 
     label: str
     middle: Floats
     low: Floats | None = None
     high: Floats | None = None
     dots: bool = False
-    """Whether what lies between two points means nothing."""
+    """Draw points instead of a line: values between them have no meaning."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines over one grid (P,)."""
+    """Lines over a common grid (P,)."""
 
     x: str
-    """What the grid counts."""
+    """Name of the x axis."""
     y: str
     grid: Floats
     lines: list[Line]
     log: bool = False
-    """Whether every point of the grid is as far from the next as any other, for grids that double."""
+    """Logarithmic x axis with a tick at each grid point, for grids that double."""
 
 
 @dataclass(frozen=True)
 class ParallelAxis:
-    """One of several axes side by side: words at places between 0 and 1."""
+    """One axis of a parallel-coordinates chart; ticks are (label, position from 0 to 1)."""
 
     name: str
     ticks: list[tuple[str, float]]
@@ -94,19 +94,19 @@ class ParallelAxis:
 
 @dataclass(frozen=True)
 class ParallelLine:
-    """What runs across such axes: a place on each, or None where it has none."""
+    """One line of a parallel-coordinates chart: a position from 0 to 1 on each axis, or None."""
 
     label: str
-    """What it is like; threads of a label are drawn alike."""
+    """Its class; lines of one class have the same colour."""
     name: str
     words: list[str]
-    """What is said where it is pointed at."""
+    """Lines of the tooltip."""
     positions: list[float | None]
 
 
 @dataclass(frozen=True)
 class ParallelCoordinates:
-    """ParallelCoordinates across axes; what comes last lies above."""
+    """A parallel-coordinates chart; later lines are drawn above earlier ones."""
 
     axes: list[ParallelAxis]
     lines: list[ParallelLine]
@@ -114,7 +114,7 @@ class ParallelCoordinates:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture: what it is of, and what it shows in words."""
+    """A chart with its title, and its content in words for readers who do not see it."""
 
     name: str
     kind: Literal["curves", "dots", "lines", "parallel"]
@@ -131,26 +131,26 @@ Block: TypeAlias = Text | Bullets | Links | Code | Table | Chart
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what is below it."""
+    """A heading and its content."""
 
     title: str
     blocks: list[Block]
 
 
-def charts(parts: Sequence[Section]) -> list[Chart]:
-    """Every chart of a report."""
-    return [block for part in parts for block in part.blocks if isinstance(block, Chart)]
+def charts(sections: Sequence[Section]) -> list[Chart]:
+    """All charts of a report."""
+    return [block for section in sections for block in section.blocks if isinstance(block, Chart)]
 
 
 def slug(env: str) -> str:
-    """An environment's name as a file's."""
+    """The name of an environment as part of a file name."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", env).strip("-")
 
 
 def slugs(envs: Sequence[str]) -> dict[str, str]:
-    """The same for several, no two alike: signs that a file's name has no place for may tell them apart."""
-    found: dict[str, str] = {}
+    """Unique slugs: names that differ only in characters that a slug drops are numbered."""
+    names: dict[str, str] = {}
     for env in envs:
-        alike = [name for name in (slug(other) for other in found) if name == slug(env)]
-        found[env] = f"{slug(env)}-{len(alike) + 1}" if alike else slug(env)
-    return found
+        equal = sum(slug(other) == slug(env) for other in names)
+        names[env] = f"{slug(env)}-{equal + 1}" if equal else slug(env)
+    return names

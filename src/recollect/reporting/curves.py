@@ -1,4 +1,4 @@
-"""Learning curves of several seeds on one grid, of steps, seconds or episodes, and what lies around them.
+"""Learning curves of several seeds on one grid of steps, iterations, seconds or episodes, with bands.
 
 Shapes.  n seeds, P points of the grid.
 """
@@ -14,7 +14,7 @@ from .groups import Group
 
 Series: TypeAlias = Mapping[str, Floats]  # columns of one run (lines,): step, time and metrics
 
-METRICS = (
+CURVE_METRICS = (
     "return",
     "success",
     "length",
@@ -24,12 +24,12 @@ METRICS = (
     "explained_variance",
 )
 AXES = ("step", "iteration", "time", "episodes")
-POINTS, ALL_POINTS = 80, 4000  # of one curve; of all curves of a report, which must stay small
+POINTS, ALL_POINTS = 80, 4000  # of one curve; of all curves of a report, to bound the size of the page
 
 
 @dataclass(frozen=True)
-class Track:
-    """The seeds of one curve."""
+class SeedSeries:
+    """The training series of all seeds of one model, or of one imported curve."""
 
     env: str
     label: str
@@ -39,11 +39,11 @@ class Track:
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric along one axis (P,); NaN where not every seed is known."""
+    """One metric along one axis (P,); NaN where a seed has no value."""
 
     mean: Floats
     low: Floats | None
-    """The worst seed; None for one seed."""
+    """The lowest seed; None for one seed."""
     high: Floats | None
     iqm: Floats | None
     iqm_low: Floats | None
@@ -51,14 +51,14 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """All curves of one track."""
+class ModelCurves:
+    """The curves of one model or imported program over all metrics and axes."""
 
     label: str
     kind: Literal["finished", "unfinished", "imported", "random"]
     seeds: int
     curves: Mapping[str, Mapping[str, Curve]]
-    """Metric -> axis -> curve, where anything is known."""
+    """Metric -> axis -> curve; without those that have no value."""
 
 
 @dataclass(frozen=True)
@@ -68,69 +68,69 @@ class Panel:
     env: str
     grids: Mapping[str, Floats]
     """Axis -> (P,)."""
-    lines: list[Lines]
+    lines: list[ModelCurves]
 
 
-def track(group: Group) -> Track:
-    """What is drawn of a group: its finished runs, or those that are not where it has no others."""
+def seed_series(group: Group) -> SeedSeries:
+    """The finished runs of a group; the unfinished ones if it has no others."""
     runs = group.finished or group.runs
     kind: Literal["finished", "unfinished"] = "finished" if group.finished else "unfinished"
-    return Track(group.env, group.label, kind, [run.metrics for run in runs])
+    return SeedSeries(group.env, group.label, kind, [run.metrics for run in runs])
 
 
-def panels(tracks: Sequence[Track]) -> list[Panel]:
-    """One for each environment."""
-    points = min(POINTS, max(20, ALL_POINTS // max(1, len(tracks))))
-    envs = sorted({track.env for track in tracks})
-    return [_panel(env, [track for track in tracks if track.env == env], points) for env in envs]
+def panels(series: Sequence[SeedSeries]) -> list[Panel]:
+    """One panel per environment."""
+    points = min(POINTS, max(20, ALL_POINTS // max(1, len(series))))
+    envs = sorted({item.env for item in series})
+    return [_panel(env, [item for item in series if item.env == env], points) for env in envs]
 
 
 RANDOM = "random agent"
 
 
 def with_random(panel: Panel, evaluation: Mapping[str, Any]) -> Panel:
-    """The panel with a horizontal line for the scores of an agent that acts at random."""
+    """The panel with a horizontal line for the score of a random agent."""
     scores = {"return": evaluation.get("mean"), "success": evaluation.get("success")}
-    drawn = {metric for line in panel.lines for metric in line.curves}
+    metrics = {metric for line in panel.lines for metric in line.curves}
     curves = {
         metric: {
             axis: Curve(np.full(len(grid), float(score)), *[None] * 5) for axis, grid in panel.grids.items()
         }
         for metric, score in scores.items()
-        if score is not None and metric in drawn
+        if score is not None and metric in metrics
     }
-    return replace(panel, lines=[*panel.lines, Lines(RANDOM, "random", 1, curves)]) if curves else panel
+    return replace(panel, lines=[*panel.lines, ModelCurves(RANDOM, "random", 1, curves)]) if curves else panel
 
 
 def resample(x: Floats, y: Floats, grid: Floats) -> Floats:
-    """A series (lines,) at the points of a grid (P,), in straight lines; nothing is made up outside."""
+    """A series (lines,) interpolated linearly at a grid (P,); NaN outside of its range: no extrapolation."""
     known = np.isfinite(x) & np.isfinite(y)
     if not known.any():
         return np.full(grid.shape, np.nan)
     return np.interp(grid, x[known], y[known], left=np.nan, right=np.nan)
 
 
-def summarise(values: Floats) -> Curve:
-    """Seeds on a grid (n, P) -> their mean and what lies around it."""
+def summarise_seeds(values: Floats) -> Curve:
+    """Values of seeds on a grid (n, P) -> mean, range, and interquartile mean with its interval."""
     mean = values.mean(0)
     if len(values) < 2:
         return Curve(mean, None, None, None, None, None)
-    whole = np.isfinite(mean)
+    complete = np.isfinite(mean)  # points at which every seed has a value
     iqm, low, high = (np.full(mean.shape, np.nan) for _ in range(3))
     weights = iqm_weights(len(values))
-    iqm[whole] = weights @ np.sort(values[:, whole], axis=0)
-    low[whole], high[whole] = band(values[:, whole], weights)
+    iqm[complete] = weights @ np.sort(values[:, complete], axis=0)
+    low[complete], high[complete] = band(values[:, complete], weights)
     return Curve(mean, values.min(0), values.max(0), iqm, low, high)
 
 
-def _panel(env: str, tracks: Sequence[Track], points: int) -> Panel:
-    grids = {axis: _grid(axis, tracks, points) for axis in AXES}
-    return Panel(env, grids, [_lines(track, grids) for track in tracks])
+def _panel(env: str, series: Sequence[SeedSeries], points: int) -> Panel:
+    grids = {axis: _grid(axis, series, points) for axis in AXES}
+    return Panel(env, grids, [_model_curves(item, grids) for item in series])
 
 
-def _grid(axis: str, tracks: Sequence[Track], points: int) -> Floats:
-    """From the first line of any seed to the last (P,)."""
-    columns = [series[axis] for track in tracks for series in track.series if axis in series]
+def _grid(axis: str, series: Sequence[SeedSeries], points: int) -> Floats:
+    """Equidistant points from the first value of any seed to the last (P,)."""
+    columns = [seed[axis] for item in series for seed in item.series if axis in seed]
     known = [column[np.isfinite(column)] for column in columns]
     ends = [(column[0], column[-1]) for column in known if len(column)]
     if not ends:
@@ -139,24 +139,25 @@ def _grid(axis: str, tracks: Sequence[Track], points: int) -> Floats:
     return np.linspace(min(first), max(last), points)
 
 
-def _lines(track: Track, grids: Mapping[str, Floats]) -> Lines:
-    """All metrics along all axes are summarised at once: they share the resamples of the seeds."""
-    parts: dict[tuple[str, str], Floats] = {}
-    for metric in METRICS:
+def _model_curves(model: SeedSeries, grids: Mapping[str, Floats]) -> ModelCurves:
+    """All metrics along all axes."""
+    columns: dict[tuple[str, str], Floats] = {}
+    for metric in CURVE_METRICS:
         for axis, grid in grids.items():
-            if all({metric, axis} <= series.keys() for series in track.series):
-                values = np.stack([resample(s[axis], s[metric], grid) for s in track.series])
+            if all({metric, axis} <= series.keys() for series in model.series):
+                values = np.stack([resample(s[axis], s[metric], grid) for s in model.series])
                 if np.isfinite(values).all(0).any():
-                    parts[metric, axis] = values
+                    columns[metric, axis] = values
     curves: dict[str, dict[str, Curve]] = {}
-    if parts:
-        whole = summarise(np.concatenate(list(parts.values()), axis=1))
-        ends = np.cumsum([values.shape[1] for values in parts.values()])
-        for (metric, axis), end in zip(parts, ends, strict=True):
-            curves.setdefault(metric, {})[axis] = _cut(whole, slice(end - len(grids[axis]), end))
-    return Lines(track.label, track.kind, len(track.series), curves)
+    if columns:
+        # One call for all of them: they share the resamples of the seeds, which take most of the time.
+        joined = summarise_seeds(np.concatenate(list(columns.values()), axis=1))
+        ends = np.cumsum([values.shape[1] for values in columns.values()])
+        for (metric, axis), end in zip(columns, ends, strict=True):
+            curves.setdefault(metric, {})[axis] = _slice(joined, slice(end - len(grids[axis]), end))
+    return ModelCurves(model.label, model.kind, len(model.series), curves)
 
 
-def _cut(curve: Curve, part: slice) -> Curve:
-    around = (curve.low, curve.high, curve.iqm, curve.iqm_low, curve.iqm_high)
-    return Curve(curve.mean[part], *(None if column is None else column[part] for column in around))
+def _slice(curve: Curve, points: slice) -> Curve:
+    bounds = (curve.low, curve.high, curve.iqm, curve.iqm_low, curve.iqm_high)
+    return Curve(curve.mean[points], *(None if column is None else column[points] for column in bounds))

@@ -1,6 +1,7 @@
-"""How soon runs got somewhere: in steps, and in seconds.
+"""Sample and time efficiency: steps and seconds until the training return reaches a threshold.
 
-What never got there is not left out of a mean but counted as later than all: so medians.
+A seed that does not reach it counts as later than all others. So reports use the median seed: a mean would
+cover only the seeds that succeeded.
 """
 
 import math
@@ -11,26 +12,26 @@ from typing import Any, Literal
 import numpy as np
 
 from ..common.intervals import Floats
-from .curves import Series, Track
+from .curves import SeedSeries, Series
 from .groups import Group
 
-SHARE = 0.9  # of the way up
+SHARE = 0.9  # of the way from the low end to the best mean
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The training return that has to be reached in an environment."""
+    """The training return to reach in an environment."""
 
     env: str
     value: float
     kind: Literal["target", "random", "lowest"]
-    """What the configs ask for (ppo.target_return), or most of the way up from what acting at random reaches,
-    where some model is better, or else from the lowest first return."""
+    """target: ppo.target_return of the configs. Otherwise 90 % of the way to the best mean, from the score of
+    a random agent (random) if some model is better, else from the lowest first return (lowest)."""
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """When each seed of a track reached the threshold; infinite where it never did."""
+    """When each seed of a model reached the threshold; infinite if it did not."""
 
     env: str
     label: str
@@ -38,62 +39,64 @@ class Efficiency:
     steps: Floats
     """(n,)"""
     seconds: Floats
-    """(n,); NaN where an imported curve knows no time."""
+    """(n,); NaN if an imported curve has no time."""
     pace: float
-    """Steps a second, the mean over seeds."""
+    """Steps per second, the mean over seeds."""
 
     @property
     def reached(self) -> int:
-        """How many seeds did."""
+        """Number of seeds that reached it."""
         return int(np.isfinite(self.steps).sum())
 
 
 def thresholds(
-    tracks: Sequence[Track], groups: Sequence[Group], random: Mapping[str, Mapping[str, Any]]
+    series: Sequence[SeedSeries], groups: Sequence[Group], random: Mapping[str, Mapping[str, Any]]
 ) -> list[Threshold]:
-    """One for each environment in which any return is known."""
-    made: list[Threshold] = []
-    for env in sorted({track.env for track in tracks}):
+    """One threshold per environment that has a return."""
+    result: list[Threshold] = []
+    for env in sorted({item.env for item in series}):
         targets = {group.settings.get("ppo.target_return") for group in groups if group.env == env}
         target = targets.pop() if len(targets) == 1 else None
-        here = [track for track in tracks if track.env == env and _ends(track)]
+        models = [item for item in series if item.env == env and _known_returns(item)]
         if target is not None:
-            made.append(Threshold(env, float(target), "target"))
-        elif here:
-            top = max(float(np.mean(_ends(track))) for track in here)
+            result.append(Threshold(env, float(target), "target"))
+        elif models:
+            top = max(float(np.mean(_known_returns(model))) for model in models)
             chance = float(random.get(env, {}).get("mean", math.inf))
-            bottom = chance if chance < top else min(min(_ends(track, 0)) for track in here)
+            bottom = chance if chance < top else min(min(_known_returns(model, 0)) for model in models)
             value = bottom + SHARE * (top - bottom)
-            made.append(Threshold(env, value, "random" if chance < top else "lowest"))
-    return made
+            result.append(Threshold(env, value, "random" if chance < top else "lowest"))
+    return result
 
 
-def efficiencies(tracks: Sequence[Track], thresholds: Sequence[Threshold]) -> list[Efficiency]:
-    """Every track of which a return is known."""
+def efficiencies(series: Sequence[SeedSeries], thresholds: Sequence[Threshold]) -> list[Efficiency]:
+    """Every model that has a return."""
     value_of = {threshold.env: threshold.value for threshold in thresholds}
     return [
-        _efficiency(track, value_of[track.env]) for track in tracks if track.env in value_of and _ends(track)
+        _efficiency(item, value_of[item.env])
+        for item in series
+        if item.env in value_of and _known_returns(item)
     ]
 
 
-def reached(series: Series, axis: str, value: float) -> float:
-    """Where along an axis the return first gets to a value; infinite if never, NaN without the axis."""
+def first_reached(series: Series, axis: str, value: float) -> float:
+    """Position on an axis where the return first reaches a value; infinite if never, NaN without the axis."""
     if axis not in series:
         return np.nan
-    there = np.flatnonzero(series["return"] >= value)  # NaN is not
-    return float(series[axis][there[0]]) if len(there) else np.inf
+    lines = np.flatnonzero(series["return"] >= value)  # False for NaN
+    return float(series[axis][lines[0]]) if len(lines) else np.inf
 
 
-def _efficiency(track: Track, value: float) -> Efficiency:
+def _efficiency(model: SeedSeries, value: float) -> Efficiency:
     steps, seconds = (
-        np.array([reached(series, axis, value) for series in track.series]) for axis in ("step", "time")
+        np.array([first_reached(series, axis, value) for series in model.series]) for axis in ("step", "time")
     )
-    paces = [s["step"][-1] / s["time"][-1] for s in track.series if "time" in s and s["time"][-1] > 0]
+    paces = [s["step"][-1] / s["time"][-1] for s in model.series if "time" in s and s["time"][-1] > 0]
     pace = float(np.mean(paces)) if paces else np.nan
-    return Efficiency(track.env, track.label, track.kind, steps, seconds, pace)
+    return Efficiency(model.env, model.label, model.kind, steps, seconds, pace)
 
 
-def _ends(track: Track, place: int = -1) -> list[float]:
-    """The last known return of each seed that has one, or the first."""
-    known = (series["return"][np.isfinite(series["return"])] for series in track.series)
-    return [float(column[place]) for column in known if len(column)]
+def _known_returns(model: SeedSeries, index: int = -1) -> list[float]:
+    """The last (-1) or first (0) known return of each seed that has one."""
+    known = (series["return"][np.isfinite(series["return"])] for series in model.series)
+    return [float(column[index]) for column in known if len(column)]

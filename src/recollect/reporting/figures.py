@@ -1,4 +1,4 @@
-"""The charts of a report as pictures, by matplotlib."""
+"""The charts of a report as figures drawn by matplotlib."""
 
 import math
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from .blocks import Chart, Plot
 from .curves import Panel
 from .summary import Summary
 
-# As in page.css: told apart by readers of every kind of colour vision.
+# As in page.css; distinguishable with every kind of colour vision.
 COLOURS = ("#0072b2", "#d1580f", "#6f7c52", "#502742", "#ad7d9b", "#19278a", "#7b1507")
 DASHES = ("-", (0, (6, 3)), (0, (1, 3)), (0, (8, 3, 1, 3)))
-# What is drawn over steps where a run kept it; the page has all metrics.
-DRAWN = {
+# Metrics of the figures; the page offers all.
+FIGURE_METRICS = {
     "return": "return",
-    "length": "length of episodes",
-    "value_loss": "loss of the critic",
-    "policy_loss": "loss of the actor",
+    "length": "episode length",
+    "value_loss": "critic loss",
+    "policy_loss": "actor loss",
 }
 UNFINISHED = (0, (1, 2))
 INK, SOFT, GRID = "#1c2128", "#59636e", "#e5e8eb"
@@ -37,8 +37,8 @@ STYLE = {
     "font.size": 9.5,
     "grid.color": GRID,
     "lines.linewidth": 1.8,
-    "svg.fonttype": "none",  # letters, which stay sharp and can be searched
-    "svg.hashsalt": "recollect",  # the same report twice is the same file
+    "svg.fonttype": "none",  # text stays text: sharp at any size, and searchable
+    "svg.hashsalt": "recollect",  # fixed ids: equal reports are equal files
     "xtick.color": SOFT,
     "ytick.color": SOFT,
 }
@@ -47,7 +47,9 @@ STYLE = {
 X_NAMES = {"step": "steps", "iteration": "epochs (rollouts)", "time": "seconds", "episodes": "episodes"}
 
 
-def draw(charts: Sequence[Chart], summary: Summary, folder: Path, axis: str = "step") -> dict[str, str]:
+def draw_figures(
+    charts: Sequence[Chart], summary: Summary, folder: Path, axis: str = "step"
+) -> dict[str, str]:
     """Every chart as SVG and PNG, curves along an axis; its name -> the SVG's path beside the report."""
     try:
         import matplotlib
@@ -65,7 +67,7 @@ def draw(charts: Sequence[Chart], summary: Summary, folder: Path, axis: str = "s
 
 
 def _figure(chart: Chart, summary: Summary, axis: str) -> Any:
-    # Without pyplot: no window, and nothing to close.
+    # Without pyplot, which keeps figures open and may open windows.
     from matplotlib.figure import Figure
 
     if chart.kind == "curves":
@@ -86,29 +88,29 @@ def _figure(chart: Chart, summary: Summary, axis: str) -> Any:
 
 
 def _curves(figure: Any, panel: Panel, summary: Summary, axis: str) -> Any:
-    """What is known of return, length and losses along an axis, a picture each."""
+    """One plot per metric that some run has."""
     known = {metric for line in panel.lines for metric, along in line.curves.items() if axis in along}
-    shown = [metric for metric in DRAWN if metric in known]
-    rows, columns = (1, 1) if len(shown) < 2 else (math.ceil(len(shown) / 2), 2)
+    metrics = [metric for metric in FIGURE_METRICS if metric in known]
+    rows, columns = (1, 1) if len(metrics) < 2 else (math.ceil(len(metrics) / 2), 2)
     figure.set_size_inches(7.2 if columns == 1 else 10.0, 4.0 if rows == 1 else 3.1 * rows)
     figure.suptitle(panel.env, x=0.01, ha="left", fontsize=11, color=INK)
-    every = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
-    for axes in every[len(shown) :]:
+    plots = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+    for axes in plots[len(metrics) :]:
         axes.remove()
-    for axes, metric in zip(every, shown, strict=False):
+    for axes, metric in zip(plots, metrics, strict=False):
         _curve(axes, panel, summary, metric, axis)
     figure.supxlabel(X_NAMES[axis], fontsize=9.5, color=SOFT)
-    _legend(every[0])
+    _legend(plots[0])
     return figure
 
 
 def _curve(axes: Any, panel: Panel, summary: Summary, metric: str, axis: str) -> None:
-    """One metric along an axis: the mean, and from the lowest seed to the highest."""
+    """One metric along an axis: the mean, and a band from the lowest to the highest seed."""
     grid = panel.grids[axis]
     for line in panel.lines:
         curve = line.curves.get(metric, {}).get(axis)
         if curve is not None:
-            colour, dash = _look(summary, line.label)
+            colour, dash = _style(summary, line.label)
             dash = UNFINISHED if line.kind in ("unfinished", "random") else dash
             label = line.label if line.kind == "random" else f"{line.label} ({line.seeds})"
             axes.plot(grid, curve.mean, color=colour, linestyle=dash, label=label)
@@ -116,15 +118,15 @@ def _curve(axes: Any, panel: Panel, summary: Summary, metric: str, axis: str) ->
                 _band(axes, grid, curve.low, curve.high, colour)
     axes.grid(axis="y")
     axes.set_axisbelow(True)
-    axes.set_ylabel(DRAWN[metric])
-    if metric == "value_loss":  # its first values are hundreds of times its last
+    axes.set_ylabel(FIGURE_METRICS[metric])
+    if metric == "value_loss":  # the first values are hundreds of times larger than the last
         axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
 def _lines(axes: Any, plot: Plot, summary: Summary) -> None:
     for line in plot.lines:
-        colour, dash = _look(summary, line.label)
+        colour, dash = _style(summary, line.label)
         axes.plot(plot.grid, line.middle, color=colour, linestyle=dash, label=line.label)
         if line.low is not None and line.high is not None:
             _band(axes, plot.grid, line.low, line.high, colour)
@@ -137,9 +139,9 @@ def _band(axes: Any, x: Floats, low: Floats, high: Floats, colour: str) -> None:
 
 
 def _dots(axes: Any, chart: Chart, summary: Summary) -> None:
-    """A row for each model: every seed, and the interval around what stands for all of them."""
+    """One row per model: a dot for each seed, the mean, and its interval."""
     for place, row in enumerate(chart.rows):
-        colour, _ = _look(summary, row.label)
+        colour, _ = _style(summary, row.label)
         axes.plot(row.dots, np.full(len(row.dots), place), "o", color=colour, alpha=0.3, markersize=6)
         if row.interval is not None:
             axes.plot(row.interval, [place, place], color=colour, linewidth=2.2)
@@ -149,10 +151,10 @@ def _dots(axes: Any, chart: Chart, summary: Summary) -> None:
     axes.tick_params(axis="y", length=0, labelcolor=INK)
 
 
-def _look(summary: Summary, model: str) -> tuple[str, Any]:
-    """The colour and the dashes of a model, the same in every figure."""
-    turn, place = divmod(summary.labels.index(model), len(COLOURS))
-    return COLOURS[place], DASHES[turn % len(DASHES)]
+def _style(summary: Summary, model: str) -> tuple[str, Any]:
+    """Colour and dashes of a model, the same in all figures."""
+    cycle, index = divmod(summary.labels.index(model), len(COLOURS))
+    return COLOURS[index], DASHES[cycle % len(DASHES)]
 
 
 def _legend(axes: Any) -> None:

@@ -1,123 +1,126 @@
-"""Runs put into groups of seeds, and names that tell the groups apart."""
+"""Runs grouped by config, and unique names of the groups."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .runs import Run, Settings, key_of, settings, task
+from .runs import FlatConfig, Run, key_of, task_config, training_config
 
-SHOWN_SETTINGS = 3  # in a label
+MAX_NAMED_SETTINGS = 3  # in a label
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but the seed."""
+    """Runs that differ only in the seed."""
 
     env: str
-    """The environment's id, with the settings that tell it from others of this id."""
+    """The environment id, with the settings that distinguish it from other tasks with this id."""
     label: str
-    """The model, with the settings that tell it from others of this model in this environment."""
-    settings: Settings
-    """What its runs have in common, by dotted names."""
+    """The model, with the settings that distinguish it from other groups of this model."""
+    settings: FlatConfig
+    """The config of its runs by dotted names, without the seed."""
     runs: list[Run]
-    """By seed."""
+    """Ordered by seed."""
 
     @property
     def finished(self) -> list[Run]:
-        """The runs that came to their end."""
+        """The finished runs."""
         return [run for run in self.runs if run.finished]
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of the finished runs."""
+        """The seeds of the finished runs."""
         return tuple(run.seed for run in self.finished)
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Runs that differ in nothing but the seed, together; by environment and label."""
-    together: dict[str, list[Run]] = {}
+    """Group runs that differ only in the seed; ordered by environment and label."""
+    members: dict[str, list[Run]] = {}
     for run in runs:
-        together.setdefault(key_of(settings(run)), []).append(run)
-    shared = {key: settings(members[0]) for key, members in together.items()}
+        members.setdefault(key_of(training_config(run)), []).append(run)
+    configs = {key: training_config(group[0]) for key, group in members.items()}
     by_task: dict[str, list[str]] = {}
-    for key, own in shared.items():
-        by_task.setdefault(key_of(task(own)), []).append(key)
-    here = [[shared[key] for key in keys] for keys in by_task.values()]
-    tasks = [task(members[0]) for members in here]
-    envs = labels(tasks, "env.id", [tasks])
-    made: list[Group] = []
-    for env, keys, members in zip(envs, by_task.values(), here, strict=True):
-        names = labels(members, "model", here)
-        for label, key in zip(names, keys, strict=True):
-            made.append(Group(env, label, shared[key], sorted(together[key], key=lambda run: run.seed)))
-    return sorted(made, key=lambda group: (group.env, group.label))
+    for key, config in configs.items():
+        by_task.setdefault(key_of(task_config(config)), []).append(key)
+    families = [[configs[key] for key in keys] for keys in by_task.values()]
+    tasks = [task_config(family[0]) for family in families]
+    groups: list[Group] = []
+    for env, keys, family in zip(
+        unique_labels(tasks, "env.id", [tasks]), by_task.values(), families, strict=True
+    ):
+        for label, key in zip(unique_labels(family, "model", families), keys, strict=True):
+            groups.append(Group(env, label, configs[key], sorted(members[key], key=lambda run: run.seed)))
+    return sorted(groups, key=lambda group: (group.env, group.label))
 
 
-def labels(configs: Sequence[Settings], by: str, families: Sequence[Sequence[Settings]]) -> list[str]:
-    """A name for each config: one of its settings, and what tells it from others of that name.
+def unique_labels(
+    configs: Sequence[FlatConfig], by: str, families: Sequence[Sequence[FlatConfig]]
+) -> list[str]:
+    """A unique name for each config: one of its settings, and the settings that distinguish it from others.
 
-    families  configs that must be told apart within each; what tells any of them apart is named in
-              all, so that a model has one name in all environments
+    by        the setting that the name starts with
+    families  sets of configs in which names must be unique. A setting that differs in one family is named in
+              all, so that a model has the same name in every environment
     """
-    found = [_label(config, by, families) for config in configs]
-    # Names that stay alike are numbered by settings and not by place: folders come in any order.
-    alike = [sorted(key_of(c) for c, name in zip(configs, found, strict=True) if name == n) for n in found]
-    places = [same.index(key_of(config)) + 1 for config, same in zip(configs, alike, strict=True)]
+    names = [_label(config, by, families) for config in configs]
+    # Equal names are numbered in the order of their settings, not of folders, which may come in any order.
+    equal = [sorted(key_of(c) for c, other in zip(configs, names, strict=True) if other == n) for n in names]
+    numbers = [keys.index(key_of(config)) + 1 for config, keys in zip(configs, equal, strict=True)]
     return [
-        f"{label} ({place})" if len(same) > 1 else label
-        for label, place, same in zip(found, places, alike, strict=True)
+        f"{name} ({number})" if len(keys) > 1 else name
+        for name, number, keys in zip(names, numbers, equal, strict=True)
     ]
 
 
-def _label(config: Settings, by: str, families: Sequence[Sequence[Settings]]) -> str:
-    same = [[other for other in family if other[by] == config[by]] for family in families]
-    telling = {key for family in same for key in differing(family)}
-    keys = [key for key in config if key in telling]
-    if len(keys) > SHOWN_SETTINGS + 1:
-        own = next(family for family in same if any(other is config for other in family))
-        keys = [key for key in keys if not _usual(config, key, own)]
-    shown = keys if len(keys) <= SHOWN_SETTINGS + 1 else _most_telling(keys, same)
-    parts = [f"{key} {spelled(config[key])}" for key in keys if key in shown]
+def _label(config: FlatConfig, by: str, families: Sequence[Sequence[FlatConfig]]) -> str:
+    related = [[other for other in family if other[by] == config[by]] for family in families]
+    distinguishing = {key for family in related for key in differing_keys(family)}
+    keys = [key for key in config if key in distinguishing]
+    if len(keys) > MAX_NAMED_SETTINGS + 1:
+        family = next(family for family in related if any(other is config for other in family))
+        keys = [key for key in keys if not _is_majority(config, key, family)]
+    shown = keys if len(keys) <= MAX_NAMED_SETTINGS + 1 else _most_distinguishing(keys, related)
+    parts = [f"{key} {format_value(config[key])}" for key in keys if key in shown]
     more = [f"{len(keys) - len(shown)} more"] if len(shown) < len(keys) else []
     return ", ".join([str(config[by]), *parts, *more])
 
 
-def _usual(config: Settings, key: str, family: Sequence[Settings]) -> bool:
-    """Whether more than half of a family have a setting so: what goes without saying."""
+def _is_majority(config: FlatConfig, key: str, family: Sequence[FlatConfig]) -> bool:
+    """Whether more than half of a family have this value, so that it need not be named."""
     values = [key_of(other.get(key, ...)) for other in family]
     return 2 * values.count(key_of(config.get(key, ...))) > len(values)
 
 
-def _most_telling(keys: Sequence[str], families: Sequence[Sequence[Settings]]) -> list[str]:
-    """The few settings that tell the most configs apart."""
+def _most_distinguishing(keys: Sequence[str], families: Sequence[Sequence[FlatConfig]]) -> list[str]:
+    """The few settings that together distinguish the most configs, chosen greedily."""
     chosen: list[str] = []
 
-    def kinds(key: str) -> int:
+    def distinct(key: str) -> int:
         named = [*chosen, key]
         return sum(len({key_of([c.get(name) for name in named]) for c in family}) for family in families)
 
-    while len(chosen) < SHOWN_SETTINGS:
-        chosen.append(max((key for key in keys if key not in chosen), key=kinds))
+    while len(chosen) < MAX_NAMED_SETTINGS:
+        chosen.append(max((key for key in keys if key not in chosen), key=distinct))
     return chosen
 
 
-def differing(configs: Sequence[Settings]) -> list[str]:
-    """The settings in which configs differ; those of a memory only beside the same memory."""
+def differing_keys(configs: Sequence[FlatConfig]) -> list[str]:
+    """The settings in which configs differ; options of a memory are compared only for the same memory."""
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if _differs(key, configs)]
 
 
-def spelled(value: Any) -> str:
-    """A setting as the command line takes it."""
+def format_value(value: Any) -> str:
+    """A value as written on the command line."""
     if isinstance(value, list):
-        return " ".join(map(spelled, value)) or "none"
+        return " ".join(map(format_value, value)) or "none"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _differs(key: str, configs: Sequence[Settings]) -> bool:
+def _differs(key: str, configs: Sequence[FlatConfig]) -> bool:
     branch, memory, setting = key.partition(".memory.")
-    kinds = {key_of(config.get(f"{branch}.memory.name")) for config in configs}
-    if not memory or setting == "name" or len(kinds) == 1:
+    memories = {key_of(config.get(f"{branch}.memory.name")) for config in configs}
+    if not memory or setting == "name" or len(memories) == 1:
         return len({key_of(config.get(key, ...)) for config in configs}) > 1
-    kin = ([c for c in configs if key_of(c.get(f"{branch}.memory.name")) == kind] for kind in kinds)
-    return any(_differs(key, family) for family in kin)
+    families = ([c for c in configs if key_of(c.get(f"{branch}.memory.name")) == name] for name in memories)
+    return any(_differs(key, family) for family in families)

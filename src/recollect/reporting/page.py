@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: words, tables, data, and the script that draws it."""
+"""A report as one HTML page without external files: text, tables, data, and the script that draws charts."""
 
 import json
 import re
@@ -12,42 +12,47 @@ from typing import Any
 from .blocks import Block, Bullets, Chart, Code, Links, Section, Table, Text, charts, slug
 from .summary import to_json_data
 
-DIGITS = 5  # that count of a number in a chart
+CHART_DIGITS = 5  # significant digits
 
 
 def render_page(
-    kind: str, title: str, facts: str, parts: Sequence[Section], colours: Mapping[str, int]
+    kind: str, title: str, facts: str, sections: Sequence[Section], colours: Mapping[str, int]
 ) -> str:
-    """The whole file; kind: what made it; colours: the number of each label's."""
-    here = files(__package__)
+    """The whole file.
+
+    kind     the command that made it
+    facts    a line below the title
+    colours  label -> index of its colour
+    """
+    folder = files(__package__)
     names = "page.html", "page.css", "elements.js", "page.js"
-    template, style, elements, script = (here.joinpath(name).read_text(encoding="utf-8") for name in names)
+    template, style, elements, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in names)
     return Template(template).substitute(
         kind=escape(kind),
         title=escape(title),
         facts=escape(facts),
         css=style,
         js=elements + script,
-        nav="\n".join(f'<li><a href="#{_id(part)}">{escape(part.title)}</a></li>' for part in parts),
-        body="\n".join(_section(part) for part in parts),
-        data=_data(parts, colours),
+        nav="\n".join(
+            f'<li><a href="#{_id(section)}">{escape(section.title)}</a></li>' for section in sections
+        ),
+        body="\n".join(_section(section) for section in sections),
+        data=_data(sections, colours),
     )
 
 
-def _section(part: Section) -> str:
-    """A heading and its blocks; charts of curves stand side by side."""
-    pieces: list[str] = []
-    for side_by_side, blocks in groupby(part.blocks, _is_curves):
-        inside = "\n".join(_block(block) for block in blocks)
-        pieces.append(f'<div class="charts">\n{inside}\n</div>' if side_by_side else inside)
-    body = "\n".join(pieces)
-    if part.title == "Verdict":
+def _section(section: Section) -> str:
+    """A heading and its blocks; charts of learning curves are laid out side by side."""
+    html: list[str] = []
+    for side_by_side, blocks in groupby(
+        section.blocks, lambda block: isinstance(block, Chart) and block.kind == "curves"
+    ):
+        content = "\n".join(_block(block) for block in blocks)
+        html.append(f'<div class="charts">\n{content}\n</div>' if side_by_side else content)
+    body = "\n".join(html)
+    if section.title == "Verdict":
         body = f'<div class="verdict">\n{body}\n</div>'
-    return f'<section>\n<h2 id="{_id(part)}">{escape(part.title)}</h2>\n{body}\n</section>'
-
-
-def _is_curves(block: Block) -> bool:
-    return isinstance(block, Chart) and block.kind == "curves"
+    return f'<section>\n<h2 id="{_id(section)}">{escape(section.title)}</h2>\n{body}\n</section>'
 
 
 def _block(block: Block) -> str:
@@ -97,45 +102,46 @@ def _cells(row: Sequence[str], table: Table) -> Iterator[str]:
 
 
 def _kind(column: int, table: Table, cell: str = "") -> str:
-    """Names stand left and may be broken, and so may rows of many numbers; numbers stand right."""
+    """Names and long lists of numbers are aligned left and may wrap; numbers are aligned right."""
     if column < table.names or len(cell) > 28:
         return ' class="long"' if column else ""
     return ' class="number"'
 
 
 def _breakable(text: str) -> str:
-    """A long dotted name may go on in the next line after a dot; a number may not."""
+    """Allow line breaks after the dots of a long dotted name, but not in a number."""
     long = ".memory." in text or len(text) > 40
     return re.sub(r"\.(?=[a-z])", ".<wbr>", escape(text)) if long else escape(text)
 
 
-def _id(part: Section) -> str:
-    return slug(part.title).lower()
+def _id(section: Section) -> str:
+    return slug(section.title).lower()
 
 
 # Data -----------------------------------------------------------------------------------------
 
 
-def _data(parts: Sequence[Section], colours: Mapping[str, int]) -> str:
-    """What the script draws; no text in it can end the element that holds it."""
-    data = {"charts": {chart.name: _chart(chart, colours) for chart in charts(parts)}}
+def _data(sections: Sequence[Section], colours: Mapping[str, int]) -> str:
+    """The data of all charts as JSON."""
+    data = {"charts": {chart.name: _chart(chart, colours) for chart in charts(sections)}}
+    # "<" is escaped so that no label can close the <script> element.
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _chart(chart: Chart, colours: Mapping[str, int]) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": chart.kind, "title": chart.title, "words": chart.words}
+    data: dict[str, Any] = {"kind": chart.kind, "title": chart.title, "words": chart.words}
     match chart.kind:
         case "curves":
             assert chart.panel is not None
-            made |= to_json_data({"grids": chart.panel.grids, "lines": chart.panel.lines}, DIGITS)
+            data |= to_json_data({"grids": chart.panel.grids, "lines": chart.panel.lines}, CHART_DIGITS)
         case "dots":
-            made["rows"] = to_json_data(chart.rows, DIGITS)
+            data["rows"] = to_json_data(chart.rows, CHART_DIGITS)
         case "lines":
             assert chart.plot is not None
-            made |= to_json_data(chart.plot, DIGITS)
+            data |= to_json_data(chart.plot, CHART_DIGITS)
         case "parallel":
             assert chart.parallel is not None
-            made |= to_json_data(chart.parallel, DIGITS)
-    for item in made.get("lines", []) + made.get("rows", []):
+            data |= to_json_data(chart.parallel, CHART_DIGITS)
+    for item in data.get("lines", []) + data.get("rows", []):
         item["colour"] = colours[item["label"]]
-    return made
+    return data

@@ -8,16 +8,16 @@ from pathlib import Path
 from ..common.errors import UsageError
 from ..common.format import duration
 from .blocks import Chart, charts
-from .figures import draw
+from .external_curves import read_imports
+from .figures import draw_figures
 from .groups import group_runs
-from .imports import read_imports
-from .markdown import markdown
+from .markdown import render_markdown
 from .page import render_page
 from .runs import Run, read_runs
-from .sections import sections, title
+from .sections import report_sections, report_title
 from .summary import Summary, as_json, summarise
 
-LISTED = 10  # folders that were left out, on the screen
+MAX_LISTED = 10  # folders that were left out, on the screen
 
 
 def write_report(
@@ -35,33 +35,34 @@ def write_report(
     """
     if out.exists() and not out.is_dir():
         raise UsageError(f"-o {out}: this is a file; name a folder for the report")
-    contents = read_runs(paths)
-    if not contents.runs:
-        reasons = "; ".join(f"{item.folder} {item.reason}" for item in contents.left_out)
+    collection = read_runs(paths)
+    if not collection.runs:
+        reasons = "; ".join(f"{item.folder} {item.reason}" for item in collection.left_out)
         raise UsageError(f"nothing to report: {reasons}")
-    imported = read_imports(imports, sorted({group.env for group in group_runs(contents.runs)}))
-    summary = summarise(contents, imported)
-    parts = sections(summary, command or ["recollect", "report", *map(str, paths), "-o", str(out)], out)
-    name, facts = title(summary), _facts(contents.runs)
-    colours = {label: place for place, label in enumerate(summary.labels)}
+    imported = read_imports(imports, sorted({group.env for group in group_runs(collection.runs)}))
+    summary = summarise(collection, imported)
+    command = command or ["recollect", "report", *map(str, paths), "-o", str(out)]
+    sections = report_sections(summary, command, out)
+    title, facts = report_title(summary), _describe_size(collection.runs)
+    colours = {label: index for index, label in enumerate(summary.labels)}
     out.mkdir(parents=True, exist_ok=True)
     _write(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
-    _write(out / "report.html", render_page("recollect report", name, facts, parts, colours))
-    pictures = _figures(charts(parts), summary, out / "figures", axis)
-    _write(out / "report.md", markdown(name, facts, parts, pictures))
+    _write(out / "report.html", render_page("recollect report", title, facts, sections, colours))
+    figures = _draw_figures(charts(sections), summary, out / "figures", axis)
+    _write(out / "report.md", render_markdown(title, facts, sections, figures))
     _print(summary, out)
 
 
-def _figures(charts: Sequence[Chart], summary: Summary, folder: Path, axis: str) -> dict[str, str]:
+def _draw_figures(charts: Sequence[Chart], summary: Summary, folder: Path, axis: str) -> dict[str, str]:
     """Chart name -> path of its figure; empty without matplotlib, which the page never needs."""
     try:
-        return draw(charts, summary, folder, axis)
+        return draw_figures(charts, summary, folder, axis)
     except UsageError as error:
         print(f"recollect: {error}; report.html has all charts, report.md has none", file=sys.stderr)
         return {}
 
 
-def _facts(runs: Sequence[Run]) -> str:
+def _describe_size(runs: Sequence[Run]) -> str:
     """The number of runs, environments and seeds, and the training time, in a line."""
     envs, seeds = {run.env for run in runs}, {run.seed for run in runs}
     seconds = sum(float(run.metrics["time"][-1]) for run in runs if run.metrics["time"][-1] > 0)
@@ -73,10 +74,10 @@ def _facts(runs: Sequence[Run]) -> str:
 def _print(summary: Summary, out: Path) -> None:
     for statement in summary.verdict:
         print(f"{statement.about}: {statement.text}" if statement.about else statement.text)
-    for item in summary.left_out[:LISTED]:
+    for item in summary.left_out[:MAX_LISTED]:
         print(f"left out {item.folder}: {item.reason}")
-    if len(summary.left_out) > LISTED:
-        print(f"left out {len(summary.left_out) - LISTED} more; {out / 'report.md'} lists them all")
+    if len(summary.left_out) > MAX_LISTED:
+        print(f"left out {len(summary.left_out) - MAX_LISTED} more; {out / 'report.md'} lists them all")
     print(f"{out / 'report.html'}, report.md and report.json are written")
 
 

@@ -1,6 +1,6 @@
-"""Run folders as values: found, read and checked. Needs no torch.
+"""Reads and checks run folders. Imports no torch.
 
-What cannot be read is named with the reason and left out; a report never stops at a bad folder.
+Folders that cannot be read are listed with the reason; they never stop a report.
 """
 
 import json
@@ -9,120 +9,118 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
+from ..common.intervals import Floats
 from ..common.metrics import METRICS
-from .archive import BadArchive, opened
+from .archive import BadArchive, open_archive
 
-Floats = NDArray[np.float64]
+FlatConfig: TypeAlias = Mapping[str, Any]  # a config by dotted names
 
-Settings = Mapping[str, Any]  # a config by dotted names
-
-# What makes an environment another task: scores on different ones are not compared.
-TASK = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
-# What changes nothing about what is learned but the chance in it.
-APART = ("seed", "env.threads", "save_interval", "keep")
+# Prefixes of the settings that define a task: scores of different tasks are not compared.
+TASK_SETTINGS = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
+# Settings that do not distinguish models: they change nothing but chance, speed or files.
+IGNORED_SETTINGS = ("seed", "env.threads", "save_interval", "keep")
 PROBE_FILE = "probe/probe.json"  # in the folder of a run
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run folder that could be read."""
+    """The content of one run folder."""
 
     folder: Path
     config: Mapping[str, Any]
-    """config.yaml, nested as it stands there."""
+    """config.yaml, nested as in the file."""
     summary: Mapping[str, Any]
     """summary.json."""
     metrics: Mapping[str, Floats]
-    """Every key of METRICS -> (lines,); NaN where nothing was known."""
+    """Every key of METRICS -> (lines,); NaN for null and missing values."""
     evaluation: Mapping[str, Any] | None = None
-    """evaluation.json, where the last weights have been evaluated."""
+    """evaluation.json, if the final weights have been evaluated."""
 
     @property
     def env(self) -> str:
-        """The environment's id."""
+        """The environment id."""
         return str(self.config["env"]["id"])
 
     @property
     def model(self) -> str:
-        """The preset it began as."""
+        """The preset of the run."""
         return str(self.config["model"])
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """The seed of the run."""
         return int(self.config["seed"])
 
     @property
     def status(self) -> str:
-        """finished, running (or died), or the signal that stopped it."""
+        """finished, running (also if the process died), or the name of the signal that stopped it."""
         return str(self.summary["status"])
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its end."""
+        """Whether training is complete."""
         return self.status == "finished"
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Something that was asked for and is not in the report."""
+    """A folder that is not in the report, and why."""
 
     folder: Path
     reason: str
 
 
 @dataclass(frozen=True)
-class Found:
-    """What lies in the folders that were named."""
+class RunCollection:
+    """The runs in a set of folders."""
 
     runs: list[Run]
     left_out: list[LeftOut]
     random: Mapping[str, Mapping[str, Any]]
-    """Task, as key_of names it -> evaluation of an agent that acts at random, where there is one."""
+    """key_of(task_config) -> evaluation of a random agent on this task."""
 
 
 class BadRun(Exception):
-    """Why a folder cannot be read."""
+    """The reason why a folder cannot be read."""
 
 
-# Find and read --------------------------------------------------------------------------------
+# Reading --------------------------------------------------------------------------------------
 
 
-def read_runs(paths: Iterable[Path]) -> Found:
-    """Every run in or below some folders or archives, and everything that had to be left out."""
+def read_runs(paths: Iterable[Path]) -> RunCollection:
+    """Read every run in or below some folders or archives."""
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     random: dict[str, Mapping[str, Any]] = {}
     seen: set[Path] = set()
     for path in paths:
         try:
-            with opened(path) as root:
-                folders = [folder for folder in _folders(root) if folder.resolve() not in seen]
+            with open_archive(path) as root:
+                folders = [folder for folder in _find_folders(root) if folder.resolve() not in seen]
                 seen.update(folder.resolve() for folder in folders)
-                if not folders and not any(_folders(root)):
-                    left_out.append(LeftOut(path, "holds no run" if path.exists() else "does not exist"))
+                if not folders and not any(_find_folders(root)):
+                    left_out.append(LeftOut(path, "contains no run" if path.exists() else "does not exist"))
                 for folder in folders:
-                    # Within an archive, folders have the names that they have there.
+                    # Not the name in the temporary folder that an archive is unpacked to.
                     name = folder if root == path else folder.relative_to(root)
                     _read_folder(folder, name, runs, left_out, random)
         except BadArchive as bad:
             left_out.append(LeftOut(path, str(bad)))
-    kept, twins = _without_twins(runs)
-    return Found(kept, [*left_out, *twins], random)
+    unique, duplicates = _without_duplicates(runs)
+    return RunCollection(unique, [*left_out, *duplicates], random)
 
 
 def _read_folder(
     folder: Path, name: Path, runs: list[Run], left_out: list[LeftOut], random: dict[str, Mapping[str, Any]]
 ) -> None:
-    """Add what a folder holds to one of these."""
+    """Add the content of a folder to one of the three collections."""
     try:
-        if _holds_run(folder):
+        if any((folder / file).exists() for file in ("metrics.jsonl", "config.yaml", "summary.json")):
             runs.append(replace(read_run(folder), folder=name))
         else:
             random.update(_read_random(folder))
@@ -131,43 +129,40 @@ def _read_folder(
 
 
 def read_run(folder: Path) -> Run:
-    """One run folder; BadRun says what is wrong with it."""
+    """Read one run folder; BadRun if it is not complete and valid."""
     config = _read_config(folder / "config.yaml")
     summary = _read_object(folder / "summary.json")
     if not isinstance(summary.get("status"), str):
-        raise BadRun("summary.json names no status")
-    metrics = _read_metrics(folder / "metrics.jsonl", torn_is_fine=summary["status"] != "finished")
+        raise BadRun("summary.json has no status")
+    metrics = _read_metrics(folder / "metrics.jsonl", allow_partial_line=summary["status"] != "finished")
     evaluation = None
     if (folder / "evaluation.json").exists():
         evaluation = _read_object(folder / "evaluation.json")
         if not is_number(evaluation.get("mean")):
-            raise BadRun("evaluation.json names no mean")
+            raise BadRun("evaluation.json has no mean")
     return Run(folder, config, summary, metrics, evaluation)
 
 
-def _folders(path: Path) -> Iterator[Path]:
-    """The run folders and random scores in or below a path; nothing below a run is looked at."""
-    for place, below, files in os.walk(path):
-        below.sort()
+def _find_folders(path: Path) -> Iterator[Path]:
+    """Folders of runs and of random evaluations in or below a path; folders below a run are not searched."""
+    for folder, below, files in os.walk(path):
+        below.sort()  # in place, as os.walk goes on with this list
         if "metrics.jsonl" in files or {"config.yaml", "summary.json"} <= set(files):
             below.clear()
-            yield Path(place)
+            yield Path(folder)
         elif "evaluation.json" in files:
-            yield Path(place)
-
-
-def _holds_run(folder: Path) -> bool:
-    return any((folder / name).exists() for name in ("metrics.jsonl", "config.yaml", "summary.json"))
+            yield Path(folder)
 
 
 def _read_random(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """An evaluation.json that belongs to no run."""
-    found = _read_object(folder / "evaluation.json")
-    if found.get("agent") != "random" or not is_number(found.get("mean")):
-        raise BadRun("evaluation.json belongs to no run, and is not of a random agent")
-    told = found.get("task")
-    env = {"mask": [], "time_limit": None, **(told if isinstance(told, dict) else {}), "id": found.get("env")}
-    return {key_of(task(flat({"env": env}))): found}
+    """An evaluation.json outside of a run folder: that of a random agent, by task."""
+    evaluation = _read_object(folder / "evaluation.json")
+    if evaluation.get("agent") != "random" or not is_number(evaluation.get("mean")):
+        raise BadRun("evaluation.json is outside of a run folder and not of a random agent")
+    task = evaluation.get("task")
+    task = task if isinstance(task, dict) else {}
+    env = {"mask": [], "time_limit": None, **task, "id": evaluation.get("env")}
+    return {key_of(task_config(flatten({"env": env}))): evaluation}
 
 
 def _read_text(path: Path) -> str:
@@ -180,10 +175,10 @@ def _read_text(path: Path) -> str:
 
 
 def read_probe(folder: Path) -> Mapping[str, Any] | None:
-    """What `recollect probe` found of a run's memory; None where it was not asked, or not to the end."""
+    """The result of `recollect probe` in a run folder; None if there is none, or an incomplete one."""
     try:
-        found = json.loads((folder / PROBE_FILE).read_text())
-        return found if {"uses", "episodes", "seed"} <= set(found) else None
+        result = json.loads((folder / PROBE_FILE).read_text())
+        return result if {"uses", "episodes", "seed"} <= set(result) else None
     except (OSError, ValueError, TypeError):
         return None
 
@@ -192,38 +187,41 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(_read_text(path))
     except (json.JSONDecodeError, RecursionError) as error:
-        raise BadRun(f"{path.name} is no JSON: {error}") from error
+        raise BadRun(f"{path.name} is not valid JSON: {error}") from error
     if not isinstance(data, dict):
-        raise BadRun(f"{path.name} holds no object")
+        raise BadRun(f"{path.name} is not a JSON object")
     return data
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(_read_text(path))
-        key_of(config)  # YAML may hold itself
+        key_of(config)  # fails for YAML that contains itself by an alias
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
-        raise BadRun(f"{path.name} is no YAML: {str(error).splitlines()[0]}") from error
+        raise BadRun(f"{path.name} is not valid YAML: {str(error).splitlines()[0]}") from error
     env = config.get("env") if isinstance(config, dict) else None
     if not isinstance(env, dict) or "id" not in env or not {"model", "seed"} <= config.keys():
-        raise BadRun(f"{path.name} is not the config of a run: it names no environment, model or seed")
+        raise BadRun(f"{path.name} is not the config of a run: environment, model or seed is missing")
     if not isinstance(config["seed"], int):
-        raise BadRun(f"{path.name} has the seed {config['seed']!r}")
+        raise BadRun(f"{path.name}: seed {config['seed']!r} is not an integer")
     return dict(config)
 
 
-def _read_metrics(path: Path, torn_is_fine: bool) -> dict[str, Floats]:
-    """Every column of metrics.jsonl; a run that goes on may be in the middle of its last line."""
+def _read_metrics(path: Path, allow_partial_line: bool) -> dict[str, Floats]:
+    """Every column of metrics.jsonl; the last line of an unfinished run may be incomplete."""
     lines = _read_text(path).split("\n")
-    torn = lines.pop()  # what stands after the last end of a line
-    if torn and not torn_is_fine:
+    partial = lines.pop()  # text after the last line end
+    if partial and not allow_partial_line:
         raise BadRun(f"{path.name} ends in the middle of line {len(lines) + 1}")
     rows = [_read_line(path, number, line) for number, line in enumerate(lines, 1)]
     if not rows:
-        raise BadRun(f"{path.name} holds no line yet")
-    metrics = {key: np.array([_number(row.get(key)) for row in rows]) for key in METRICS}
+        raise BadRun(f"{path.name} has no complete line")
+    metrics = {
+        key: np.array([row[key] if is_number(row.get(key)) else math.nan for row in rows], dtype=np.float64)
+        for key in METRICS
+    }
     if not np.all(np.diff(metrics["step"]) > 0):  # False for NaN too
-        raise BadRun(f"{path.name} has steps that do not rise")
+        raise BadRun(f"{path.name}: steps do not increase")
     return metrics
 
 
@@ -231,59 +229,56 @@ def _read_line(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise BadRun(f"{path.name}, line {number}, is no JSON: {error}") from error
+        raise BadRun(f"{path.name}, line {number}: not valid JSON: {error}") from error
     if not isinstance(row, dict) or not is_number(row.get("step")):
-        raise BadRun(f"{path.name}, line {number}, names no step")
+        raise BadRun(f"{path.name}, line {number}: no step")
     return row
 
 
-def _number(value: Any) -> float:
-    return float(value) if is_number(value) else math.nan
-
-
 def is_number(value: Any) -> bool:
-    """Whether it can be drawn."""
-    return isinstance(value, int | float) and abs(value) < 1e300  # NaN is not
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and abs(value) < 1e300  # False for NaN
 
 
-def _without_twins(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
-    """The same config and seed twice is one run told twice: an interval must not count it as two."""
-    kept: dict[tuple[str, int], Run] = {}
-    twins: list[LeftOut] = []
+def _without_duplicates(runs: Sequence[Run]) -> tuple[list[Run], list[LeftOut]]:
+    """Keep one run of each config and seed: an interval must not count the same run twice."""
+    unique: dict[tuple[str, int], Run] = {}
+    duplicates: list[LeftOut] = []
+    # Finished runs come first, then runs with an evaluation: of duplicates the first is kept.
     for run in sorted(runs, key=lambda run: (not run.finished, run.evaluation is None)):
-        key = key_of(settings(run)), run.seed
-        if key in kept:
-            twins.append(LeftOut(run.folder, f"has the config and the seed of {kept[key].folder}"))
+        key = key_of(training_config(run)), run.seed
+        if key in unique:
+            duplicates.append(LeftOut(run.folder, f"has the same config and seed as {unique[key].folder}"))
         else:
-            kept[key] = run
-    places = {run.folder: place for place, run in enumerate(runs)}
-    return sorted(kept.values(), key=lambda run: places[run.folder]), twins
+            unique[key] = run
+    order = {run.folder: index for index, run in enumerate(runs)}
+    return sorted(unique.values(), key=lambda run: order[run.folder]), duplicates
 
 
-# Settings -------------------------------------------------------------------------------------
+# Configs --------------------------------------------------------------------------------------
 
 
-def settings(run: Run) -> Settings:
-    """The config by dotted names, without what does not belong to it."""
-    return {key: value for key, value in flat(run.config).items() if key not in APART}
+def training_config(run: Run) -> FlatConfig:
+    """The config by dotted names, without the seed and settings that do not affect training."""
+    return {key: value for key, value in flatten(run.config).items() if key not in IGNORED_SETTINGS}
 
 
-def task(own: Settings) -> Settings:
-    """What of a config says what is played."""
-    return {key: value for key, value in own.items() if key.startswith(TASK)}
+def task_config(config: FlatConfig) -> FlatConfig:
+    """The part of a config that defines the task."""
+    return {key: value for key, value in config.items() if key.startswith(TASK_SETTINGS)}
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted names."""
-    found: dict[str, Any] = {}
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested config by dotted names."""
+    result: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            result |= flatten(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            result[f"{prefix}{key}"] = value
+    return result
 
 
 def key_of(value: Any) -> str:
-    """Settings, or one of them, as something that can be looked up."""
+    """A config or one value of it as a dictionary key."""
     return json.dumps(value, sort_keys=True, default=str)

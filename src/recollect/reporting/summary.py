@@ -1,4 +1,4 @@
-"""Everything a report says, as one value; and the same as plain data."""
+"""The content of a report as one value, and as JSON data."""
 
 import dataclasses
 import math
@@ -11,108 +11,114 @@ import numpy as np
 
 from ..common.intervals import Floats
 from . import aggregate
-from .aggregate import Aggregate, Difference, Family, Improvement, Profile
-from .curves import RANDOM, Panel, Track, panels, track, with_random
+from .aggregate import Aggregate, Family, Improvement, ModelDifference, Profile
+from .curves import RANDOM, Panel, SeedSeries, panels, seed_series, with_random
 from .efficiency import Efficiency, Threshold, efficiencies, thresholds
 from .groups import Group, group_runs
-from .runs import Found, LeftOut, key_of, task
-from .scores import Final, Scale, finals, scales
+from .runs import LeftOut, RunCollection, key_of, task_config
+from .scores import FinalScores, Scale, final_scores, scales
 from .verdict import Statement, verdict
 
-MORE = 1.1  # times the steps of another model, which is no longer the same number
-CURVE_DIGITS = 6  # that count of a number of a curve, in the file
+UNEQUAL_STEPS = 1.1  # ratio of the training steps of two models from which the report warns
+CURVE_DIGITS = 6  # significant digits of curves in report.json
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A report before it is written."""
+    """The content of a report. report.json has one key per field, of the same name."""
 
     verdict: list[Statement]
     notes: list[str]
-    """What to mind when reading it."""
+    """Caveats."""
     left_out: list[LeftOut]
     groups: list[Group]
     panels: list[Panel]
-    finals: list[Final]
-    differences: list[Difference]
+    finals: list[FinalScores]
+    differences: list[ModelDifference]
     scales: list[Scale]
     aggregates: list[Aggregate]
     profile_grid: Floats
     profiles: list[Profile]
     improvements: list[Improvement]
     random: Mapping[str, float]
-    """Environment -> what acting at random scores there, where it was evaluated."""
+    """Environment -> score of a random agent, if one was evaluated."""
     thresholds: list[Threshold]
     efficiencies: list[Efficiency]
 
     @property
     def envs(self) -> list[str]:
-        """Every environment."""
+        """All environments, sorted."""
         return sorted({group.env for group in self.groups})
 
     @property
     def labels(self) -> list[str]:
-        """Every model and imported curve; its place is its colour."""
-        own = sorted({group.label for group in self.groups})
-        others = sorted({line.label for panel in self.panels for line in panel.lines} - {*own, RANDOM})
-        return own + others + [RANDOM]
+        """All models, then imported curves; the index of a label is that of its colour."""
+        models = sorted({group.label for group in self.groups})
+        imported = sorted({line.label for panel in self.panels for line in panel.lines} - {*models, RANDOM})
+        return models + imported + [RANDOM]
 
 
-def summarise(found: Found, imported: Sequence[Track] = ()) -> Summary:
-    """All numbers, and what they say."""
-    made = group_runs(found.runs)
-    ends, scoreless = finals(made)
-    tasks = {group.env: key_of(task(group.settings)) for group in made}
-    random = {env: found.random[key] for env, key in tasks.items() if key in found.random}
-    own_scales = scales(ends, random)
-    strata = aggregate.complete(ends, own_scales)
-    overall = aggregate.aggregates(strata)
+def summarise(collection: RunCollection, imported: Sequence[SeedSeries] = ()) -> Summary:
+    """Compute all numbers of a report, and its verdict."""
+    groups = group_runs(collection.runs)
+    finals, scoreless = final_scores(groups)
+    tasks = {group.env: key_of(task_config(group.settings)) for group in groups}
+    random = {env: collection.random[key] for env, key in tasks.items() if key in collection.random}
+    env_scales = scales(finals, random)
+    strata = aggregate.complete_strata(finals, env_scales)
+    aggregates = aggregate.aggregate_scores(strata)
     grid = aggregate.profile_grid(strata)
-    ranked = [item.label for item in overall]
-    ranked += sorted({final.label for final in ends} - set(ranked))
-    family = Family(
-        aggregate.differences(ends), aggregate.improvements(ends, ranked) if len(tasks) > 1 else []
-    ).adjusted()
-    tracks = [*map(track, made), *imported]
-    goals = thresholds(tracks, made, random)
+    ranked = [item.label for item in aggregates]
+    ranked += sorted({final.label for final in finals} - set(ranked))
+    improvements = aggregate.improvements(finals, ranked) if len(tasks) > 1 else []
+    family = Family(aggregate.model_differences(finals), improvements).adjusted()
+    series = [*map(seed_series, groups), *imported]
+    env_thresholds = thresholds(series, groups, random)
     return Summary(
-        verdict=verdict(ends, overall, family),
-        notes=list(_notes(made, ends, set(ranked) - strata.keys())),
-        left_out=[*found.left_out, *scoreless],
-        groups=made,
-        panels=[with_random(panel, random.get(panel.env, {})) for panel in panels(tracks)],
-        finals=ends,
+        verdict=verdict(finals, aggregates, family),
+        notes=list(_notes(groups, finals, set(ranked) - strata.keys())),
+        left_out=[*collection.left_out, *scoreless],
+        groups=groups,
+        panels=[with_random(panel, random.get(panel.env, {})) for panel in panels(series)],
+        finals=finals,
         differences=family.differences,
-        scales=own_scales,
-        aggregates=overall,
+        scales=env_scales,
+        aggregates=aggregates,
         profile_grid=grid,
         profiles=aggregate.profiles(strata, grid),
         improvements=family.improvements,
-        random=_random_scores(ends, random),
-        thresholds=goals,
-        efficiencies=efficiencies(tracks, goals),
+        random=_random_scores(finals, random),
+        thresholds=env_thresholds,
+        efficiencies=efficiencies(series, env_thresholds),
     )
 
 
-def _random_scores(finals: Sequence[Final], random: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """What acting at random scores in each environment, in the unit of its other scores."""
+def _random_scores(
+    finals: Sequence[FinalScores], random: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """The score of a random agent in each environment, of the same kind as the scores of its models."""
     units = {final.env: "success" if final.source == "success" else "mean" for final in finals}
     scores = {env: random.get(env, {}).get(unit) for env, unit in units.items()}
     return {env: float(score) for env, score in scores.items() if score is not None}
 
 
 def as_json(summary: Summary) -> dict[str, Any]:
-    """All of it as dicts, lists and scalars; what is not finite is null."""
-    own = {
+    """The content of report.json; numbers that are not finite become null."""
+    special = {
         "groups": [_group(group) for group in summary.groups],
         "panels": to_json_data(summary.panels, CURVE_DIGITS),
     }
     names = [field.name for field in dataclasses.fields(summary)]
-    return {name: own[name] if name in own else to_json_data(getattr(summary, name)) for name in names}
+    return {
+        name: special[name] if name in special else to_json_data(getattr(summary, name)) for name in names
+    }
 
 
 def to_json_data(value: Any, digits: int | None = None) -> Any:
-    """A value of this package as plain data; digits: how many that count are kept of an array."""
+    """Convert dataclasses, mappings, sequences and arrays to JSON data; non-finite numbers become None.
+
+    digits  significant digits of array entries; None: all
+    """
     if isinstance(value, np.ndarray):
         return [_finite(x if digits is None else float(f"{x:.{digits}g}")) for x in value.tolist()]
     if dataclasses.is_dataclass(value):
@@ -146,47 +152,50 @@ def _group(group: Group) -> dict[str, Any]:
     return {"env": group.env, "label": group.label, "settings": to_json_data(group.settings), "runs": runs}
 
 
-# What to mind ---------------------------------------------------------------------------------
+# Caveats --------------------------------------------------------------------------------------
 
 
-def _notes(groups: Sequence[Group], finals: Sequence[Final], partial: set[str]) -> Iterator[str]:
+def _notes(groups: Sequence[Group], finals: Sequence[FinalScores], partial: set[str]) -> Iterator[str]:
     for env in dict.fromkeys(final.env for final in finals):
-        here = [final for final in finals if final.env == env]
-        yield from _notes_on_seeds(env, here)
-        if here[0].source == "training":
+        env_finals = [final for final in finals if final.env == env]
+        yield from _notes_on_seeds(env, env_finals)
+        if env_finals[0].source == "training":
             yield (
-                f"{env}: scores are the last means of 100 training episodes, because not every run has "
-                "an evaluation of its last weights."
+                f"{env}: scores are mean returns of the last 100 training episodes, because not every run "
+                "has an evaluation of its final weights."
             )
         yield from _notes_on_steps(env, [group for group in groups if group.env == env and group.finished])
     for group in groups:
         for run in group.runs:
             if not run.finished:
-                how = "goes on, or died" if run.status == "running" else f"was stopped by {run.status}"
-                yield f"{run.folder} {how}: it is in no score. recollect resume {run.folder} carries it on."
+                state = (
+                    "is running or has died" if run.status == "running" else f"was stopped by {run.status}"
+                )
+                yield f"{run.folder} {state} and has no score. Resume it with: recollect resume {run.folder}"
         if len({str(run.summary.get("versions")) for run in group.finished}) > 1:
-            yield f"{group.env}, {group.label}: its runs were made with different versions or processors."
+            yield f"{group.env}, {group.label}: the runs used different package versions or processors."
     if partial:
         yield (
-            f"Only in some environments, so without a place over all of them: {', '.join(sorted(partial))}."
+            "Without a score in every environment, and so not in the aggregate scores: "
+            f"{', '.join(sorted(partial))}."
         )
 
 
 def _notes_on_steps(env: str, groups: Sequence[Group]) -> Iterator[str]:
-    """As many rollouts may be other numbers of steps; a rollout that is not whole makes no difference."""
+    """Warn about unequal numbers of training steps, but not about a part of a rollout."""
     steps = {g.label: np.mean([run.metrics["step"][-1] for run in g.finished]) for g in groups}
-    if steps and max(steps.values()) > MORE * min(steps.values()):
-        told = ", ".join(f"{label} {count:,.0f}" for label, count in steps.items())
-        yield f"{env}: the models learned for different numbers of steps: {told}."
+    if steps and max(steps.values()) > UNEQUAL_STEPS * min(steps.values()):
+        counts = ", ".join(f"{label} {count:,.0f}" for label, count in steps.items())
+        yield f"{env}: the models were trained for different numbers of steps: {counts}."
 
 
-def _notes_on_seeds(env: str, finals: Sequence[Final]) -> Iterator[str]:
+def _notes_on_seeds(env: str, finals: Sequence[FinalScores]) -> Iterator[str]:
     if len({final.seeds for final in finals}) > 1:
-        told = "; ".join(f"{final.label} has {' '.join(map(str, final.seeds))}" for final in finals)
-        yield f"{env}: the models do not have the same seeds: {told}."
-    lonely = [final.label for final in finals if len(final.seeds) == 1]
-    if lonely:
+        seeds = "; ".join(f"{final.label} has {' '.join(map(str, final.seeds))}" for final in finals)
+        yield f"{env}: the models have different seeds: {seeds}."
+    single = [final.label for final in finals if len(final.seeds) == 1]
+    if single:
         yield (
-            f"{env}: one seed of {', '.join(lonely)}. There is no interval, and no way to know how much "
-            "is chance."
+            f"{env}: only one seed of {', '.join(single)}. There is no interval, and no estimate of the "
+            "variance between seeds."
         )

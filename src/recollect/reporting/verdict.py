@@ -1,126 +1,131 @@
-"""What the numbers say, in words; and when they say nothing."""
+"""The verdict: the comparison of models in words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..common.format import number
 from ..common.intervals import Interval, most_failures
-from .aggregate import Aggregate, Difference, Family, Improvement
-from .scores import Final
+from .aggregate import Aggregate, Family, Improvement, ModelDifference
+from .scores import FinalScores
 
-FEW = 5  # seeds: below, tests and intervals rely on scores being normally distributed
+MIN_SEEDS = 5  # with fewer, tests and intervals assume normally distributed scores
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A paragraph of the verdict, and what it is about."""
+    """A paragraph of the verdict, with its subject."""
 
     about: str
     text: str
 
 
-def verdict(finals: Sequence[Final], aggregates: Sequence[Aggregate], family: Family) -> list[Statement]:
-    """A paragraph for each environment, one over all of them, and one on how certain these are."""
+def verdict(
+    finals: Sequence[FinalScores], aggregates: Sequence[Aggregate], family: Family
+) -> list[Statement]:
+    """A paragraph for each environment, one over all of them, and one on confidence."""
     if not finals:
         return [Statement("", "No run is finished, so there is no verdict.")]
     envs = dict.fromkeys(final.env for final in finals)
     statements: list[Statement] = []
     for env in envs:
-        here = [final for final in finals if final.env == env]
-        statements.append(Statement(env, _of_environment(here, family.differences)))
+        env_finals = [final for final in finals if final.env == env]
+        statements.append(Statement(env, _env_verdict(env_finals, family.differences)))
     if len(envs) > 1 and len(aggregates) > 1:
-        text = _over_all(aggregates, family.improvements)
+        text = _overall_verdict(aggregates, family.improvements)
         statements.append(Statement(f"All {len(envs)} environments", text))
     if family.tests:
-        statements.append(Statement("How certain this is", _certainty(family.tests, finals)))
+        statements.append(Statement("Confidence", _confidence(family.tests, finals)))
     return statements
 
 
-def _certainty(tests: int, finals: Sequence[Final]) -> str:
-    """The family that p-values are adjusted for, and what few seeds cannot show."""
+def _confidence(tests: int, finals: Sequence[FinalScores]) -> str:
+    """The family of tests that p-values are adjusted for, and the limits of few seeds."""
     if tests == 1:
-        text = "One test was made, at the level of 5 %."
+        text = "One test, at the 5 % level."
     else:
         text = (
-            f'"Better" holds at 5 % for all {tests} tests of this report together (Holm): every pair of '
-            "models in every environment and over all of them. Where nothing differs, at most one report "
-            "in 20 names any difference."
+            f'"Better" holds at the 5 % level for all {tests} tests of this report together (Holm): every '
+            "pair of models in every environment and over all environments. If no models differ, at most one "
+            "report in 20 names a difference."
         )
-    if min(len(final.seeds) for final in finals if len(final.seeds) > 1) < FEW:
-        text += f" With fewer than {FEW} seeds this relies on normally distributed scores."
+    if min(len(final.seeds) for final in finals if len(final.seeds) > 1) < MIN_SEEDS:
+        text += f" With fewer than {MIN_SEEDS} seeds this assumes normally distributed scores."
     most = max(len(final.seeds) for final in finals)
     if most <= 10:
         text += (
-            f" {most} seeds are few for a mean: where one run in ten fails, about a third of the intervals "
-            "of a mean over ten seeds do not contain it. Look at the scores of all seeds."
+            f" {most} seeds are few for a mean: if one run in ten fails, about a third of the 95 % intervals "
+            "of a mean over ten seeds miss it. Check the score of every seed."
         )
     return text
 
 
-def _of_environment(finals: Sequence[Final], differences: Sequence[Difference]) -> str:
+def _env_verdict(finals: Sequence[FinalScores], differences: Sequence[ModelDifference]) -> str:
     best = max(finals, key=lambda final: final.mean)
     counts = [len(final.seeds) for final in finals]
     mean = f"{_short(best.mean)} ({_spread(best)})" if best.mean_interval else _short(best.mean)
     if len(finals) == 1:
-        text = f"{_named(best.label)} reaches {mean} with {_seeds(counts)}."
-        return f"{text} There is nothing to compare it with."
-    text = f"{_named(best.label)} has the highest mean, {mean}, with {_seeds(counts)} each."
+        text = f"{_quote(best.label)} reaches {mean} with {_seeds(counts)}."
+        return f"{text} There is no other model to compare it with."
+    text = f"{_quote(best.label)} has the highest mean, {mean}, with {_seeds(counts)} each."
     against = [d for d in differences if d.env == best.env and d.better == best.label]
-    better = [_by(difference) for difference in against if difference.differs]
-    lonely = [_by(difference) for difference in against if difference.interval is None]
-    unclear = [_by(d) for d in against if d.interval is not None and not d.differs]
+    better = [_describe(difference) for difference in against if difference.differs]
+    untested = [_describe(difference) for difference in against if difference.interval is None]
+    unclear = [_describe(d) for d in against if d.interval is not None and not d.differs]
     if better:
         text += f" It is better than {_listed(better)}."
     if unclear:
-        text += f" No difference is detectable from {_listed(unclear)}."
-    if lonely:
-        text += f" Whether it is better than {_listed(lonely)} cannot be known from one seed."
-    if better and min(counts) < FEW:
-        text += f" This is a hint only: {_seeds([min(counts)])} are few."
+        text += f" There is no detectable difference from {_listed(unclear)}."
+    if untested:
+        text += f" One seed is too few to compare it with {_listed(untested)}."
+    if better and min(counts) < MIN_SEEDS:
+        text += f" This is only a hint: use at least {MIN_SEEDS} seeds per model."
     return text
 
 
-def _over_all(aggregates: Sequence[Aggregate], improvements: Sequence[Improvement]) -> str:
+def _overall_verdict(aggregates: Sequence[Aggregate], improvements: Sequence[Improvement]) -> str:
     best = aggregates[0]
     mean = _short(best.iqm)
     if best.iqm_interval:
         mean += f" (95 % interval {_range(best.iqm_interval)})"
-    text = f"{_named(best.label)} has the highest normalised interquartile mean, {mean}."
+    text = f"{_quote(best.label)} has the highest normalised interquartile mean, {mean}."
     against = [pair for pair in improvements if pair.label == best.label]
-    above = [_probably(pair) for pair in against if pair.differs and pair.probability > 0.5]
-    below = [_probably(pair) for pair in against if pair.differs and pair.probability < 0.5]
-    unclear = [_probably(pair) for pair in against if not pair.differs]
+    above = [_describe_improvement(pair) for pair in against if pair.differs and pair.probability > 0.5]
+    below = [_describe_improvement(pair) for pair in against if pair.differs and pair.probability < 0.5]
+    unclear = [_describe_improvement(pair) for pair in against if not pair.differs]
     if above:
-        text += f" A run of it is more likely above than below one of {_listed(above)}."
+        text += f" A run of it is more likely to win than to lose against a run of {_listed(above)}."
     if below:
-        text += f" Yet a run of it is more likely below one of {_listed(below)}: look at each environment."
+        text += f" But a run of it is more likely to lose against a run of {_listed(below)}."
+        text += " See each environment."
     if unclear:
-        text += f" No such difference is detectable from {_listed(unclear)}."
+        text += f" There is no detectable difference from {_listed(unclear)}."
     return text
 
 
-def _spread(final: Final) -> str:
-    """The interval of a mean; where all seeds are equal it says nothing, so what can be said instead."""
+def _spread(final: FinalScores) -> str:
+    """The interval of a mean; if all seeds are equal it has no width, so a bound on other seeds instead."""
     if final.all_equal:
-        return equal_seeds(len(final.scores))
+        return describe_equal_seeds(len(final.scores))
     assert final.mean_interval is not None
     return f"95 % interval {_range(final.mean_interval)}"
 
 
-def equal_seeds(n: int) -> str:
-    """What n equal scores allow to be said of other seeds."""
-    return f"all {n} seeds equal; at most {most_failures(n):.0%} of others may differ, with 95 % confidence"
+def describe_equal_seeds(n: int) -> str:
+    """A binomial bound on other seeds, if n seeds have the same score."""
+    share = most_failures(n)
+    return f"all {n} seeds are equal; with 95 % confidence, at most {share:.0%} of further seeds differ"
 
 
-def _by(difference: Difference) -> str:
-    """A model, and how far it is behind."""
-    interval = f" ({_range(difference.interval)})" if difference.interval else ""
-    return f"{_named(difference.worse)}, {_short(difference.by)} behind{interval}"
+def _describe(difference: ModelDifference) -> str:
+    """The worse model, and how much lower its mean is."""
+    interval = f", {_range(difference.interval)}" if difference.interval else ""
+    return f"{_quote(difference.worse)} ({_short(difference.by)} lower{interval})"
 
 
-def _probably(pair: Improvement) -> str:
+def _describe_improvement(pair: Improvement) -> str:
+    """The other model, and P(a run of the model beats a run of the other)."""
     low, high = pair.interval
-    return f"{_named(pair.other)} ({pair.probability:.2f}, {low:.2f} to {high:.2f})"
+    return f"{_quote(pair.other)} (P = {pair.probability:.2f}, {low:.2f} to {high:.2f})"
 
 
 def _range(interval: Interval) -> str:
@@ -128,12 +133,12 @@ def _range(interval: Interval) -> str:
 
 
 def _short(x: float) -> str:
-    """Three digits: the fourth is hardly ever known."""
+    """Three significant digits; means over seeds are hardly ever more precise."""
     return number(float(f"{x:.3g}"))
 
 
-def _named(label: str) -> str:
-    """A label in a sentence, whose commas it must not mix with."""
+def _quote(label: str) -> str:
+    """Quote a label that contains commas, so that it stands apart in a list."""
     return f'"{label}"' if "," in label else label
 
 
@@ -144,6 +149,6 @@ def _seeds(counts: Sequence[int]) -> str:
     return f"{most} seed{'s' if most > 1 else ''}"
 
 
-def _listed(parts: Sequence[str]) -> str:
-    *first, last = parts
+def _listed(items: Sequence[str]) -> str:
+    *first, last = items
     return f"{', '.join(first)} and {last}" if first else last

@@ -1,10 +1,10 @@
-"""Scores from outside that say what 1 is on a normalised scale.
+"""Reference scores: 1 on the normalised scale of an environment.
 
-The best run of a report would make the scale depend on who is in it, and on luck.
+The best run of a report would make the scale depend on the other runs, and on chance.
 """
 
-REFERENCES = {
-    # Gymnasium's reward_threshold, of the environment that a name of `masked` stands for
+REFERENCE_SCORES = {
+    # reward_threshold of Gymnasium; for environments of `masked`, that of the environment without the mask
     "CartPole-v1": 475.0,
     "CartPoleNoVel-v1": 475.0,
     "Acrobot-v1": -100.0,
@@ -17,7 +17,7 @@ REFERENCES = {
     "MountainCarNoVel-v0": -110.0,
     "MountainCarContinuous-v0": 90.0,
     "MountainCarContinuousNoVel-v0": 90.0,
-    # the threshold of CartPole-v0, whose limit of 200 steps it has
+    # the threshold of CartPole-v0, which also has a time limit of 200 steps
     "CartPoleMasked": 195.0,
     # PPO in the benchmark of RL Baselines3 Zoo; Gymnasium has no threshold
     "Pendulum-v1": -172.2,
@@ -25,8 +25,8 @@ REFERENCES = {
 }
 
 
-def reference(env: str, source: str) -> float | None:
-    """The score that stands for 1, if one is known; every suite of POPGym pays at most 1."""
+def reference_score(env: str, source: str) -> float | None:
+    """The score that becomes 1, or None if there is no reference; the highest return of POPGym tasks is 1."""
     if source == "success" or env.startswith("popgym:"):
         return 1.0
-    return REFERENCES.get(env.removeprefix("masked:"))
+    return REFERENCE_SCORES.get(env.removeprefix("masked:"))

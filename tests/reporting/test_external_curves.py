@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from recollect.common.errors import UsageError
-from recollect.reporting.imports import read_imports, read_series, running_mean
+from recollect.reporting.external_curves import read_imports, read_series, running_mean
 
 OWN = "step,return\n10,1.5\n20,2.5\n"
 PROGRESS = """time/total_timesteps,rollout/ep_rew_mean,time/time_elapsed,train/loss
@@ -81,15 +81,15 @@ def test_equal_labels_are_seeds_and_one_environment_need_not_be_named(tmp_path):
 BAD = {
     "no path": ("SB3", "LABEL=PATH"),
     "no label": ("=x.csv", "LABEL=PATH"),
-    "no environment": ("SB3={own}", "which environment"),
-    "other environment": ("SB3@G={own}", "no run is on G; there are E, F"),
+    "no environment": ("SB3={own}", "several environments"),
+    "other environment": ("SB3@G={own}", "no run on G; the environments are E, F"),
     "no file": ("SB3@E={tmp}/nothing.csv", "No such file"),
     "columns": ("SB3@E={columns}", "needs the columns step and return"),
     "empty": ("SB3@E={empty}", "needs the columns step and return"),
-    "backwards": ("SB3@E={backwards}", "do not rise"),
-    "words": ("SB3@E={words}", "do not rise"),
+    "backwards": ("SB3@E={backwards}", "do not increase"),
+    "words": ("SB3@E={words}", "do not increase"),
     "bytes": ("SB3@E={bytes}", "can't decode"),
-    "no events": ("SB3@E={tmp}", "no events of"),
+    "no events": ("SB3@E={tmp}", "no scalar of"),
 }
 
 

@@ -1,0 +1,183 @@
+"""The sections on scores: final scores, differences between models, and aggregates over environments."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..common.format import number
+from .aggregate import MANY_MODELS, ModelDifference
+from .blocks import Block, Chart, DotRow, Line, Plot, Table, Text, slugs
+from .cells import interval_cell, p_cell, probability_cell
+from .curves import RANDOM
+from .scores import FinalScores
+from .summary import Summary
+from .verdict import describe_equal_seeds
+
+SCORE_NAMES = {
+    "success": "success rate of the final weights",
+    "return": "mean return of the final weights",
+    "training": "mean return of the last 100 training episodes",
+}
+
+
+def score_blocks(summary: Summary) -> Iterator[Block]:
+    """A chart and a table of final scores for each environment."""
+    if not summary.finals:
+        return
+    yield Text(
+        "One score per seed. The IQM (interquartile mean) is the mean of the middle half of the scores; one "
+        "failed seed hardly affects it. The 95 % confidence intervals are of the mean and the IQM over all "
+        "possible seeds. If one run in ten fails, ten seeds are too few for the interval of a mean: it then "
+        "contains the mean in about two of three studies."
+    )
+    names = slugs(summary.envs)
+    for env in summary.envs:
+        finals = sorted((f for f in summary.finals if f.env == env), key=lambda final: -final.mean)
+        if finals:
+            title = f"{env}: {SCORE_NAMES[finals[0].source]}"
+            rows = [DotRow(final.label, final.scores, final.mean, final.mean_interval) for final in finals]
+            if env in summary.random:
+                rows.append(DotRow(RANDOM, np.empty(0), summary.random[env], None))
+            words = f"{title}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
+            yield Chart(f"scores-{names[env]}", "dots", f"{title}, one dot per seed", words, rows=rows)
+            yield _score_table(title, finals, summary.random.get(env))
+            for final in finals:
+                if final.all_equal:
+                    yield Text(f"{final.label}: {describe_equal_seeds(len(final.scores))}.")
+
+
+def _score_table(caption: str, finals: Sequence[FinalScores], random: float | None) -> Table:
+    columns = ["model", "seeds", "scores", "mean", "95 % interval", "IQM", "95 % interval"]
+    rows = [
+        [
+            final.label,
+            " ".join(map(str, final.seeds)),
+            " ".join(map(number, final.scores.tolist())),
+            number(final.mean),
+            interval_cell(final.mean_interval),
+            number(final.iqm),
+            interval_cell(final.iqm_interval),
+        ]
+        for final in finals
+    ]
+    if finals[0].source == "success":
+        columns.append("mean return")
+        rows = [[*row, number(final.mean_return)] for row, final in zip(rows, finals, strict=True)]
+    if random is not None:
+        rows.append([RANDOM, "-", "-", number(random), *["-"] * (len(columns) - 4)])
+    return Table(caption, columns, rows)
+
+
+def difference_blocks(summary: Summary) -> Iterator[Block]:
+    """A table of pairs of models for each environment."""
+    if not summary.differences:
+        return
+    yield Text(
+        "A is the model with the higher mean. Each 95 % confidence interval is of this one difference. "
+        "p: Welch's t-test of equal means, adjusted for all tests of the verdict (Holm); the means differ if "
+        "it is below 0.05. P(A beats B): probability that a run of A beats a run of B; 0.5 = no difference."
+    )
+    columns = ["A", "B", "mean A - B", "95 % interval", "IQM A - B", "95 % interval", "p, adjusted", "means"]
+    columns += ["P(A beats B) (95 %)"]
+    for env in summary.envs:
+        rows = [_difference_row(difference) for difference in _shown_differences(summary, env)]
+        if rows:
+            yield Table(env, columns, rows, names=2)
+
+
+def _shown_differences(summary: Summary, env: str) -> list[ModelDifference]:
+    """All pairs of models; with many models, only the pairs with the best."""
+    differences = [difference for difference in summary.differences if difference.env == env]
+    models = [final for final in summary.finals if final.env == env]
+    if len(models) <= MANY_MODELS:
+        return differences
+    best = max(models, key=lambda final: final.mean).label
+    return [difference for difference in differences if difference.better == best]
+
+
+def _difference_row(d: ModelDifference) -> list[str]:
+    return [
+        d.better,
+        d.worse,
+        number(d.by),
+        interval_cell(d.interval),
+        number(d.iqm_by),
+        interval_cell(d.iqm_interval),
+        p_cell(d.p),
+        "-" if np.isnan(d.p) else "differ (95 %)" if d.differs else "no detectable difference",
+        f"{d.wins:.2f} ({probability_cell(d.wins_interval)})",
+    ]
+
+
+def aggregate_blocks(summary: Summary) -> Iterator[Block]:
+    """Normalised scores over all environments, performance profiles and probabilities of improvement."""
+    if len(summary.aggregates) < 2:
+        return
+    yield Text(f"Scores are normalised: {_describe_scales(summary)}.")
+    rows = [DotRow(a.label, np.empty(0), a.iqm, a.iqm_interval) for a in summary.aggregates]
+    words = "Normalised IQM: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
+    title = "Normalised interquartile mean, 95 % confidence interval"
+    yield Chart("aggregate", "dots", title, words, rows=rows)
+    yield _aggregate_table(summary)
+    yield Text(
+        "A performance profile shows the share of runs that score above each value; a higher curve is better."
+    )
+    half = len(summary.profile_grid) // 2
+    shares = ", ".join(f"{p.label} {p.share[half]:.2f}" for p in summary.profiles)
+    words = f"Share of runs above {number(float(summary.profile_grid[half]))}: {shares}."
+    lines = [Line(p.label, p.share, p.low, p.high) for p in summary.profiles]
+    plot = Plot("normalised score", "share of runs above", summary.profile_grid, lines)
+    yield Chart("profiles", "lines", "Share of runs above a normalised score", words, plot=plot)
+    yield _improvement_table(summary)
+
+
+def _describe_scales(summary: Summary) -> str:
+    """What the normalised scores 0 and 1 stand for, and in which environments."""
+    scales = summary.scales
+    ends = [
+        ("0 is a random agent", [s.env for s in scales if s.low_is == "random"]),
+        ("0 is the worst run (no random agent below it)", [s.env for s in scales if s.low_is == "worst"]),
+        ("1 is the threshold or published score", [s.env for s in scales if s.high_is == "reference"]),
+        ("1 is the best run (no reference score)", [s.env for s in scales if s.high_is == "best"]),
+    ]
+    return "; ".join(f"{words} in {', '.join(envs)}" for words, envs in ends if envs)
+
+
+def _aggregate_table(summary: Summary) -> Table:
+    columns = ["model", "runs", "mean", "95 % interval", "IQM", "95 % interval"]
+    rows = [
+        [
+            a.label,
+            str(a.seeds),
+            number(a.mean),
+            interval_cell(a.mean_interval),
+            number(a.iqm),
+            interval_cell(a.iqm_interval),
+        ]
+        for a in summary.aggregates
+    ]
+    return Table("Normalised scores over all environments", columns, rows)
+
+
+def _improvement_table(summary: Summary) -> Table:
+    caption = (
+        "Probability of improvement: probability that a run of A beats a run of B; 0.5 = no difference. "
+        "p: exact rank test, adjusted as above"
+    )
+    pairs = summary.improvements
+    if len(summary.aggregates) > MANY_MODELS:
+        caption += ". Only pairs with the best model are listed"
+        pairs = [pair for pair in pairs if pair.label == summary.aggregates[0].label]
+    columns = ["A", "B", "P(A beats B)", "95 % interval", "p, adjusted", "environments"]
+    rows = [
+        [
+            pair.label,
+            pair.other,
+            f"{pair.probability:.2f}",
+            probability_cell(pair.interval),
+            p_cell(pair.p),
+            str(pair.envs),
+        ]
+        for pair in pairs
+    ]
+    return Table(caption, columns, rows, names=2)
