@@ -4,7 +4,7 @@
 # make faults   fault injection: random kills, signals, full disks (minutes)
 # make memory-gym  install Memory Gym where its own pins would not
 # make gates    what the presets reach over ten seeds, beside agents without memory (hours)
-# make paper    all of studies/, with a report of each in docs/results (a day; goes on where it stopped)
+# make paper    all of studies/, with a report and an archive of the runs of each in docs/results (a day; resumes)
 # make bench    recollect beside Stable-Baselines3 on this machine (an hour)
 
 PYTHON ?= python3
@@ -57,11 +57,21 @@ faults: .venv/dev
 gates: .venv/dev
 	$(BIN)/python -m benchmarks.returns --jobs 2
 
+# A study that fails does not stop the others; the last line names those that failed. Without the trap
+# Ctrl-C would end one study and begin the next.
 paper: .venv/dev
+	trap 'exit 130' INT TERM; failed=; \
+	$(MAKE) runs/gpt2_bytes || failed=" pretraining"; \
 	for study in studies/*.yaml; do \
-	  name=$$(basename $$study .yaml); \
-	  $(BIN)/recollect compare $$study --out runs/paper --report docs/results/$$name || exit 1; \
-	done
+	  name=$$(basename $$study .yaml); results=docs/results/$$name; \
+	  $(BIN)/recollect compare $$study --out runs/paper --report $$results \
+	  && $(BIN)/python -m benchmarks.archive $$results/report.json -o $$results/runs.zip \
+	  || failed="$$failed $$name"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+# The weights that studies/gpt2ppo_pretrained.yaml begins with.
+runs/gpt2_bytes: | .venv/dev
+	$(BIN)/python -m benchmarks.pretrain --out $@
 
 bench: .venv/bench
 	$(BIN)/python -m benchmarks.peers

@@ -2,11 +2,13 @@
 
     recollect compare studies/generalisation.yaml --out runs/paper
     python -m benchmarks.generalisation --out runs/paper [--episodes 100]
+    python -m benchmarks.generalisation --agents FILE... --results FILE.json
     python -m benchmarks.generalisation --table
 
-Success of the last weights of every seed, deterministic, on levels that training did not see. Sizes and
-corridors that training did not have are what is asked about. The results are kept in a file, from which
---table prints the table again.
+The success rate of the last weights of every seed, deterministic, on levels that training did not use.
+The question is how agents perform on sizes and corridors that training did not have. --agents evaluates
+saved agents in place of the runs of the study. The results are written to a file, from which --table
+prints the table again.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from recollect.run.evaluate import evaluate
 STUDY = Path("studies/generalisation.yaml")
 RESULTS = Path(__file__).parents[1] / "docs/results/generalisation/sizes.json"
 SIZES = ("S7", "S9", "S11", "S13", "S13Random", "S17Random")
-RANDOM = "at random"
+RANDOM = "random agent"
 Row = dict[str, Any]
 
 
@@ -44,21 +46,26 @@ def random_row(episodes: int) -> Row:
     return {"trained": RANDOM, "seed": 0, "success": {s: x["success"] for s, x in summaries.items()}}
 
 
-def measure(out: Path, episodes: int) -> list[Row]:
-    """One row for each finished run of the study, and one for random actions."""
+def agent_row(agent: Path, episodes: int) -> Row:
+    """Success of a run or a saved agent in every task."""
+    config = recollect.load(agent).config
+    success = {
+        size: recollect.load(agent, env=env_id(size)).evaluate(episodes, config.seed).summary()["success"]
+        for size in SIZES
+    }
+    row = {"trained": size_of(config.env.id), "seed": config.seed, "success": success}
+    print(row, flush=True)
+    return row
+
+
+def finished_runs(out: Path) -> list[Path]:
+    """The run folders of the study."""
     study = read_study([], STUDY)
-    rows = [random_row(episodes)]
-    for job in plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes):
+    jobs = plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
+    for job in jobs:
         if job.state != "done":
             raise SystemExit(f"{job.folder} is not finished: recollect compare {STUDY} --out {out}")
-        seed = job.config.seed
-        success = {
-            size: recollect.load(job.folder, env=env_id(size)).evaluate(episodes, seed).summary()["success"]
-            for size in SIZES
-        }
-        rows.append({"trained": size_of(job.config.env.id), "seed": seed, "success": success})
-        print(rows[-1], flush=True)
-    return rows
+    return [job.folder for job in jobs]
 
 
 def table(rows: list[Row]) -> str:
@@ -75,14 +82,16 @@ def main() -> None:
     """Evaluate, keep and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/paper"), help="where the runs lie")
+    parser.add_argument("--agents", type=Path, nargs="+", help="saved agents, in place of the runs")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
     if not args.table:
-        rows = {"episodes": args.episodes, "rows": measure(args.out, args.episodes)}
+        agents = args.agents or finished_runs(args.out)
+        rows = [random_row(args.episodes), *(agent_row(agent, args.episodes) for agent in agents)]
         args.results.parent.mkdir(parents=True, exist_ok=True)
-        args.results.write_text(json.dumps(rows, indent=1) + "\n")
+        args.results.write_text(json.dumps({"episodes": args.episodes, "rows": rows}, indent=1) + "\n")
     print(table(json.loads(args.results.read_text())["rows"]))
 
 
