@@ -14,7 +14,7 @@ from recollect.envs import EnvConfig, make
 from recollect.learn import ppo
 from recollect.learn.learner import begin
 from recollect.learn.settings import Plan, PPOConfig
-from recollect.memory.attention import BLOCK, Band, steps
+from recollect.memory.attention import BLOCK, Band, count_steps
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.testing import check_memory
 
@@ -101,7 +101,7 @@ def test_attention_equals_full_scores_under_a_mask(rows, context, tokens):
     leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     for often in (0.0, 0.1, 0.5):
         first = torch.rand(rows, batch) < often
-        back = steps(first, ages)[0].clamp(max=context - 1)
+        back = count_steps(first, ages)[0].clamp(max=context - 1)
         band = Band(back, context - 1, heads, tokens, torch.float64)
         y = band.attend(*leaves)
         wanted = full_scores(*leaves, visible(first, ages, context, tokens), heads)
@@ -121,10 +121,10 @@ def test_attention_equals_full_scores_under_a_mask(rows, context, tokens):
 )
 def test_steps_are_counted_row_by_row(columns, ages):
     first, age = torch.tensor(columns).T, torch.tensor(ages[: len(columns)])
-    found, after = steps(first, age)
+    step, after = count_steps(first, age)
     for t, opens in enumerate(first):
         age = torch.where(opens, 0, age)
-        assert torch.equal(found[t], age)
+        assert torch.equal(step[t], age)
         age = age + 1
     assert torch.equal(after, age)
 
@@ -259,7 +259,7 @@ def test_later_steps_share_an_embedding_and_each_episode_counts_anew(tokens):
     row = torch.randn(1, 1, IN, dtype=torch.float64)
     seen = torch.cat([row, torch.zeros(1, 1, inputs(first, tokens).shape[-1] - IN)], -1)
     y = in_two_calls(memory, seen.expand(*first.shape, -1), first, 3).flatten(0, 1)
-    step = steps(first, torch.zeros(3, dtype=torch.long))[0].flatten().clamp(max=3)
+    step = count_steps(first, torch.zeros(3, dtype=torch.long))[0].flatten().clamp(max=3)
     same = (y[:, None] - y).abs().amax(-1) < 1e-12
     assert torch.equal(same, step[:, None] == step)
 

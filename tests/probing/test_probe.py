@@ -149,7 +149,7 @@ def test_an_agent_without_a_memory_has_none():
     assert (probed.uses, probed.ablations, probed.readout) == ("It has no memory.", [], [])
     critic = BranchConfig(memory=CopyConfig(), hidden=())
     probed = probe(trained(1.0, MEMORIES["mlp"](), critic=critic))
-    assert "only its critic has one (tests.test_probe:CopyConfig)" in probed.uses
+    assert "only its critic has one (tests.probing.test_probe:CopyConfig)" in probed.uses
     assert len(probed.values.found) == 4 and probed.readout
 
 

@@ -25,7 +25,6 @@ from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, Envs, make
 from recollect.learn import ppo
 from recollect.learn.settings import PPOConfig
-from recollect.memory.attention import Band, Distances, listen
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.rnn import GruConfig
 from recollect.memory.trxl import TrxlConfig
@@ -60,6 +59,7 @@ from ..helpers import (
 )
 
 LENGTH = 12
+ATTENDING = Gpt2Config(context=5, width=8, heads=2, layers=2, tokens="interleaved")
 
 
 class Counting(gymnasium.Env):
@@ -209,69 +209,6 @@ def test_a_saved_agent_keeps_the_scale_of_its_rewards(tmp_path) -> None:
     again = tmp_path / "again.safetensors"
     api.load(tmp_path / "agent.safetensors").save(again)
     assert load_rewards(again, run.config, 4).divisor == kept[0].divisor
-
-
-# Attention ------------------------------------------------------------------------------------
-
-LOOKING = {
-    "gpt2": Gpt2Config(context=5, width=8, heads=2, layers=2),
-    "interleaved": Gpt2Config(context=5, width=8, heads=2, layers=2, tokens="interleaved"),
-    "window": Gpt2Config(context=5, width=8, heads=2, layers=2, attention="window"),
-    "relative": TrxlConfig(context=4, width=8, heads=2, layers=2),
-    "absolute": TrxlConfig(context=4, width=8, heads=2, layers=2, positions="absolute"),
-    "near gradients": TrxlConfig(context=4, width=8, heads=2, layers=2, gradient=1),
-}
-
-
-@pytest.mark.parametrize("kind", LOOKING)
-def test_attention_sums_to_one_and_looks_at_no_other_episode(kind) -> None:
-    memory = LOOKING[kind].build(6, 0) if kind != "interleaved" else LOOKING[kind].build(6, 2)
-    x, first = torch.randn(LENGTH, 1, 6), torch.zeros(LENGTH, 1, dtype=torch.bool)
-    first[0] = True
-    alone, _ = memory(x, memory.initial_state(1), first)
-    with listen() as heard:
-        listened, _ = memory(x, memory.initial_state(1), first)
-    torch.testing.assert_close(alone, listened)
-    assert len(heard) == 2 and not torch.equal(heard[0], heard[1])
-    for weights in heard:
-        shown = weights[0] if kind != "window" else weights[:, -1]  # (T, H, P + 1)
-        assert shown.shape == (LENGTH, 2, 5)
-        torch.testing.assert_close(shown.sum(-1), torch.ones(LENGTH, 2))
-        for t in range(4):
-            assert (shown[t, :, t + 1 :] == 0).all() and (shown[t, :, : t + 1] > 0).all()
-
-
-@pytest.mark.parametrize("tokens", [1, 2])
-@pytest.mark.parametrize("rows", [3, 40, 75])
-def test_what_is_heard_is_what_values_are_mixed_by(rows, tokens) -> None:
-    generator = torch.Generator().manual_seed(0)
-    past, heads, width, batch = 6, 2, 4, 3
-    back = torch.arange(rows)[:, None].repeat(1, batch).clamp(max=past)
-    band = Band(back, past, heads, tokens, torch.float64)
-
-    def draw(count):
-        return torch.randn(batch, count, width, generator=generator, dtype=torch.float64)
-
-    q, k, v = draw(rows), draw((past + rows) * tokens), draw((past + rows) * tokens)
-    # All tokens of a row say the same, so what a row says is mixed by the weights of rows.
-    v = v[:, ::tokens].repeat_interleave(tokens, 1)
-    extra = Distances(q, torch.randn(past + 1, width, generator=generator).double()) if tokens == 1 else None
-    with listen() as heard:
-        answer = band.attend(q, k, v, extra)
-    (weights,) = heard
-    said = v[:, ::tokens].unflatten(-1, (heads, -1))  # (B, P + T, H, D)
-    for t in range(rows):
-        seen = said[:, t : t + past + 1].flip(1)  # from the present row backwards
-        mixed = torch.einsum("bhk,bkhd->bhd", weights[:, t], seen).flatten(1)
-        torch.testing.assert_close(mixed, answer[:, t])
-
-
-def test_nobody_listens_afterwards() -> None:
-    with pytest.raises(ValueError, match="stop"), listen() as heard:
-        raise ValueError("stop")
-    memory = LOOKING["gpt2"].build(6)
-    memory(torch.randn(3, 1, 6), memory.initial_state(1), torch.zeros(3, 1, dtype=torch.bool))
-    assert heard == []
 
 
 # Influence ------------------------------------------------------------------------------------
@@ -588,7 +525,7 @@ def shown(tmp_path_factory):
     env = EnvConfig(
         id="CartPole-v1", num_envs=4, normalize_obs=True, normalize_reward=True, backend="gymnasium"
     )
-    looking = BranchConfig(memory=LOOKING["interleaved"], hidden=())
+    looking = BranchConfig(memory=ATTENDING, hidden=())
     config = small_config(actor=looking, critic=replace(looking, memory=MEMORIES["lstm"](width=5)))
     run = run_quietly(replace(config, env=env, rollouts=2), folder)
     page = folder / "page.html"
@@ -1025,7 +962,7 @@ def test_totals_and_shares_of_the_example_are_of_its_changes(example) -> None:
 def test_the_example_is_of_the_present_player() -> None:
     page = (DOCS / "examples/memory.html").read_text()
     for name in ("player.js", "player.css"):
-        assert (DOCS.parent / "src/recollect/watch" / name).read_text().strip() in page
+        assert (DOCS.parent / "src/recollect/watching" / name).read_text().strip() in page
 
 
 def test_the_docs_state_the_size_of_the_example() -> None:

@@ -11,7 +11,7 @@ from ..common import rng
 from ..common.errors import UsageError
 from ..common.tree import Tree
 from ..envs.spaces import ActionSpec, ObsSpec
-from ..memory import MemoryConfig
+from ..memory import Inspection, MemoryConfig
 from ..memory.mlp import MlpConfig
 from .image_encoder import Pictures
 from .nets import (
@@ -112,18 +112,29 @@ class Branch(nn.Module):
         self.encoder.requires_grad_(cfg.trained_encoder)
 
     def features(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
-        """Rows (T, B, ...) -> what is seen and remembered (T, B, F), state."""
-        x = self.inputs(rows)
-        # A memory that is never reset hears of no episode; its caller begins it from nothing.
+        """Rows (T, B, ...) -> features (T, B, F) for the head, state."""
+        encoded, x, first = self._memory_inputs(rows)
+        y, state = self.memory(x, state, first)
+        if self.memory_first:
+            return self.encoder(y), state
+        # A mean of what was said: Adam moves a sum by its rate times its terms, and values with it.
+        return (encoded + self.add(y) / y.shape[-1] if self.residual else y), state
+
+    def inspect(self, rows: Rows, state: Tree) -> Inspection:
+        """The call of the memory over rows (T, B, ...), with its inputs and intermediate quantities."""
+        _, x, first = self._memory_inputs(rows)
+        return self.memory.inspect(x, state, first)
+
+    def _memory_inputs(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Encoded features, and the inputs of the memory: x (T, B, in) and first (T, B)."""
+        encoded = self.inputs(rows)
+        # A memory without resets gets no episode starts; its caller begins with the initial state.
         first = rows.first if self.resets else torch.zeros_like(rows.first)
         if self.memory_first:
-            x, state = self.memory(x, state, first)
-            return self.encoder(x), state
-        x = self.encoder(x)
-        read = torch.cat([x, self.inputs.action(rows)], -1) if self.action_apart else x
-        y, state = self.memory(read, state, first)
-        # A mean of what was said: Adam moves a sum by its rate times its terms, and values with it.
-        return (x + self.add(y) / y.shape[-1] if self.residual else y), state
+            return encoded, encoded, first
+        encoded = self.encoder(encoded)
+        x = torch.cat([encoded, self.inputs.action(rows)], -1) if self.action_apart else encoded
+        return encoded, x, first
 
     def output(self, features: Tensor) -> Tensor:
         """(T, B, F) -> the output of the head (T, B, ...)."""

@@ -1,17 +1,32 @@
 """A player acts with an agent outside training and holds its memory state."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..common import rng
 from ..common.errors import UsageError
+from ..common.tree import Tree
 from ..envs.spaces import Array, Obs
 from .nets import Rows
 
 if TYPE_CHECKING:
     from .agent import Agent
+
+
+class Decision(NamedTuple):
+    """The quantities of one step of a player.
+
+    rows    inputs of the actor (1, N, ...); they may share the memory of the observation
+    params  parameters of the policy (N, P)
+    state   memory state of the actor after the step
+    """
+
+    rows: Rows
+    params: Tensor
+    state: Tree
 
 
 class Player:
@@ -33,6 +48,13 @@ class Player:
         self._state = self.agent.initial_state(self.num_envs).actor
         self._first = np.ones(self.num_envs, dtype=bool)
         self._action = np.zeros((self.num_envs, self.agent.action_spec.width))
+        self._decision: Decision | None = None
+
+    def inspect(self) -> Decision:
+        """The inputs, the policy parameters and the memory state of the latest step."""
+        if self._decision is None:
+            raise UsageError("the player has not acted since its reset: call act before inspect")
+        return self._decision
 
     @torch.no_grad()
     def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Any:
@@ -50,13 +72,14 @@ class Player:
         leaves = spec.split(_batched(obs) if single else obs)
         opens = self._first | (False if first is None else first)
         rows = self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
-        params, self._state = self.agent.actor(rows, self._state)
+        (params,), self._state = self.agent.actor(rows, self._state)
+        self._decision = Decision(rows, params, self._state)
         policy = self.agent.policy
         if self.deterministic:
-            action = policy.mode(params[0])
+            action = policy.mode(params)
         else:
             noise = policy.noise(self._rng, (self.num_envs,))
-            action = policy.sample(params[0], torch.from_numpy(noise).to(self._dtype))
+            action = policy.sample(params, torch.from_numpy(noise).to(self._dtype))
         spec_out = self.agent.action_spec
         self._action = spec_out.to_prev_action(action.numpy())
         self._first = np.zeros(self.num_envs, dtype=bool)

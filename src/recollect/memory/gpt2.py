@@ -1,13 +1,13 @@
-"""GPT-2 as a memory: a causal transformer that looks back over the last rows of an episode.
+"""GPT-2 as a memory: a causal transformer over the last steps of the episode.
 
-    banded   every layer looks back `context` rows; what was read is kept, layer by layer, so that a
-             whole sequence is one call. Two layers see nearly twice as far as one.
-    window   every row is answered from exactly the last `context` rows, read anew: as many times the
-             work as there are rows in a context. The reference.
+    banded   each layer attends to its inputs at the last `context` steps and caches keys and values, so a
+             whole sequence is one call. Two layers reach nearly twice as far as one.
+    window   the output of each step depends on exactly the last `context` steps, which are computed again
+             for every step: `context` times the work. The reference.
 
-Where no episode is longer than the context the two are the same function.
+If no episode is longer than the context, the two are the same function.
 
-Shapes.  T rows, B rows of a batch, M tokens a row, P = context - 1 rows of the past, W features.
+Shapes.  T steps, B sequences, M tokens per step, P = context - 1 past steps, W features.
 """
 
 import math
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from ..common.errors import UsageError
 from ..common.tree import Tree
-from . import Memory, MemoryConfig
-from .attention import Band, steps
+from . import Inspection, Memory, MemoryConfig
+from .attention import Band, count_steps
 from .pretrained import load, sizes
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -31,36 +31,38 @@ KeysValues = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt2Config(MemoryConfig):
-    """A GPT-2 over the last rows: what is relevant is looked up, not carried along."""
+    """A GPT-2 over the last steps of the episode."""
 
     name: ClassVar[str] = "gpt2"
     tokens: Literal["merged", "interleaved"] = "merged"
-    """One token a row; or two, the action before and what is seen, of which the second is answered."""
+    """One token per step; or two, the previous action and the observation, of which the second gives the
+    output."""
     attention: Literal["banded", "window"] = "banded"
-    """Whether each block looks back over the context, or all of them together."""
+    """Context length of each block (banded), or of all blocks together (window)."""
     context: int = 64
-    """Rows that are looked back on, the present one included."""
+    """Context length: how many steps are attended to, the present one included."""
     width: int = 64
-    """Features of a token."""
+    """Number of features of a token."""
     layers: int = 2
-    """Blocks, each of attention and a feed-forward network."""
+    """Number of blocks, each of attention and a feed-forward network."""
     heads: int = 8
-    """Heads of each attention; they divide the width."""
+    """Number of attention heads; must divide the width."""
     positions: int = 1024
-    """Steps of an episode that have an embedding of their own; all later ones share the last."""
+    """Number of position embeddings, one for each step of an episode; all later steps share the last."""
     dropout: float = 0.0
-    """Share of features left out in gradient steps; critics only."""
+    """Dropout rate of features in gradient steps, in [0, 1); for critics only."""
     attention_dropout: float = 0.0
-    """Share of attention weights left out in gradient steps; critics only."""
+    """Dropout rate of attention weights in gradient steps, in [0, 1); for critics only."""
     embedding_init: Literal["gpt2", "torch"] = "gpt2"
-    """Initial weights of what makes tokens: GPT-2's normal of 0.02, or torch's defaults, of which those of
-    the step are the largest part."""
+    """Initial weights of the token embeddings: normal with deviation 0.02, as in GPT-2; or torch's defaults,
+    of which the position embeddings are the largest part."""
     pretrained: str | None = None
-    """Folder or hub id of a Hugging Face GPT-2 that blocks begin as, with its width, layers and heads."""
+    """Folder or hub id of a Hugging Face GPT-2: the initial weights of the blocks, with its width, layers and
+    heads; None: random weights."""
     trained_blocks: int | None = None
-    """How many of the last blocks learn; None: all; 0: none."""
+    """How many of the last blocks are trained; None: all; 0: none."""
     trained_ends: bool = True
-    """Whether what comes before the blocks, and the normalisation after them, learns."""
+    """Whether the token embeddings and the final normalisation are trained."""
 
     def __post_init__(self) -> None:
         self.check_sizes("context", "width", "layers", "heads", "positions")
@@ -69,7 +71,7 @@ class Gpt2Config(MemoryConfig):
                 raise UsageError(f"gpt2.{name} is {getattr(self, name)}, it must lie in [0, 1)")
         if self.trained_blocks is not None and self.trained_blocks < 0:
             raise UsageError(f"gpt2.trained_blocks is {self.trained_blocks}, at least 0 is needed")
-        if self.pretrained is None:  # else the sizes are not known yet
+        if self.pretrained is None:  # else `resolved` fills in the sizes
             self._check_sizes()
 
     def _check_sizes(self) -> None:
@@ -79,8 +81,8 @@ class Gpt2Config(MemoryConfig):
             raise UsageError(f"gpt2.trained_blocks is {self.trained_blocks}, there are {self.layers}")
 
     @property
-    def leaves_out(self) -> float:
-        """The larger of both dropouts: above 0 gradient steps see another function than acting."""
+    def largest_dropout(self) -> float:
+        """The larger dropout rate: above 0, gradient steps compute another function than acting."""
         return max(self.dropout, self.attention_dropout)
 
     @property
@@ -102,7 +104,7 @@ class Gpt2Config(MemoryConfig):
 
 
 class Tokens(nn.Module):
-    """Rows and their steps -> tokens (T, B, M, W)."""
+    """Token embeddings: features and steps of the episode -> tokens (..., M, W)."""
 
     def __init__(self, cfg: Gpt2Config, in_dim: int, action_dim: int) -> None:
         super().__init__()
@@ -117,25 +119,25 @@ class Tokens(nn.Module):
             self.opening = nn.Parameter(0.02 * torch.randn(cfg.width))
         self.norm = nn.LayerNorm(cfg.width)
         if cfg.embedding_init == "torch":
-            for part in self.children():
-                cast(nn.Linear | nn.Embedding | nn.LayerNorm, part).reset_parameters()
+            for layer in self.children():
+                cast(nn.Linear | nn.Embedding | nn.LayerNorm, layer).reset_parameters()
         self.dropout = cfg.dropout
         self.requires_grad_(cfg.trained_ends)
 
     def forward(self, x: Tensor, step: Tensor) -> Tensor:
         """x (..., in), step (...) -> (..., M, W)."""
         split = x.shape[-1] - self.action_dim
-        parts = [self.seen(x[..., :split])]
+        embeddings = [self.seen(x[..., :split])]
         if self.count == 2:
             action = self.action(x[..., split:])
-            parts.insert(0, torch.where((step == 0)[..., None], self.opening, action))
-        place = self.step(step.clamp(max=self.last))
-        tokens = torch.stack([part + place for part in parts], -2)
+            embeddings.insert(0, torch.where((step == 0)[..., None], self.opening, action))
+        position = self.step(step.clamp(max=self.last))
+        tokens = torch.stack([embedding + position for embedding in embeddings], -2)
         return dropout(self.norm(tokens), self.dropout, self.training)
 
 
 class Trunk(nn.Module):
-    """GPT-2's blocks and its last normalisation."""
+    """The blocks of GPT-2 and the final normalisation."""
 
     def __init__(self, cfg: Gpt2Config) -> None:
         super().__init__()
@@ -150,7 +152,7 @@ class Trunk(nn.Module):
         return len(self.blocks)
 
     def begin(self) -> None:
-        """Take the weights that the config names."""
+        """Load the pretrained weights that the config names, if any."""
         if self.pretrained is not None:
             load(self, self.pretrained)
 
@@ -162,33 +164,33 @@ class Block(nn.Module):
         super().__init__()
         self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv = _linear(width, 3 * width)
-        # What enters the residual stream is the smaller the more blocks write to it.
+        # As in GPT-2: the more blocks add to the residual stream, the smaller the weights that do.
         self.out = _linear(width, width, 0.02 / math.sqrt(2 * layers))
         self.up = _linear(width, 4 * width)
         self.down = _linear(4 * width, width, 0.02 / math.sqrt(2 * layers))
         self.dropout = p
 
-    def forward(self, x: Tensor, look: Attend, asked: slice = slice(None)) -> Tensor:
-        """x (B, tokens, W) -> (B, tokens that are asked for, W)."""
+    def forward(self, x: Tensor, attend: Attend, queries: slice = slice(None)) -> Tensor:
+        """x (B, tokens, W) -> (B, tokens with a query, W)."""
         q, k, v = self.qkv(self.before_attention(x)).chunk(3, -1)
-        x, q = x[:, asked], q[:, asked]
-        x = x + dropout(self.out(look(q, k, v)), self.dropout, self.training)
+        x, q = x[:, queries], q[:, queries]
+        x = x + dropout(self.out(attend(q, k, v)), self.dropout, self.training)
         hidden = F.gelu(self.up(self.before_mlp(x)), approximate="tanh")
         return x + dropout(self.down(hidden), self.dropout, self.training)
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """In gradient steps only: acting, values and evaluation are one function."""
-    return F.dropout(x, p) if share(p, training) else x
+    """Dropout in gradient steps only: acting, values and evaluation are without."""
+    return F.dropout(x, p) if active_rate(p, training) else x
 
 
-def share(p: float, training: bool) -> float:
-    """The share that is left out now."""
+def active_rate(p: float, training: bool) -> float:
+    """The dropout rate of this call: p in a gradient step, else 0."""
     return p if training and torch.is_grad_enabled() else 0.0
 
 
 def _linear(in_dim: int, out_dim: int, std: float = 0.02) -> nn.Linear:
-    """As GPT-2 begins."""
+    """A layer with the initial weights of GPT-2."""
     layer = nn.Linear(in_dim, out_dim)
     nn.init.normal_(layer.weight, std=std)
     nn.init.zeros_(layer.bias)
@@ -196,12 +198,12 @@ def _linear(in_dim: int, out_dim: int, std: float = 0.02) -> nn.Linear:
 
 
 class Banded(Memory):
-    """Each layer keeps the keys and values of the last P rows."""
+    """Each layer caches the keys and values of the last P steps."""
 
     def __init__(self, cfg: Gpt2Config, tokens: Tokens, trunk: Trunk) -> None:
         super().__init__()
         self.tokens, self.trunk = tokens, trunk
-        self.past, self.dropout = cfg.context - 1, cfg.leaves_out
+        self.past, self.dropout = cfg.context - 1, cfg.largest_dropout
         self.attention_dropout = cfg.attention_dropout
         self.out_dim, self.reach = cfg.width, 1 + cfg.layers * self.past
 
@@ -209,44 +211,55 @@ class Banded(Memory):
         self.trunk.begin()
 
     def initial_state(self, batch: int) -> Tree:
-        """Keys and values of each layer, (B, P M, W) each, and the age (B,) of each row's episode."""
+        """Key/value cache of each layer, 2 x (B, P M, W), and the steps (B,) that each episode has had."""
         like = self.trunk.norm.weight
         size = batch, self.past * self.tokens.count, self.out_dim
-        kept = tuple((like.new_zeros(size), like.new_zeros(size)) for _ in self.trunk.blocks)
-        return kept, torch.zeros(batch, dtype=torch.long, device=like.device)
+        caches = tuple((like.new_zeros(size), like.new_zeros(size)) for _ in self.trunk.blocks)
+        return caches, torch.zeros(batch, dtype=torch.long, device=like.device)
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        kept, age = cast(tuple[tuple[KeysValues, ...], Tensor], state)
-        step, age = steps(first, age)
-        count, (rows, batch) = self.tokens.count, first.shape
-        band = Band(step.clamp(max=self.past), self.past, self.trunk.heads, count, x.dtype)
-        p = share(self.attention_dropout, self.training)
-        h = self.tokens(x, step).transpose(0, 1).reshape(batch, rows * count, -1)
-        # After the last block nothing is read but the last token of each row.
-        answered = slice(count - 1, None, count)
-        asked = [slice(None)] * (len(self.trunk) - 1) + [answered]
-        # Views: when learning nobody asks for them, and copies were a fifteenth of its time.
-        after = []
-        for block, past, which in zip(self.trunk.blocks, kept, asked, strict=True):
+        return self._run(x, state, first, None)
 
-            def look(q: Tensor, k: Tensor, v: Tensor, past: KeysValues = past) -> Tensor:
-                k, v = torch.cat([past[0], k], 1), torch.cat([past[1], v], 1)
-                after.append((k[:, rows * count :], v[:, rows * count :]))
+    def inspect(self, x: Tensor, state: Tree, first: Tensor) -> Inspection:
+        weights: list[Tensor] = []
+        y, after = self._run(x, state, first, weights)
+        return Inspection(x, y, after, tuple(layer.transpose(0, 1) for layer in weights))
+
+    def _run(
+        self, x: Tensor, state: Tree, first: Tensor, weights: list[Tensor] | None
+    ) -> tuple[Tensor, Tree]:
+        """The call; `weights` collects the attention weights of each layer (B, T, H, P + 1)."""
+        caches, age = cast(tuple[tuple[KeysValues, ...], Tensor], state)
+        step, age = count_steps(first, age)
+        count, (steps, batch) = self.tokens.count, first.shape
+        band = Band(step.clamp(max=self.past), self.past, self.trunk.heads, count, x.dtype, weights)
+        p = active_rate(self.attention_dropout, self.training)
+        # Tokens of a step follow one another; attention takes the batch axis first.
+        h = self.tokens(x, step).transpose(0, 1).reshape(batch, steps * count, -1)
+        # Only the last token of each step is an output, so the last block computes no other queries.
+        queries = [slice(None)] * (len(self.trunk) - 1) + [slice(count - 1, None, count)]
+        # The new caches are views: training does not use them, and copies took a fifteenth of its time.
+        after = []
+        for block, cache, which in zip(self.trunk.blocks, caches, queries, strict=True):
+
+            def attend(q: Tensor, k: Tensor, v: Tensor, cache: KeysValues = cache) -> Tensor:
+                k, v = torch.cat([cache[0], k], 1), torch.cat([cache[1], v], 1)
+                after.append((k[:, steps * count :], v[:, steps * count :]))
                 return band.attend(q, k, v, dropout=p)
 
-            h = block(h, look, which)
+            h = block(h, attend, which)
         y = self.trunk.norm(h).transpose(0, 1)
         return y, (tuple(after), age)
 
 
 class Window(Memory):
-    """Keeps the last P rows as they came, and reads all of them again for every row."""
+    """The state is the input features of the last P steps; all of them are computed again for every step."""
 
     def __init__(self, cfg: Gpt2Config, tokens: Tokens, trunk: Trunk) -> None:
         super().__init__()
         self.tokens, self.trunk = tokens, trunk
         self.in_dim = tokens.seen.in_features + tokens.action_dim
-        self.past, self.dropout = cfg.context - 1, cfg.leaves_out
+        self.past, self.dropout = cfg.context - 1, cfg.largest_dropout
         self.attention_dropout = cfg.attention_dropout
         self.out_dim, self.reach = cfg.width, cfg.context
 
@@ -254,29 +267,43 @@ class Window(Memory):
         self.trunk.begin()
 
     def initial_state(self, batch: int) -> Tree:
-        """Rows (B, P, in), and the age (B,) of each row's episode."""
+        """Features of the last P steps (B, P, in), and the steps (B,) that each episode has had."""
         like = self.trunk.norm.weight
         age = torch.zeros(batch, dtype=torch.long, device=like.device)
         return like.new_zeros(batch, self.past, self.in_dim), age
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        kept, age = cast(tuple[Tensor, Tensor], state)
-        step, age = steps(first, age)
-        (rows, batch), context, count = first.shape, self.past + 1, self.tokens.count
-        every = torch.cat([kept.transpose(0, 1), x])  # (P + T, B, in)
-        windows = every.unfold(0, context, 1).movedim(-1, 2).reshape(rows * batch, context, -1)
+        return self._run(x, state, first, None)
+
+    def inspect(self, x: Tensor, state: Tree, first: Tensor) -> Inspection:
+        weights: list[Tensor] = []
+        y, after = self._run(x, state, first, weights)
+        # Of each window (T B, context, H, P + 1) only the last step is an output.
+        attention = (layer[:, -1].unflatten(0, first.shape) for layer in weights)
+        return Inspection(x, y, after, tuple(attention))
+
+    def _run(
+        self, x: Tensor, state: Tree, first: Tensor, weights: list[Tensor] | None
+    ) -> tuple[Tensor, Tree]:
+        """The call; `weights` collects the attention weights of each layer (T B, context, H, P + 1)."""
+        carried, age = cast(tuple[Tensor, Tensor], state)
+        step, age = count_steps(first, age)
+        (steps, batch), context, count = first.shape, self.past + 1, self.tokens.count
+        every = torch.cat([carried.transpose(0, 1), x])  # (P + T, B, in)
+        windows = every.unfold(0, context, 1).movedim(-1, 2).reshape(steps * batch, context, -1)
         ahead = torch.arange(-self.past, 1, device=x.device)
         step = step.reshape(-1, 1) + ahead  # (T B, context); below 0 before the episode
-        h = self.tokens(windows, step.clamp(min=0)).reshape(rows * batch, context * count, -1)
+        h = self.tokens(windows, step.clamp(min=0)).reshape(steps * batch, context * count, -1)
         back = torch.minimum(step, ahead + self.past).clamp(min=0).T
-        band = Band(back, self.past, self.trunk.heads, count, x.dtype)
-        p = share(self.attention_dropout, self.training)
+        band = Band(back, self.past, self.trunk.heads, count, x.dtype, weights)
+        p = active_rate(self.attention_dropout, self.training)
 
-        def look(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            # A window has no past; the mask hides these keys.
             past = q.new_zeros(len(q), self.past * count, q.shape[2])
             return band.attend(q, torch.cat([past, k], 1), torch.cat([past, v], 1), dropout=p)
 
         for block in self.trunk.blocks:
-            h = block(h, look)
-        y = self.trunk.norm(h[:, -1]).view(rows, batch, -1)
-        return y, (every[rows:].transpose(0, 1), age)
+            h = block(h, attend)
+        y = self.trunk.norm(h[:, -1]).view(steps, batch, -1)
+        return y, (every[steps:].transpose(0, 1), age)

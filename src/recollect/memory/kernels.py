@@ -1,11 +1,11 @@
 """Recurrences over whole sequences, written out with their gradients.
 
-A step of a recurrence is a few small products. Called one by one through autograd they cost more in
-calls than in arithmetic; written out, a GRU learns more than twice as fast as torch's own (figures in
-ARCHITECTURE.md). On a CPU numpy runs the loop, elsewhere autograd does (`*_reference`, which the tests
-hold this file against). Products of matrices are torch's, which keeps to the threads it was given.
+A step of a recurrence is a few small products. Called one by one through autograd, the calls cost more
+than the arithmetic; with gradients written out, a GRU trains more than twice as fast as torch's (figures
+in ARCHITECTURE.md). On a CPU the loop is in numpy, elsewhere autograd runs it (`*_reference`, which the
+tests compare with). Matrix products are torch's, which keeps to the thread count that it was given.
 
-Shapes.  T rows, B rows of a batch, H units. keep (T, B, 1) is 0 where a row is cleared, else 1.
+Shapes.  T steps, B sequences, H units. keep (T, B, 1) is 0 where a sequence is reset, else 1.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,12 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 def gru(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor) -> Tensor:
-    """All T states (T, B, H) of a GRU.
+    """The hidden state after each step (T, B, H) of a GRU.
 
-    gates      (T, B, 3H)  what the input says to reset gate, update gate and candidate
-    recurrent  (3H, H)     what the state says to them      bias  (H,)  beside it, of the candidate
-    h          (B, H)      the state before the first row
+    gates      (T, B, 3H)  inputs of the reset gate, the update gate and the candidate
+    recurrent  (3H, H)     recurrent weights of the three
+    bias       (H,)        recurrent bias of the candidate
+    h          (B, H)      the hidden state before the first step
     """
     if not gates.is_cpu:
         return gru_reference(gates, recurrent, bias, h, keep)
@@ -31,13 +32,13 @@ def gru(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor)
 
 
 def linear(decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
-    """All T states (T, B, H) of h[t] = decay[t] h[t-1] + add[t]; decay and add (T, B, H)."""
+    """All h[t] = decay[t] h[t-1] + add[t] (T, B, H); decay and add (T, B, H), h[-1] (B, H)."""
     if not add.is_cpu:
         return linear_reference(decay, add, h)
     return _linear(decay, add, h)
 
 
-# As autograd would have it --------------------------------------------------------------------
+# References, by autograd ----------------------------------------------------------------------
 
 
 def gru_reference(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor) -> Tensor:
@@ -70,78 +71,84 @@ class _Gru(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor) -> Tensor:
         arrays = [x.detach().numpy() for x in (gates, recurrent, bias, h, keep)]
-        states, *kept = _gru_forward(*arrays)
-        ctx.arrays = (arrays[1], arrays[4], *kept)
+        states, *saved = _gru_forward(*arrays)
+        ctx.arrays = (arrays[1], arrays[4], *saved)
         return torch.from_numpy(states)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        found = _gru_backward(np.ascontiguousarray(grads[0].numpy()), *ctx.arrays)
-        return *map(torch.from_numpy, found), None
+        # The gradient of a sum is one expanded number without strides, which numpy's loops are slow on.
+        gradients = _gru_backward(np.ascontiguousarray(grads[0].numpy()), *ctx.arrays)
+        return *map(torch.from_numpy, gradients), None
 
 
 def _gru_forward(
     gates: Array, recurrent: Array, bias: Array, h: Array, keep: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """The states, and what the gradient needs: cleared states before each row, r beside z, c, n."""
+    """The states, and arrays for the gradient: states before each step after resets, r beside z, c, n.
+
+    c is the recurrent input of the candidate, n the candidate.
+    """
     steps, batch, width = gates.shape[0], gates.shape[1], h.shape[1]
     two = 2 * width
-    # sigmoid(x) = (tanh(x / 2) + 1) / 2, and numpy's tanh is fast: halve what the sigmoids read.
+    # sigmoid(x) = (tanh(x / 2) + 1) / 2, and numpy's tanh is fast: halve the inputs of the sigmoids.
     weights = np.ascontiguousarray(recurrent.T)
     weights[:, :two] *= 0.5
     halves = gates[..., :two] * gates.dtype.type(0.5)
-    states, before, said, n = (np.empty((steps, batch, width), gates.dtype) for _ in range(4))
+    states, before, c, n = (np.empty((steps, batch, width), gates.dtype) for _ in range(4))
     rz = np.empty((steps, batch, two), gates.dtype)
-    spoken = np.empty((batch, 3 * width), gates.dtype)
-    to_gates, to_candidate = spoken[:, :two], spoken[:, two:]
-    of_weights, of_spoken, of_before = map(torch.from_numpy, (weights, spoken, before))
-    rows = zip(states, before, of_before, said, n, rz, halves, gates[..., two:], keep, strict=True)
-    for new, old, of_old, said_t, n_t, rz_t, half, candidate, kept in rows:
+    product = np.empty((batch, 3 * width), gates.dtype)
+    to_gates, to_candidate = product[:, :two], product[:, two:]
+    # Tensors that share the memory of these arrays: torch writes its products where numpy reads them.
+    of_weights, of_product, of_before = map(torch.from_numpy, (weights, product, before))
+    arrays = zip(states, before, of_before, c, n, rz, halves, gates[..., two:], keep, strict=True)
+    for new, old, of_old, c_t, n_t, rz_t, half, candidate, kept in arrays:
         np.multiply(h, kept, out=old)
-        torch.mm(of_old, of_weights, out=of_spoken)
+        torch.mm(of_old, of_weights, out=of_product)
         np.add(half, to_gates, out=rz_t)
         np.tanh(rz_t, out=rz_t)
         rz_t += 1.0
         rz_t *= 0.5
-        np.add(to_candidate, bias, out=said_t)
-        np.multiply(rz_t[:, :width], said_t, out=n_t)
+        np.add(to_candidate, bias, out=c_t)
+        np.multiply(rz_t[:, :width], c_t, out=n_t)
         n_t += candidate
         np.tanh(n_t, out=n_t)
         np.subtract(old, n_t, out=new)
         new *= rz_t[:, width:]
         new += n_t
         h = new
-    return states, before, rz, said, n
+    return states, before, rz, c, n
 
 
 def _gru_backward(
-    grad: Array, recurrent: Array, keep: Array, before: Array, rz: Array, said: Array, n: Array
+    grad: Array, recurrent: Array, keep: Array, before: Array, rz: Array, c: Array, n: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Gradients of gates, recurrent, bias and h."""
     width = n.shape[2]
     r, z = rz[..., :width], rz[..., width:]
-    # What does not depend on the gradient, for all rows at once.
+    # Factors that do not depend on the gradient, for all steps at once.
     to_z = (before - n) * z * (1 - z)
     to_n = (1 - z) * (1 - n * n)
-    to_r = said * r * (1 - r)
-    spoken, by_n = np.empty((*n.shape[:2], 3 * width), n.dtype), np.empty_like(n)
-    running, product = np.zeros_like(n[0]), np.empty_like(n[0])
-    of_recurrent, of_spoken, of_product = map(torch.from_numpy, (recurrent, spoken, product))
-    rows = zip(grad, to_z, to_n, to_r, r, z, keep, spoken, of_spoken, by_n, strict=True)
-    for grad_t, to_z_t, to_n_t, to_r_t, r_t, z_t, kept, spoken_t, of_spoken_t, by_n_t in reversed(list(rows)):
-        running += grad_t
-        np.multiply(running, to_z_t, out=spoken_t[:, width : 2 * width])
-        np.multiply(running, to_n_t, out=by_n_t)
-        np.multiply(by_n_t, to_r_t, out=spoken_t[:, :width])
-        np.multiply(by_n_t, r_t, out=spoken_t[:, 2 * width :])
-        running *= z_t
-        torch.mm(of_spoken_t, of_recurrent, out=of_product)
-        running += product
-        running *= kept
-    by_recurrent = of_spoken.flatten(0, 1).T @ torch.from_numpy(before).flatten(0, 1)
-    by_bias = spoken[..., 2 * width :].sum((0, 1))
-    spoken[..., 2 * width :] = by_n
-    return spoken, by_recurrent.numpy(), by_bias, running
+    to_r = c * r * (1 - r)
+    by_gates, by_n = np.empty((*n.shape[:2], 3 * width), n.dtype), np.empty_like(n)
+    by_h, product = np.zeros_like(n[0]), np.empty_like(n[0])
+    of_recurrent, of_gates, of_product = map(torch.from_numpy, (recurrent, by_gates, product))
+    arrays = zip(grad, to_z, to_n, to_r, r, z, keep, by_gates, of_gates, by_n, strict=True)
+    for grad_t, to_z_t, to_n_t, to_r_t, r_t, z_t, kept, gates_t, of_gates_t, by_n_t in reversed(list(arrays)):
+        by_h += grad_t
+        np.multiply(by_h, to_z_t, out=gates_t[:, width : 2 * width])
+        np.multiply(by_h, to_n_t, out=by_n_t)
+        np.multiply(by_n_t, to_r_t, out=gates_t[:, :width])
+        np.multiply(by_n_t, r_t, out=gates_t[:, 2 * width :])
+        by_h *= z_t
+        torch.mm(of_gates_t, of_recurrent, out=of_product)
+        by_h += product
+        by_h *= kept
+    by_recurrent = of_gates.flatten(0, 1).T @ torch.from_numpy(before).flatten(0, 1)
+    by_bias = by_gates[..., 2 * width :].sum((0, 1))
+    # Until here the last third was the gradient of c, r times that of the candidate's input.
+    by_gates[..., 2 * width :] = by_n
+    return by_gates, by_recurrent.numpy(), by_bias, by_h
 
 
 class _Linear(torch.autograd.Function):
@@ -159,7 +166,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a, states = ctx.arrays
-        of_add = np.array(grads[0].numpy())
+        of_add = np.array(grads[0].numpy())  # a copy: autograd's array must not change
         for t in range(len(a) - 1, 0, -1):
             of_add[t - 1] += a[t] * of_add[t]
         of_decay, of_start = of_add * states[:-1], a[0] * of_add[0]

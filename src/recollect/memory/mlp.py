@@ -1,4 +1,4 @@
-"""No memory: the present row is all there is."""
+"""No memory: the output is the input of the same step."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ from . import Memory, MemoryConfig
 
 @dataclass(frozen=True, kw_only=True)
 class MlpConfig(MemoryConfig):
-    """No memory: every row is read alone."""
+    """No memory: a feedforward network."""
 
     name: ClassVar[str] = "mlp"
 

@@ -1,6 +1,6 @@
-"""Recurrent memories: GRU, LSTM and the linear minGRU, layer upon layer.
+"""Recurrent memories: GRU, LSTM and the linear minGRU, in one or more layers.
 
-A whole sequence is one call, with its resets inside. T rows, B rows of a batch, H units.
+A whole sequence is one call, with its resets inside. T steps, B sequences, H units.
 """
 
 from abc import abstractmethod
@@ -15,19 +15,20 @@ from torch import Tensor, nn
 from ..common.tree import Tree
 from . import Memory, MemoryConfig, kernels
 
-SHUT = 1e4  # what a gate must hear to be closed, or opened, to the last bit
+SHUT = 1e4  # a gate input so large that its sigmoid is exactly 0 or 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentConfig(MemoryConfig):
-    """What all recurrences have."""
+    """Options of all recurrent memories."""
 
     width: int = 64
-    """Units of each layer."""
+    """Number of units of each layer."""
     layers: int = 1
-    """Layers, each reading the one before."""
+    """Number of layers; each takes the output of the one before."""
     keep: float = 1.0
-    """What the gate that keeps hears at the start beside its input: above 0, more is kept than lost."""
+    """Initial bias of the gate that retains the state: the update gate, or the forget gate of an LSTM. Larger
+    values retain more of the hidden state at the start of training."""
 
     def __post_init__(self) -> None:
         self.check_sizes("width", "layers")
@@ -43,7 +44,7 @@ class RecurrentConfig(MemoryConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GruConfig(RecurrentConfig):
-    """A gated recurrent unit: one state, two gates."""
+    """A gated recurrent unit: a hidden state and two gates."""
 
     name: ClassVar[str] = "gru"
 
@@ -53,7 +54,7 @@ class GruConfig(RecurrentConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LstmConfig(RecurrentConfig):
-    """Long short-term memory: what is kept apart from what is said, three gates."""
+    """Long short-term memory: a hidden state, a cell state and three gates."""
 
     name: ClassVar[str] = "lstm"
 
@@ -63,7 +64,7 @@ class LstmConfig(RecurrentConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MinGruConfig(RecurrentConfig):
-    """A linear recurrence, the cheap modern choice: its gate sees the input alone."""
+    """A linear recurrence whose gate depends on the input alone; the cheapest of the three."""
 
     name: ClassVar[str] = "mingru"
 
@@ -72,12 +73,20 @@ class MinGruConfig(RecurrentConfig):
 
 
 class Chain(Memory):
-    """Memories one after another, each reading what the one before says."""
+    """Memories as layers; each takes the output of the one before."""
 
     def __init__(self, memories: Sequence[Memory]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(memories)
         self.out_dim, self.reach = memories[-1].out_dim, None
+        if len(memories) == 1:
+            self.state_names = memories[0].state_names
+        else:
+            self.state_names = tuple(
+                f"{name}, layer {layer} of {len(memories)}"
+                for layer, memory in enumerate(memories, 1)
+                for name in memory.state_names
+            )
 
     @property
     def _memories(self) -> Iterable[Memory]:
@@ -88,25 +97,27 @@ class Chain(Memory):
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         end = []
-        for memory, begin in zip(self._memories, state, strict=True):
-            x, after = memory(x, begin, first)
+        for memory, start in zip(self._memories, state, strict=True):
+            x, after = memory(x, start, first)
             end.append(after)
         return x, tuple(end)
 
 
 def _orthogonal(in_dim: int, width: int, blocks: int) -> nn.Parameter:
-    """(G H, in): G blocks, each orthogonal by itself."""
-    parts = [torch.empty(width, in_dim) for _ in range(blocks)]
-    return nn.Parameter(torch.cat([nn.init.orthogonal_(part) for part in parts]))
+    """(G H, in): G blocks, each of them orthogonal."""
+    weights = [torch.empty(width, in_dim) for _ in range(blocks)]
+    return nn.Parameter(torch.cat([nn.init.orthogonal_(weight) for weight in weights]))
 
 
 def _bias(*blocks: float, width: int) -> Tensor:
-    """(G H,): one number for each block."""
+    """(G H,): one value for each block."""
     return torch.tensor(blocks).repeat_interleave(width)
 
 
 class Gru(Memory):
     """r, z = sigmoid(W x + U h + b); n = tanh(V x + c + r (S h + d)); h' = n + z (h - n)."""
+
+    state_names = ("GRU hidden state h",)
 
     def __init__(self, in_dim: int, width: int, keep: float = 1.0) -> None:
         super().__init__()
@@ -129,7 +140,7 @@ class Gru(Memory):
         return y, (y[-1],)
 
     def _step(self, x: Tensor, h: Tensor) -> Tensor:
-        """One row: h after it; half the time of a sequence of one, and acting is such rows."""
+        """h after one step: acting takes single steps, and this is twice as fast as a sequence of one."""
         recalled = F.pad(self.recalled, (2 * self.out_dim, 0))
         return torch.gru_cell(x, h, self.input, self.recurrent, self.bias, recalled)
 
@@ -137,8 +148,10 @@ class Gru(Memory):
 class MinGru(Memory):
     """z = sigmoid(W x + b); h' = (1 - z) h + z (V x + c) (Feng et al., 2024).
 
-    Nothing but the sum needs the state, so all the rest is a few products over the whole sequence.
+    Only the sum depends on the state, so all the rest is a few products over the whole sequence.
     """
+
+    state_names = ("minGRU hidden state h",)
 
     def __init__(self, in_dim: int, width: int, keep: float = 1.0) -> None:
         super().__init__()
@@ -161,10 +174,13 @@ class MinGru(Memory):
 class Lstm(Memory):
     """i, f, o = sigmoid(W x + U h + b); c' = f c + i tanh(V x + S h + d); h' = o tanh(c').
 
-    torch runs a whole LSTM sequence in one fast call, which knows no resets. They are put into the
-    sequence instead: before a row that opens an episode goes a row that shuts all gates, after which
-    c and h are exactly 0. Columns with fewer resets than others end in rows that keep c as it is.
+    torch computes a whole LSTM sequence in one fast call, which has no resets. They are inserted into the
+    sequence instead: before the first step of an episode comes an extra step that closes all gates, so
+    that c and h are exactly 0 after it. Sequences with fewer resets than others are padded at their end
+    with steps that leave c as it is.
     """
+
+    state_names = ("LSTM hidden state h", "LSTM cell state c")
 
     def __init__(self, in_dim: int, width: int, keep: float = 1.0) -> None:
         super().__init__()
@@ -172,13 +188,13 @@ class Lstm(Memory):
         self.input = _orthogonal(in_dim, width, 4)
         self.recurrent = _orthogonal(width, width, 4)
         self.bias = nn.Parameter(_bias(0.0, keep, 0.0, 0.0, width=width))
-        # What i, f, the candidate and o hear in a row that clears, and in one that keeps.
+        # Inputs of i, f, the candidate and o in an extra step that resets, and in one that pads.
         shut, none = torch.full((width,), -SHUT), torch.zeros(width)
         signals = torch.cat([shut, shut, none, shut]), torch.cat([shut, -shut, none, none])
         self.register_buffer("signals", torch.stack(signals, 1), persistent=False)
         self.register_buffer("no_bias", torch.zeros(4 * width), persistent=False)
         self.signals: Tensor  # (4H, 2)
-        self.no_bias: Tensor  # torch adds two, of which one is enough
+        self.no_bias: Tensor  # torch.lstm adds two biases; ours is the other one
 
     def initial_state(self, batch: int) -> Tree:
         zeros = self.bias.new_zeros(batch, self.out_dim)
@@ -193,31 +209,35 @@ class Lstm(Memory):
             y, h, c = self._run(x, self.input, h, c)
             return y, (h, c)
         place = _places(first)  # (T, B)
-        end, column = place[-1], torch.arange(x.shape[1], device=x.device)
+        sequence = torch.arange(x.shape[1], device=x.device)
         spread = self._spread(x, place, first)
+        # h after the last step is y there, not torch's last h, which has gone through the padding.
         y, _, c = self._run(spread, torch.cat([self.input, self.signals], 1), h, c)
-        return y[place, column], (y[end, column], c)
+        return y[place, sequence], (y[place[-1], sequence], c)
 
     def _step(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """One row: h and c after it; faster than a sequence of one."""
+        """h and c after one step; faster than a sequence of one."""
         gates = F.linear(x, self.input, self.bias) + F.linear(h, self.recurrent)
         i, f, candidate, o = gates.chunk(4, -1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(candidate)
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def _run(self, x: Tensor, weights: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """All rows without a reset: y, h and c after the last."""
+        """All steps, without resets: y, and h and c after the last step."""
         parameters = [weights, self.recurrent, self.bias, self.no_bias]
         y, h, c = torch.lstm(x, (h[None], c[None]), parameters, True, 1, 0.0, self.training, False, False)
         return y, h[0], c[0]
 
     def _spread(self, x: Tensor, place: Tensor, first: Tensor) -> Tensor:
-        """x (T, B, in) -> (T + most resets, B, in + 2): rows at their places, signals between."""
+        """x (T, B, in) -> (T + most resets, B, in + 2): each step at its place, extra steps between.
+
+        The last two features are 1 in the extra steps that reset, and in those that pad.
+        """
         (steps, batch), length = first.shape, int(place[-1].max()) + 1
         time = torch.arange(length, device=x.device)[:, None]
-        row, which = (first & (torch.arange(steps, device=x.device)[:, None] > 0)).nonzero(as_tuple=True)
+        step, sequence = (first & (torch.arange(steps, device=x.device)[:, None] > 0)).nonzero(as_tuple=True)
         signal = x.new_zeros(length, batch, 2)
-        signal[place[row, which] - 1, which, 0] = 1.0
+        signal[place[step, sequence] - 1, sequence, 0] = 1.0
         signal[..., 1] = time > place[-1]
         spread = x.new_zeros(length, batch, x.shape[2])
         spread = spread.index_put((place, torch.arange(batch, device=x.device)), x)
@@ -225,7 +245,7 @@ class Lstm(Memory):
 
 
 def _places(first: Tensor) -> Tensor:
-    """Where each row (T, B) stands once a row is put before every reset but those of row 0."""
+    """The place of each step (T, B) once an extra step is inserted before every reset."""
     resets = first.long()
-    resets[0] = 0
+    resets[0] = 0  # the carried state is reset before the sequence starts
     return resets.cumsum(0) + torch.arange(len(first), device=first.device)[:, None]

@@ -1,4 +1,4 @@
-"""Frame stacking: the last few rows side by side, the honest control for every other memory."""
+"""Frame stacking: the features of the last steps side by side; a baseline for the other memories."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,12 +12,12 @@ from . import Memory, MemoryConfig
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig(MemoryConfig):
-    """The last frames side by side, read before the encoder."""
+    """Stacks the raw features of the last steps, before the encoder."""
 
     name: ClassVar[str] = "stack"
     before_encoder: ClassVar[bool] = True
     frames: int = 4
-    """Rows that are seen together, the present one included."""
+    """Number of stacked steps, the present one included."""
 
     def __post_init__(self) -> None:
         self.check_sizes("frames")
@@ -28,20 +28,22 @@ class StackConfig(MemoryConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LateStackConfig(StackConfig):
-    """The last frames side by side, read after the encoder."""
+    """Stacks the encoded features of the last steps, after the encoder."""
 
     name: ClassVar[str] = "late_stack"
     before_encoder: ClassVar[bool] = False
 
 
 class Stack(Memory):
-    """y[t] = (x[t], x[t-1], ..., x[t-frames+1]); frames before the episode read 0."""
+    """y[t] = (x[t], x[t-1], ..., x[t-frames+1]); frames before the episode are 0."""
+
+    state_names = ("stacked observations",)
 
     def __init__(self, in_dim: int, frames: int) -> None:
         super().__init__()
         self.in_dim, self.frames = in_dim, frames
         self.out_dim, self.reach = in_dim * frames, frames
-        # Follows the module's device and type; holds nothing.
+        # Without weights, this buffer tells initial_state the device and the dtype of the module.
         self.register_buffer("zero", torch.zeros(()), persistent=False)
         self.zero: Tensor
 
@@ -52,12 +54,13 @@ class Stack(Memory):
         length, past = len(x), self.frames - 1
         assert isinstance(state, tuple) and isinstance(state[0], Tensor)
         frames = torch.cat([state[0].transpose(0, 1), x])  # (past + T, B, in)
-        # The episode of each frame, counted from the one the carried frames belong to.
+        # Number the episodes of all frames; the carried frames are of episode 0. A frame of another
+        # episode is multiplied by 0, which also stops its gradient.
         episode = torch.cat([first.new_zeros(past, first.shape[1]), first]).cumsum(0)
         now = episode[past:]
-        views = []
+        stacked = []
         for back in range(self.frames):
             span = slice(past - back, past - back + length)
-            views.append(frames[span] * (episode[span] == now)[..., None])
-        kept = frames[length:] * (episode[length:] == episode[-1])[..., None]
-        return torch.cat(views, -1), (kept.transpose(0, 1),)
+            stacked.append(frames[span] * (episode[span] == now)[..., None])
+        carried = frames[length:] * (episode[length:] == episode[-1])[..., None]
+        return torch.cat(stacked, -1), (carried.transpose(0, 1),)

@@ -1,11 +1,11 @@
-"""Transformer-XL as a memory: every layer looks back on what it read in the last rows of an episode.
+"""Transformer-XL as a memory: every layer attends to its inputs at the last steps of the episode.
 
-    trxl     what a branch of a block says is added to what it read (Dai et al., 2019)
-    gtrxl    a gate decides how much of it is taken (Parisotto et al., 2020)
+    trxl     residual branches are added to their input (Dai et al., 2019)
+    gtrxl    residual branches are merged with their input by a gate (Parisotto et al., 2020)
 
-What layer l read is kept, so a sequence is one call, and each layer sees as far again as the one before.
+Keys and values of each layer are cached, so a sequence is one call, and each layer extends the reach by P.
 
-Shapes.  T rows, B rows of a batch, P rows of the past, W features.
+Shapes.  T steps, B sequences, P past steps, W features.
 """
 
 import math
@@ -19,31 +19,31 @@ from torch import Tensor, nn
 
 from ..common.errors import UsageError
 from ..common.tree import Tree
-from . import Memory, MemoryConfig
-from .attention import Band, Distances, Far, steps
+from . import Inspection, Memory, MemoryConfig
+from .attention import Band, Detached, Distances, count_steps
 
-RELU = math.sqrt(2)  # gain of weights whose result goes through a relu, which halves its square
-SLOWEST = 10_000.0  # of the sinusoids, in radians: how many rows the slowest takes for one
+RELU = math.sqrt(2)  # gain of weights before a ReLU, which halves the mean square
+SLOWEST = 10_000.0  # steps in which the slowest sinusoid advances by one radian
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerXlConfig(MemoryConfig):
-    """What both have."""
+    """Options of trxl and gtrxl."""
 
     width: int = 64
-    """Features of a row."""
+    """Number of features per step."""
     layers: int = 3
-    """Blocks, each of attention and a feed-forward layer."""
+    """Number of blocks, each of attention and a feed-forward layer."""
     heads: int = 4
-    """Heads of each attention; they divide the width."""
+    """Number of attention heads; must divide the width."""
     context: int = 32
-    """Rows before the present one that each block looks back on."""
+    """Context length: how many past steps each block attends to, beside the present one."""
     positions: Literal["absolute", "relative"] | None = "relative"
-    """What tells rows apart: their step in the episode, or how far back they are; None: nothing."""
+    """Position encoding: the step of the episode, or the distance between steps; None: no encoding."""
     norm: Literal["pre", "post"] | None = "pre"
-    """Whether what a branch reads is normalised, or what is given on after it; None: nothing."""
+    """Layer normalisation: of the input of each residual branch, or of its sum; None: none."""
     gradient: int | None = None
-    """Rows back that errors travel by what is looked up, the present one apart; 0: none; None: all."""
+    """How many past steps receive gradient through attention; 0: none; None: all in the context."""
 
     def __post_init__(self) -> None:
         self.check_sizes("width", "layers", "heads", "context")
@@ -57,12 +57,12 @@ class TransformerXlConfig(MemoryConfig):
 
     @abstractmethod
     def junction(self) -> "Sum | Gate":
-        """How what a branch says comes to what it read."""
+        """The module that merges the output of a residual branch with its input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrxlConfig(TransformerXlConfig):
-    """A Transformer-XL: what is relevant is looked up in the last rows of every layer."""
+    """A Transformer-XL: every layer attends to the last steps of the episode."""
 
     name: ClassVar[str] = "trxl"
 
@@ -72,18 +72,19 @@ class TrxlConfig(TransformerXlConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GtrxlConfig(TransformerXlConfig):
-    """A Transformer-XL with gates, which begins near one that passes on what it reads."""
+    """A Transformer-XL with gated residual branches, which starts close to the identity."""
 
     name: ClassVar[str] = "gtrxl"
     gate_bias: float = 2.0
-    """How firmly gates are closed to what branches say, at the start."""
+    """Initial bias that closes the gates; larger values take less of each residual branch at the start of
+    training."""
 
     def junction(self) -> "Sum | Gate":
         return Gate(self.width, self.gate_bias)
 
 
 class TransformerXl(Memory):
-    """Each layer keeps the keys and values of the last P rows: each row is projected once."""
+    """Each layer caches the keys and values of the last P steps, so each step is projected once."""
 
     def __init__(self, cfg: TransformerXlConfig, in_dim: int) -> None:
         super().__init__()
@@ -93,27 +94,39 @@ class TransformerXl(Memory):
         self.blocks = nn.ModuleList(Block(cfg) for _ in range(cfg.layers))
 
     def initial_state(self, batch: int) -> Tree:
-        """Keys and values of each layer (B, 2, P, W), and the age (B,) of each row's episode."""
+        """The key/value cache of each layer (B, 2, P, W), and the steps (B,) that each episode has had."""
         like = self.input.weight
-        kept = tuple(like.new_zeros(batch, 2, self.past, self.out_dim) for _ in self.blocks)
-        return kept, torch.zeros(batch, dtype=torch.long, device=like.device)
+        caches = tuple(like.new_zeros(batch, 2, self.past, self.out_dim) for _ in self.blocks)
+        return caches, torch.zeros(batch, dtype=torch.long, device=like.device)
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        kept, age = cast(tuple[tuple[Tensor, ...], Tensor], state)
-        step, age = steps(first, age)
-        band = Band(step.clamp(max=self.past), self.past, self.heads, 1, x.dtype)
+        return self._run(x, state, first, None)
+
+    def inspect(self, x: Tensor, state: Tree, first: Tensor) -> Inspection:
+        weights: list[Tensor] = []
+        y, after = self._run(x, state, first, weights)
+        return Inspection(x, y, after, tuple(layer.transpose(0, 1) for layer in weights))
+
+    def _run(
+        self, x: Tensor, state: Tree, first: Tensor, weights: list[Tensor] | None
+    ) -> tuple[Tensor, Tree]:
+        """The call; `weights` collects the attention weights of each layer (B, T, H, P + 1)."""
+        caches, age = cast(tuple[tuple[Tensor, ...], Tensor], state)
+        step, age = count_steps(first, age)
+        band = Band(step.clamp(max=self.past), self.past, self.heads, 1, x.dtype, weights)
         h = self.input(x)
         if self.absolute:
             h = h + sinusoids(step.to(h.dtype), self.out_dim)
         h, after = h.transpose(0, 1), []
-        for block, past in zip(self.blocks, kept, strict=True):
-            h, left = block(h, past, band)
-            after.append(left)
+        # Nothing is reset: the mask hides the cached steps of earlier episodes.
+        for block, cache in zip(self.blocks, caches, strict=True):
+            h, new_cache = block(h, cache, band)
+            after.append(new_cache)
         return h.transpose(0, 1), (tuple(after), age)
 
 
 class Block(nn.Module):
-    """Attention over what it read, then a feed-forward layer, each beside a way around it."""
+    """Attention, then a feed-forward layer, each with a skip connection."""
 
     def __init__(self, cfg: TransformerXlConfig) -> None:
         super().__init__()
@@ -121,43 +134,43 @@ class Block(nn.Module):
         self.gradient = cfg.gradient
         self.query = _linear(width, width, bias=False)
         self.key_value = _linear(width, width, blocks=2, bias=False)
-        self.places = Places(width, cfg.context) if cfg.positions == "relative" else None
+        self.places = RelativePositions(width, cfg.context) if cfg.positions == "relative" else None
         self.attended, self.fed = cfg.junction(), cfg.junction()
         self.out = _linear(width, width, self.attended.gain)
         self.feed = _linear(width, width, RELU)
         self.before_attention, self.before_feed = (_norm(cfg, "pre") for _ in range(2))
         self.after_attention, self.after_feed = (_norm(cfg, "post") for _ in range(2))
 
-    def forward(self, x: Tensor, past: Tensor, band: Band) -> tuple[Tensor, Tensor]:
-        """x (B, T, W), past (B, 2, P, W) -> (B, T, W), and keys and values of the last P rows."""
-        found, kept = self._look(x, past, band)
-        x = self.after_attention(self.attended(x, found))
-        return self.after_feed(self.fed(x, F.relu(self.feed(self.before_feed(x))))), kept
+    def forward(self, x: Tensor, cache: Tensor, band: Band) -> tuple[Tensor, Tensor]:
+        """x (B, T, W), cache (B, 2, P, W) -> (B, T, W), and the new cache of the last P steps."""
+        attended, new_cache = self._attend(x, cache, band)
+        x = self.after_attention(self.attended(x, attended))
+        return self.after_feed(self.fed(x, F.relu(self.feed(self.before_feed(x))))), new_cache
 
-    def _look(self, x: Tensor, past: Tensor, band: Band) -> tuple[Tensor, Tensor]:
-        """What rows find in the past and in one another, and what they leave to look at."""
-        seen, distances, far = self.before_attention(x), None, None
-        q = self.query(seen)
+    def _attend(self, x: Tensor, cache: Tensor, band: Band) -> tuple[Tensor, Tensor]:
+        """The attention output (B, T, W), and the new cache."""
+        normed, distances, detached = self.before_attention(x), None, None
+        q = self.query(normed)
         if self.places is not None:
             q, distances = self.places(q)
         if self.gradient is None:
-            both = self._keys_and_values(seen, past)
+            both = self._keys_and_values(normed, cache)
         else:
-            # Errors end at what the rows before had to say; how it is read is still learned.
-            ended = self._keys_and_values(self.before_attention(x.detach()), past.detach())
-            both = self._keys_and_values(seen, past) if self.gradient else ended
-            far = Far(self.gradient, ended[:, 0], ended[:, 1]) if self.gradient else None
-        found = band.attend(q, both[:, 0], both[:, 1], distances, far)
-        return self.out(found), both[:, :, x.shape[1] :]
+            # Gradient stops at the inputs of earlier steps; the weights that project them still get theirs.
+            stopped = self._keys_and_values(self.before_attention(x.detach()), cache.detach())
+            both = self._keys_and_values(normed, cache) if self.gradient else stopped
+            detached = Detached(self.gradient, stopped[:, 0], stopped[:, 1]) if self.gradient else None
+        attended = band.attend(q, both[:, 0], both[:, 1], distances, detached)
+        return self.out(attended), both[:, :, x.shape[1] :]
 
-    def _keys_and_values(self, seen: Tensor, past: Tensor) -> Tensor:
-        """Of the past and of what is seen now (B, T, W): (B, 2, P + T, W)."""
-        now = self.key_value(seen).unflatten(-1, (2, -1)).transpose(1, 2)
-        return torch.cat([past, now], 2)
+    def _keys_and_values(self, x: Tensor, cache: Tensor) -> Tensor:
+        """Of the cached steps, then of x (B, T, W): (B, 2, P + T, W)."""
+        now = self.key_value(x).unflatten(-1, (2, -1)).transpose(1, 2)
+        return torch.cat([cache, now], 2)
 
 
-class Places(nn.Module):
-    """Scores of Transformer-XL: (q + u) . key of the row + (q + v) . key of how far back it is."""
+class RelativePositions(nn.Module):
+    """Scores of Transformer-XL: (q + u) . key of the step + (q + v) . key of the distance."""
 
     def __init__(self, width: int, context: int) -> None:
         super().__init__()
@@ -167,7 +180,7 @@ class Places(nn.Module):
         self.away: Tensor  # (P + 1, W)
 
     def forward(self, q: Tensor) -> tuple[Tensor, Distances]:
-        """q (B, T, W) -> the query of rows (B, T, W), and that of distances with its keys."""
+        """q (B, T, W) -> the query of steps (B, T, W), and that of distances with its keys."""
         return q + self.of_row, Distances(q + self.of_distance, self.key(self.away))
 
 
@@ -177,41 +190,42 @@ class Sum(nn.Module):
     gain = 1.0
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """What a branch read and what it says (B, T, W) -> (B, T, W)."""
+        """Input x and output y of a residual branch (B, T, W) -> (B, T, W)."""
         return x + y
 
 
 class Gate(nn.Module):
     """r, z = sigmoid(W y + U x - b), with b = 0 for r; h = tanh(V y + S (r x)); (1 - z) x + z h.
 
-    y is what a branch says, after a relu. Products with r and z are number by number.
+    x is the input of a residual branch and y its output after a ReLU. Products with r and z are elementwise.
     """
 
     gain = RELU
 
     def __init__(self, width: int, bias: float) -> None:
         super().__init__()
-        self.said = _linear(width, width, blocks=3, bias=False)  # W of r and z, V
-        self.read = _linear(width, width, blocks=2, bias=False)  # U of r and z
-        self.reset = _linear(width, width, bias=False)  # S
+        # Names in saved files: W of r and z with V; U of r and z; S.
+        self.said, self.read, self.reset = (
+            _linear(width, width, blocks=blocks, bias=False) for blocks in (3, 2, 1)
+        )
         self.bias = nn.Parameter(torch.full((width,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """What a branch read and what it says (B, T, W) -> (B, T, W)."""
-        said, read = self.said(F.relu(y)).chunk(3, -1), self.read(x).chunk(2, -1)
-        r, z = torch.sigmoid(said[0] + read[0]), torch.sigmoid(said[1] + read[1] - self.bias)
-        return torch.lerp(x, torch.tanh(said[2] + self.reset(r * x)), z)
+        """Input x and output y of a residual branch (B, T, W) -> (B, T, W)."""
+        of_y, of_x = self.said(F.relu(y)).chunk(3, -1), self.read(x).chunk(2, -1)
+        r, z = torch.sigmoid(of_y[0] + of_x[0]), torch.sigmoid(of_y[1] + of_x[1] - self.bias)
+        return torch.lerp(x, torch.tanh(of_y[2] + self.reset(r * x)), z)
 
 
-def sinusoids(place: Tensor, width: int) -> Tensor:
-    """Sines and cosines of places, from one radian a row to one in SLOWEST rows: (...,) -> (..., W)."""
-    waves = torch.arange(0, width, 2, dtype=place.dtype, device=place.device)
-    angle = place[..., None] * SLOWEST ** -(waves / width)
+def sinusoids(position: Tensor, width: int) -> Tensor:
+    """Sines and cosines of positions, from 1 radian per step to 1 / SLOWEST: (...,) -> (..., W)."""
+    waves = torch.arange(0, width, 2, dtype=position.dtype, device=position.device)
+    angle = position[..., None] * SLOWEST ** -(waves / width)
     return torch.cat([angle.sin(), angle.cos()], -1)[..., :width]
 
 
 def _linear(in_dim: int, width: int, gain: float = 1.0, blocks: int = 1, bias: bool = True) -> nn.Linear:
-    """Blocks of weights, each orthogonal by itself, without bias at the start."""
+    """Blocks of weights, each of them orthogonal; the initial bias is 0."""
     layer = nn.Linear(in_dim, blocks * width, bias)
     for block in layer.weight.detach().split(width):
         nn.init.orthogonal_(block, gain)

@@ -72,11 +72,13 @@ class Recorder(VecEnv):
 
     tier: Literal["native", "barrier"] = "barrier"
 
-    def __init__(self, envs: Envs, keep: KeepPicture | None) -> None:
+    def __init__(self, player: Player, envs: Envs, keep: KeepPicture | None) -> None:
+        self.player = player
         self.inside, self.spec = envs.adapter, replace(envs.obs_spec, mask=())
         self.masked = envs.obs_spec.mask
         self.num_envs, self.backend = envs.num_envs, envs.adapter.backend
         self.observation_space, self.action_space = self.inside.observation_space, self.inside.action_space
+        self.rows: list[Rows] = []
         self.steps: list[Step] = []
         self.hidden_rows: list[dict[str, Array]] = []
         self.keep, self.pictures = keep, list[Any]()
@@ -87,12 +89,18 @@ class Recorder(VecEnv):
         return self.obs
 
     def step(self, action: Array) -> Step:
+        self.record_inputs()
         step = self.inside.step(action)
         self.obs = step.obs
         # Arrays may be written to by the next step; of the observation the rows tell.
         self.steps.append(Step(None, step.reward.copy(), step.terminated.copy(), step.truncated.copy()))
         self._note()
         return step
+
+    def record_inputs(self) -> None:
+        """Copy the inputs of the player's latest step, before the environments write to their arrays."""
+        obs, *rest = self.player.inspect().rows
+        self.rows.append(Rows({name: x.clone() for name, x in obs.items()}, *(x.clone() for x in rest)))
 
     def _note(self) -> None:
         """What is hidden now; what a mask hides is still in what the environment says."""
@@ -126,22 +134,13 @@ def record(
 
     keep  what to keep of a picture, whose array is written to again; None: no pictures are made
     """
-    recorder, rows = Recorder(envs, keep), list[Rows]()
-
-    def note(_: Agent, read: tuple[Rows, Tree]) -> None:
-        # What is read may lie in the arrays of the environments, which the next step writes to.
-        obs, *rest = read[0]
-        rows.append(Rows({name: x.clone() for name, x in obs.items()}, *(x.clone() for x in rest)))
-
-    hook = player.agent.actor.register_forward_pre_hook(note)
-    try:
-        scores = _played(player, Envs(recorder, envs.obs_spec.mask), episodes, seeds)
-        valid, first = _kinds(recorder.steps)
-        # Row T, which nobody acts in: the critic must see how the last episodes ended.
-        player.act(recorder.obs, recorder.steps[-1].reward, first)
-    finally:
-        hook.remove()
-    return scores, _record(recorder, rows, valid)
+    recorder = Recorder(player, envs, keep)
+    scores = _played(player, Envs(recorder, envs.obs_spec.mask), episodes, seeds)
+    valid, first = _kinds(recorder.steps)
+    # Row T, which nobody acts in: the critic must see how the last episodes ended.
+    player.act(recorder.obs, recorder.steps[-1].reward, first)
+    recorder.record_inputs()
+    return scores, _record(recorder, valid)
 
 
 def _seeds(envs: Envs, seed: int) -> list[int]:
@@ -163,7 +162,8 @@ def _kinds(steps: list[Step]) -> tuple[Array, Array]:
     return np.stack(valid), first
 
 
-def _record(recorder: Recorder, rows: list[Rows], valid: Array) -> Record:
+def _record(recorder: Recorder, valid: Array) -> Record:
+    rows = recorder.rows
     names = list(dict.fromkeys(name for found in recorder.hidden_rows for name in found))
     unknown = np.full(recorder.num_envs, np.nan)
     return Record(

@@ -19,7 +19,6 @@ from ..agent.normalize import RewardScale
 from ..common.intervals import Floats
 from ..learn.rollout import slice_rows
 from ..learn.settings import PPOConfig
-from ..memory.attention import listen
 from ..run.recording import Record, float_leaves, memory_states
 from .influence import Influence, on_actions, on_values
 
@@ -148,20 +147,14 @@ def memory(
     if kind is None:
         return Memory(name, None, [], {}, None, 0.0, {})
     acted = slice_rows(rows, slice(0, len(rows.first) - 1))
-    with listen() as heard:
-        branch.features(acted, branch.memory.initial_state(1))
-    if heard:
-        return Memory(name, kind, [_by_step(x) for x in heard], {}, None, 0.0, influence())
+    weights = branch.inspect(acted, branch.memory.initial_state(1)).attention  # (T, 1, H, P + 1) each
+    if weights:
+        attention = [layer[:, 0].double().numpy() for layer in weights]
+        return Memory(name, kind, attention, {}, None, 0.0, influence())
     kept = [float_leaves(state) for state in memory_states(branch, acted)]
     by_path = {path: np.stack([one[path].double().numpy().ravel() for one in kept]) for path in kept[0]}
     path, share = components(np.concatenate(list(by_path.values()), 1))
     return Memory(name, kind, [], by_path, path, share, influence())
-
-
-def _by_step(weights: torch.Tensor) -> Floats:
-    """(1, T, H, P + 1), or (T, rows, H, P + 1) of windows that end at row t -> (T, H, P + 1)."""
-    shown = weights[0] if len(weights) == 1 else weights[:, -1]
-    return shown.double().numpy()
 
 
 def components(x: Floats) -> tuple[Floats, float]:
