@@ -1,9 +1,9 @@
-"""What it costs to have runs run by Ray: one study, by processes of this machine and as tasks, in turns.
+"""The overhead of Ray: one study as processes of this machine and as Ray tasks, in turns.
 
     python -m benchmarks.cluster [--seeds 10] [--steps 20000] [--repeats 3] [--on ray]
 
-Printed for each turn: the time of the whole command, and the cold start, which is the time until the
-first run has a folder. Then the medians, and the ratio of the times within each turn.
+For each turn it prints the time of the whole command, and the cold start: the time until the first run has
+a folder. Then it prints the medians, and the ratio of the times within each turn.
 """
 
 import argparse
@@ -18,16 +18,16 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Took:
+class Duration:
     """Seconds of one command."""
 
     whole: float
     start: float
-    """Until the first run had begun."""
+    """Until the first run has started."""
 
 
-def once(args: argparse.Namespace, where: list[str]) -> Took:
-    """The study in a folder of its own."""
+def run_study(args: argparse.Namespace, where: list[str]) -> Duration:
+    """Execute the study in a new folder."""
     command = [sys.executable, "-m", "recollect", "compare", "-e", "CartPole-v1", "-m", "ppo", "ppo_gru"]
     command += ["--seeds", str(args.seeds), "--steps", str(args.steps), "--episodes", "3", "--quiet"]
     with tempfile.TemporaryDirectory() as folder:
@@ -42,27 +42,27 @@ def once(args: argparse.Namespace, where: list[str]) -> Took:
         finally:
             process.terminate()
             process.wait()
-        return Took(time.perf_counter() - began, start)
+        return Duration(time.perf_counter() - began, start)
 
 
 def main() -> None:
-    """Take turns, and print what they took."""
+    """Execute both in turns, and print their times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10, help="of each of two models")
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--on", default="ray", help="ray, or ray:HOST:PORT")
     args = parser.parse_args()
-    # So that a study is ended before this process.
+    # sys.exit unwinds `run_study`, which ends the study before this process.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     turns = []
     print("| local | cold start | Ray | cold start | ratio |\n|---|---|---|---|---|")
     for _ in range(args.repeats):
-        here, there = once(args, []), once(args, ["--on", args.on])
+        here, there = run_study(args, []), run_study(args, ["--on", args.on])
         turns.append((here, there))
         times = f"{here.whole:.1f} s | {here.start:.1f} s | {there.whole:.1f} s | {there.start:.1f} s"
         print(f"| {times} | {there.whole / here.whole:.3f} |", flush=True)
-    starts = (statistics.median(took.start for took in side) for side in zip(*turns, strict=True))
+    starts = (statistics.median(duration.start for duration in side) for side in zip(*turns, strict=True))
     ratios = [there.whole / here.whole for here, there in turns]
     print(
         f"\nRatio {statistics.median(ratios):.3f} (from {min(ratios):.3f} to {max(ratios):.3f}); "

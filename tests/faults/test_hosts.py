@@ -1,4 +1,4 @@
-"""Runs on a cluster of several hosts end as they do on one machine, whatever happens to a host."""
+"""Runs on a cluster of several hosts end with the same bits as on one machine, whichever host fails."""
 
 import contextlib
 import os
@@ -43,8 +43,8 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def writers(out: Path) -> dict[Path, set[int]]:
-    """Who has the metrics of each run open."""
-    found: dict[Path, set[int]] = {}
+    """The processes that have the metrics of each run open."""
+    processes: dict[Path, set[int]] = {}
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if (
@@ -55,18 +55,18 @@ def writers(out: Path) -> dict[Path, set[int]]:
             opened = {Path(os.readlink(file)) for file in (process / "fd").iterdir()}
             for path in opened:
                 if path.name == "metrics.jsonl" and out in path.parents:
-                    found.setdefault(path.parent, set()).add(int(process.name))
-    return found
+                    processes.setdefault(path.parent, set()).add(int(process.name))
+    return processes
 
 
 @contextlib.contextmanager
 def watched(out: Path) -> Iterator[None]:
-    """Fails where two processes ever wrote to one run."""
-    crowds, over = [], threading.Event()
+    """Fail if two processes ever write to one run."""
+    conflicts, over = [], threading.Event()
 
     def look() -> None:
         while not over.wait(0.05):
-            crowds.extend(who for who in writers(out).values() if len(who) > 1)
+            conflicts.extend(processes for processes in writers(out).values() if len(processes) > 1)
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -75,25 +75,25 @@ def watched(out: Path) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
-    assert crowds == []
+    assert conflicts == []
 
 
 def on(host: Host, out: Path) -> list[Path]:
-    """The runs that a host is busy with."""
-    there = set(host.processes())
-    return [folder for folder, who in writers(out).items() if who & there]
+    """The runs that a host executes."""
+    local = set(host.processes())
+    return [folder for folder, processes in writers(out).items() if processes & local]
 
 
 def same(straight: Path, out: Path) -> None:
-    """Every run that is there."""
-    found = runs(out)
-    assert found
-    for folder in found:
+    """Compare every run with the undisturbed one."""
+    folders = runs(out)
+    assert folders
+    for folder in folders:
         assert_same_results(straight / folder.relative_to(out), folder)
 
 
-def crawls(process: int) -> None:
-    """Let a process work for a tenth of the time, so that its run does not end before it is missed."""
+def slow_down(process: int) -> None:
+    """Stop a process for most of the time, so that its run does not end before Ray notices its host."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGSTOP)
         time.sleep(0.2)
@@ -110,12 +110,12 @@ def straight(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory) -> Iterator[list[Host]]:
-    """A cluster of three hosts, and one that is beside it."""
-    with hosts(tmp_path_factory.mktemp("hosts"), "abcd") as found:
-        found[0].head()
-        for host in found[1:3]:
-            host.join(found[0])
-        yield found
+    """A cluster of three hosts, and one host that is not part of it."""
+    with hosts(tmp_path_factory.mktemp("hosts"), "abcd") as machines:
+        machines[0].head()
+        for host in machines[1:3]:
+            host.join(machines[0])
+        yield machines
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_study_across_hosts_ends_as_on_one_machine(straight, three, tmp_path) 
     assert list(tmp_path.rglob(".seen-*")) == []
 
 
-def test_the_same_command_goes_on_after_its_driver_was_killed(straight, three, tmp_path) -> None:
+def test_the_same_command_resumes_after_its_driver_was_killed(straight, three, tmp_path) -> None:
     with watched(tmp_path):
         driver = begun(tmp_path, "--on", f"ray:{three[0].cluster}", at=three[0])
         wait_for(lambda: all(on(host, tmp_path) for host in three) and lines(tmp_path) > 20)
@@ -143,8 +143,8 @@ def test_the_same_command_goes_on_after_its_driver_was_killed(straight, three, t
 
 
 @pytest.mark.parametrize("how", ["dies", "is cut off"])
-def test_the_run_of_a_host_that_is_gone_goes_on_elsewhere(how, straight, three, tmp_path) -> None:
-    """One that is cut off does not know it, and its run goes on writing where all hosts see it."""
+def test_the_run_of_a_lost_host_resumes_elsewhere(how, straight, three, tmp_path) -> None:
+    """A host that is cut off cannot know it, and its run continues to write to the shared storage."""
     first, *others = three
     with watched(tmp_path):
         driver = begun(tmp_path, "--on", f"ray:{first.cluster}", "--seeds", "1", at=first)
@@ -157,9 +157,9 @@ def test_the_run_of_a_host_that_is_gone_goes_on_elsewhere(how, straight, three, 
         else:
             host.cut()
         before = time.monotonic()
-        wait_for(lambda: crawls(writer) or writers(tmp_path).get(lost, set()) - {writer})
-        print(f"\nthe run of a host that {how} goes on after {time.monotonic() - before:.0f} s")
-        assert how == "dies" or host.processes(), "its Ray went before its run did"
+        wait_for(lambda: slow_down(writer) or writers(tmp_path).get(lost, set()) - {writer})
+        print(f"\nthe run of a host that {how} resumes after {time.monotonic() - before:.0f} s")
+        assert how == "dies" or host.processes(), "its Ray ended before its run did"
         ended(driver)
     same(straight, tmp_path)
     host.kill()
@@ -167,7 +167,7 @@ def test_the_run_of_a_host_that_is_gone_goes_on_elsewhere(how, straight, three, 
     host.join(first)
 
 
-def test_machines_that_cannot_run_it_are_named_before_anything_runs(tmp_path) -> None:
+def test_unsuitable_machines_are_named_before_any_run_starts(tmp_path) -> None:
     """One without the storage, one with another version, one without recollect."""
     package, other = Path(recollect.__file__).parent, tmp_path / "_version.py"
     other.write_text('__version__ = "0"\n')
@@ -185,26 +185,26 @@ def test_machines_that_cannot_run_it_are_named_before_anything_runs(tmp_path) ->
             host.join(first, before)
         began = time.monotonic()
         refused = begun(tmp_path, "--on", f"ray:{first.cluster}", at=first)
-        said, _ = refused.communicate(timeout=60)
-        assert refused.returncode == 2 and time.monotonic() - began < 20, said
-        (line,) = [text for text in said.splitlines() if text.startswith("recollect: ")]
+        output, _ = refused.communicate(timeout=60)
+        assert refused.returncode == 2 and time.monotonic() - began < 20, output
+        (line,) = [text for text in output.splitlines() if text.startswith("recollect: ")]
         assert f"b does not see {out}" in line and "c has recollect 0 (not " in line
         assert "d cannot run recollect: ModuleNotFoundError: No module named 'recollect" in line
         assert runs(tmp_path) == []
 
 
-def test_a_machine_that_is_not_of_the_cluster_says_so(network, tmp_path) -> None:
+def test_a_machine_outside_of_the_cluster_is_named(network, tmp_path) -> None:
     began = time.monotonic()
     refused = begun(tmp_path, "--on", f"ray:{network[0].cluster}", at=network[3])
-    said, _ = refused.communicate(timeout=60)
+    output, _ = refused.communicate(timeout=60)
     assert refused.returncode == 2 and time.monotonic() - began < 20
-    assert "this machine is not one of the cluster" in said and len(said.splitlines()) == 1
+    assert "this machine is not part of the cluster" in output and len(output.splitlines()) == 1
 
 
-def test_a_token_that_is_missing_is_asked_for(three, tmp_path) -> None:
+def test_a_missing_token_is_named(three, tmp_path) -> None:
     began = time.monotonic()
     where = ["--on", f"ray:{three[0].cluster}"]
     refused = begun(tmp_path, *where, at=three[0], RAY_AUTH_MODE="disabled")
-    said, _ = refused.communicate(timeout=60)
+    output, _ = refused.communicate(timeout=60)
     assert refused.returncode == 2 and time.monotonic() - began < 20
-    assert "it asks for a token" in said and len(said.splitlines()) == 1
+    assert "the cluster needs a token" in output and len(output.splitlines()) == 1

@@ -1,9 +1,9 @@
-"""A hundred kills at random moments, inside saves too: nothing that was whole is lost, nothing differs.
+"""A hundred kills at random moments, also during saves: no complete checkpoint is lost, and no bit differs.
 
 Each trial is a process that trains, a SIGKILL at a uniformly drawn fraction of the measured run time,
-and a process that resumes. The fraction is counted off in the trial's own saves: a machine that slows
-down or speeds up is hit at the same place of a run. The parent imports everything once and forks, so
-that a trial costs a run and not an import. Saves are slowed, so that many kills fall inside them.
+and a process that resumes. The fraction is measured in saves of the trial, so that the kill hits the
+same place of a run on a machine that slows down or speeds up. The parent imports everything once and
+forks, so that a trial costs a run and not an import. Saves are slowed, so that many kills hit one.
 """
 
 import os
@@ -31,8 +31,8 @@ CONFIGS = {
 }
 
 
-class Told(SilentDisplay):
-    """Writes down where a resumed run began, and every save that is complete."""
+class JournalDisplay(SilentDisplay):
+    """Writes to a journal from which checkpoint a run resumed."""
 
     def __init__(self, journal: Path) -> None:
         self.journal = journal
@@ -48,7 +48,7 @@ def note(journal: Path, text: str) -> None:
 
 
 def in_a_child(work: Callable[[], object]) -> int:
-    """Fork, work, and leave without the parent's clean-up; the child's id."""
+    """Fork, work in the child, and exit without the parent's clean-up; the child's id."""
     child = os.fork()
     if child:
         return child
@@ -61,19 +61,19 @@ def in_a_child(work: Callable[[], object]) -> int:
 
 
 def prepare(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow syncs, and lines in the journal: when it began, and after each complete save."""
+    """Slow down syncs, and note the start and each complete save in the journal."""
 
     def slow_sync(descriptor: int) -> None:
         time.sleep(SAVES_TAKE)
         FSYNC(descriptor)
 
-    def noted_save(path: Path, *args: object) -> None:
+    def save_with_note(path: Path, *args: object) -> None:
         SAVE(path, *args)
         note(journal, f"saved {path.name} {time.perf_counter()}")
 
     monkeypatch.setattr(os, "fsync", slow_sync)
-    monkeypatch.setattr(checkpoint, "save", noted_save)
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Told(journal))
+    monkeypatch.setattr(checkpoint, "save", save_with_note)
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: JournalDisplay(journal))
     note(journal, f"begun {time.perf_counter()}")
 
 
@@ -85,7 +85,7 @@ def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
     prepare(tmp_path / "journal-straight", monkeypatch)
     straight = tmp_path / config.model / config.env.id / "straight"
     assert os.waitpid(in_a_child(lambda: run_quietly(config, tmp_path, "straight")), 0)[1] == 0
-    measured = tmp_path / "journal-measured"  # of a second run: the first also warms the disk's cache
+    measured = tmp_path / "journal-measured"  # a second run: the first also fills the disk cache
     prepare(measured, monkeypatch)
     assert os.waitpid(in_a_child(lambda: run_quietly(config, tmp_path, "measured")), 0)[1] == 0
     moments = times(measured)
@@ -99,12 +99,12 @@ def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
         wait_for(journal, moments, dice.uniform(0, moments[-1]))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        newest = last_whole(folder) if saved(journal) else None
+        newest = last_complete(folder) if saved(journal) else None
         if newest is None or int(newest[10:18]) == ROLLOUTS:
-            outside += 1  # it had saved nothing yet, or had nothing left to do: another draw
-            assert outside < kills, "the run is too short to be killed inside"
+            outside += 1  # before its first save, or after its last: draw again
+            assert outside < kills, "the run is too short to be killed before its end"
             continue
-        assert os.WIFSIGNALED(status), "it ended by itself, and not at its end"
+        assert os.WIFSIGNALED(status), "it ended by itself before its end"
         inside_saves += bool(list((folder / "checkpoints").glob(".*.tmp")))
         assert newest >= saved(journal)[-1], "a complete checkpoint was lost"
         assert os.waitpid(in_a_child(lambda folder=folder: api.resume(folder, quiet=True)), 0)[1] == 0
@@ -113,42 +113,40 @@ def test_random_kills_lose_nothing(tier, tmp_path, monkeypatch) -> None:
         assert 0 < int(newest[10:18]) < ROLLOUTS, "the resumed step lies inside the run"
         assert_same_end(straight, folder)
         trials += 1
-    told = (
-        f"{kills} kills in runs of {len(moments)} saves, {inside_saves} inside a save, {outside} drawn anew"
-    )
-    print(f"\n{tier}: {told}")
+    counts = f"{inside_saves} during a save, {outside} drawn again"
+    print(f"\n{tier}: {kills} kills in runs of {len(moments)} saves, {counts}")
     assert inside_saves >= kills // 20
 
 
 def saved(journal: Path) -> list[str]:
-    """The checkpoints that were completed, in order."""
+    """Names of the complete checkpoints, in order."""
     lines = journal.read_text().splitlines() if journal.exists() else []
     return [line.split()[1] for line in lines if line.startswith("saved ")]
 
 
 def times(journal: Path) -> list[float]:
-    """When each save was complete, in seconds after the run began."""
+    """The time of each complete save, in seconds after the start of the run."""
     lines = [line.split() for line in journal.read_text().splitlines()]
     begun = next(float(words[1]) for words in lines if words[0] == "begun")
     return [float(words[2]) - begun for words in lines if words[0] == "saved"]
 
 
 def wait_for(journal: Path, moments: list[float], moment: float) -> None:
-    """Until a run is where the measured one was at this moment.
+    """Wait until a run is as far as the measured one was at this moment.
 
-    That is after as many saves, and after as much of the way to the next one as its pace makes of it.
+    That is after as many saves, plus the rest of the time, scaled by the speed of this run so far.
     """
     before = sum(end <= moment for end in moments)
     start = time.perf_counter()
     while len(saved(journal)) < before:
-        assert time.perf_counter() - start < 300, "the run saves nothing"
+        assert time.perf_counter() - start < 300, "the run does not save"
         time.sleep(0.001)
     reached = moments[before - 1] if before else 0.0
     pace = (time.perf_counter() - start) / reached if before else 1.0
     time.sleep(pace * (moment - reached))
 
 
-def last_whole(folder: Path) -> str:
+def last_complete(folder: Path) -> str:
     """The name of the newest checkpoint that can be read."""
     for path in reversed(checkpoint.existing(folder / "checkpoints")):
         try:
@@ -156,4 +154,4 @@ def last_whole(folder: Path) -> str:
         except CheckpointError:
             continue
         return path.name
-    raise AssertionError(f"no whole checkpoint in {folder}")
+    raise AssertionError(f"no complete checkpoint in {folder}")

@@ -1,4 +1,4 @@
-"""One run on two hosts ends as it does on one machine, or not at all."""
+"""One run on two hosts ends with the same bits as on one machine, or not at all."""
 
 import os
 import subprocess
@@ -26,8 +26,8 @@ RUN = Path("runs/ppo_gru/poc/a")
 
 @pytest.fixture
 def pair(tmp_path) -> Iterator[list[Host]]:
-    with hosts(tmp_path) as found:
-        yield found[:2]
+    with hosts(tmp_path) as machines:
+        yield machines[:2]
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,16 @@ def straight(tmp_path_factory) -> Path:
 
 
 def torchrun(folder: Path, host: Host, head: Host, restarts: int = 0) -> subprocess.Popen[bytes]:
-    """A host's part in the run."""
+    """Start the processes of one host."""
     launch = ["--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", str(restarts)]
     launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{head.address}:29500", "--rdzv-id", "a"]
     launch += ["--local-addr", host.address, "--monitor-interval", "0.2"]
-    launch += ["--rdzv-conf", f"is_host={int(host is head)}"]  # names of these hosts stand nowhere
+    launch += [
+        "--rdzv-conf",
+        f"is_host={int(host is head)}",
+    ]  # these hosts have no names that can be resolved
     command = host.command(sys.executable, "-m", "torch.distributed.run", *launch, "-m", "recollect", *TRAIN)
-    # The third: a torchrun that goes on tells a host that comes back where to meet.
+    # The third variable: torchrun then tells a host that rejoins where to meet.
     env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
     env |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     with (folder / host.name).open("a") as log:
@@ -53,13 +56,13 @@ def torchrun(folder: Path, host: Host, head: Host, restarts: int = 0) -> subproc
         return subprocess.Popen(command, cwd=folder, env=env, start_new_session=True, **pipes)
 
 
-def said(folder: Path, host: Host) -> str:
-    """What a host's processes have said so far."""
+def output(folder: Path, host: Host) -> str:
+    """The output of a host's processes so far."""
     return (folder / host.name).read_text()
 
 
 def when_saved(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Wait for a checkpoint that is not the first."""
+    """Wait for the second checkpoint."""
 
     def saved() -> bool:
         assert process.poll() is None
@@ -68,14 +71,14 @@ def when_saved(folder: Path, process: subprocess.Popen[bytes]) -> None:
     wait_for(saved)
 
 
-def test_two_hosts_learn_what_two_processes_learn(straight, pair, tmp_path):
+def test_two_hosts_end_with_the_bits_of_two_processes(straight, pair, tmp_path):
     begun = [torchrun(tmp_path, host, pair[0]) for host in pair]
     for host, process in zip(pair, begun, strict=True):
-        assert process.wait(120) == 0, said(tmp_path, host)
+        assert process.wait(120) == 0, output(tmp_path, host)
     assert_same_end(straight, tmp_path / RUN)
 
 
-def test_a_host_that_dies_and_comes_back_goes_on(straight, pair, tmp_path):
+def test_a_run_resumes_when_a_dead_host_rejoins(straight, pair, tmp_path):
     first, second = pair
     stays, dies = (torchrun(tmp_path, host, first, restarts=3) for host in pair)
     when_saved(tmp_path, stays)
@@ -83,7 +86,7 @@ def test_a_host_that_dies_and_comes_back_goes_on(straight, pair, tmp_path):
     dies.wait()
     back = torchrun(tmp_path, second, first, restarts=3)
     for host, process in ((first, stays), (second, back)):
-        assert process.wait(240) == 0, said(tmp_path, host)
+        assert process.wait(240) == 0, output(tmp_path, host)
     assert_same_end(straight, tmp_path / RUN)
 
 
@@ -91,9 +94,9 @@ def test_a_host_that_is_cut_off_ends_the_run(pair, tmp_path):
     begun = [torchrun(tmp_path, host, pair[0]) for host in pair]
     when_saved(tmp_path, begun[0])
     pair[1].cut()
-    # The second torchrun waits for its network as long as the system does, which is a quarter of an hour.
+    # The second torchrun waits until the system gives up the connection, after a quarter of an hour.
     for host in pair:
-        wait_for(lambda host=host: "lost the others" in said(tmp_path, host), PATIENCE.seconds + 90)
+        wait_for(lambda host=host: "lost the others" in output(tmp_path, host), PATIENCE.seconds + 90)
     assert begun[0].wait(30) != 0
     begun[1].kill()
     begun[1].wait()

@@ -24,7 +24,6 @@ from recollect.config.config import config_hash
 from recollect.config.presets import MODELS, assemble
 from recollect.run.build import resolved_config
 from recollect.tuning import tune
-from recollect.tuning.journal import JOURNAL, load_study
 from recollect.tuning.option_names import (
     changed_options,
     format_value,
@@ -33,6 +32,7 @@ from recollect.tuning.option_names import (
     option_values,
     to_flags,
 )
+from recollect.tuning.optuna_storage import JOURNAL, load_study
 from recollect.tuning.proposals import propose
 from recollect.tuning.result import TuningResult, importances, trial_results
 from recollect.tuning.space_file import build_space

@@ -12,8 +12,8 @@ import yaml
 from ..common.format import number
 from ..config.config import to_dict, tokens
 from ..run.run_folder import write_json
-from .journal import import_optuna, without_experimental_warnings
 from .option_names import BRANCHES, Settings, format_value, memories_first, option_values, to_flags
+from .optuna_storage import import_optuna, without_experimental_warnings
 from .trials import RUNGS, TuningSpec
 
 if TYPE_CHECKING:

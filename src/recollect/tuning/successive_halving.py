@@ -15,8 +15,8 @@ from ..common.statistics import iqm
 from ..comparison.display import score
 from ..comparison.executor import Executor
 from ..comparison.jobs import Job, plan_jobs
-from .journal import import_optuna, preset_params, without_experimental_warnings
 from .option_names import changed_options, to_flags
+from .optuna_storage import import_optuna, preset_params, without_experimental_warnings
 from .proposals import propose
 from .trials import KEPT_FRACTION, RUNGS, Trial, TuningSpec
 

@@ -15,7 +15,7 @@ from ..config.config import RunConfig, tokens
 from ..reporting.page import render_page
 from ..run.run_folder import locked, new_folder
 from .display import TuningDisplay
-from .journal import JOURNAL, import_optuna, load_study
+from .optuna_storage import JOURNAL, import_optuna, load_study
 from .result import TuningResult, importances, trial_results
 from .space_file import build_space
 from .successive_halving import SuccessiveHalving
