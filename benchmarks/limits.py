@@ -40,11 +40,11 @@ from recollect.config.config import RunConfig
 from recollect.config.presets import assemble
 from recollect.envs import make_for_evaluation
 from recollect.learn import ppo
+from recollect.learn.chunks import Batch
 from recollect.learn.episodes import Episode
-from recollect.learn.maths import Losses, mean
-from recollect.learn.minibatches import Batch
+from recollect.learn.maths import Loss, mean
 from recollect.learn.rollout import Outcome, Rollout
-from recollect.learn.settings import PPOConfig
+from recollect.learn.settings import Coefficients, PPOConfig
 from recollect.run import run
 from recollect.run.session import Destination
 
@@ -82,13 +82,13 @@ def mean_target(weight: Tensor, target: Tensor) -> Tensor:
     return mean(weight, target).expand_as(target)
 
 
-CORRECT_LOSSES = ppo.losses
+CORRECT_LOSS = ppo.loss
 
 
-def losses(agent: Agent, batch: Batch, cfg: PPOConfig, clip: float) -> tuple[Losses, Tensor, Tensor]:
-    """The losses of PPO, but each value is compared with every target of the minibatch."""
+def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
+    """The loss of PPO, but each value is compared with every target of the minibatch."""
     targets = mean_target(batch.weight, batch.target)
-    return CORRECT_LOSSES(agent, batch._replace(target=targets), cfg, clip)
+    return CORRECT_LOSS(agent, batch._replace(target=targets), cfg, now)
 
 
 def advantages(rollout: Rollout | Outcome, reward: Tensor, gamma: float, gae_lambda: float) -> Tensor:
@@ -109,9 +109,9 @@ def advantages(rollout: Rollout | Outcome, reward: Tensor, gamma: float, gae_lam
 @contextmanager
 def errors(arm: Arm) -> Iterator[None]:
     """While it is open, PPO computes what this arm computes."""
-    ours = ppo.losses, ppo.advantages
-    by = losses if arm in ("critic", "published") else ours[0], advantages if arm == "published" else ours[1]
-    with patch.object(ppo, "losses", by[0]), patch.object(ppo, "advantages", by[1]):
+    ours = ppo.loss, ppo.advantages
+    by = loss if arm in ("critic", "published") else ours[0], advantages if arm == "published" else ours[1]
+    with patch.object(ppo, "loss", by[0]), patch.object(ppo, "advantages", by[1]):
         yield
 
 

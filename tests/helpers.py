@@ -26,8 +26,8 @@ from recollect.agent.agent import BranchConfig, build_agent
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, Envs, Step, VecEnv
 from recollect.learn import ppo
+from recollect.learn.chunks import Batch, Estimates, chunk, scores
 from recollect.learn.learner import begin
-from recollect.learn.minibatches import chunk
 from recollect.learn.rollout import Rollout
 from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.run import checkpoint
@@ -222,10 +222,15 @@ def branch(name, **options):
     return BranchConfig(memory=MEMORIES[name](), hidden=(6,), **options)
 
 
+def chunks_with(rollout, advantage, length=L) -> Batch:
+    """A rollout as chunks, observations as they are, with these advantages (T, N)."""
+    return chunk(rollout, length, scores(rollout, length, Estimates(advantage, advantage)))
+
+
 def chunks_of(s, length=L):
     """A rollout as chunks, as an update sees them, with advantages of 0."""
     zeros = torch.zeros(T, s.rollout.num_envs, dtype=torch.float64)
-    batch = chunk(s.rollout, length, zeros)
+    batch = chunks_with(s.rollout, zeros, length)
     return batch._replace(rows=batch.rows._replace(obs=s.agent.normalizer(batch.rows.obs)))
 
 

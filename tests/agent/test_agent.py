@@ -19,9 +19,8 @@ from recollect.envs import EnvConfig
 from recollect.envs.spaces import read_spaces
 from recollect.learn import ppo
 from recollect.learn.learner import begin
-from recollect.learn.minibatches import chunk
 from recollect.learn.rollout import slice_rows
-from recollect.learn.settings import Decay, Plan, PPOConfig
+from recollect.learn.settings import Coefficients, Decay, Plan, PPOConfig
 from recollect.testing import check_agent
 
 from ..helpers import (
@@ -34,6 +33,7 @@ from ..helpers import (
     Scripted,
     T,
     branch,
+    chunks_with,
     largest,
     lively,
     prepare,
@@ -59,7 +59,7 @@ def test_acting_equals_learning(actor, critic):
         assert s.rollout.valid[:-1].float().mean() < 0.95, "no tail row was met"
         assert s.rollout.rows.first[1:-1].any(), "no episode opened inside"
         assert largest(relearn(s)) < 1e-12
-        s.learner.read(s.rollout)
+        s.learner.update_statistics(s.rollout)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_memory_that_is_added_changes_nothing_at_first_and_agrees_later(name):
     bare.agent.load_state_dict(known)
     torch.nn.init.zeros_(s.agent.actor.add.weight)  # as it begins; `prepare` makes all weights lively
     torch.nn.init.zeros_(s.agent.actor.add.bias)
-    rows = slice_rows(s.rollout.seen(s.agent), slice(0, L))
+    rows = slice_rows(s.rollout.normalized(s.agent), slice(0, L))
     state = s.agent.initial_state(N)
     assert rows.obs["obs"].std() > 0.5
     assert torch.equal(s.agent.actor(rows, state.actor)[0], bare.agent.actor(rows, ())[0])
@@ -104,7 +104,7 @@ def test_a_step_of_the_weights_moves_what_is_added_no_further_than_one_of_them(n
     """Else a wide memory throws values about before it says anything."""
     s = prepare(branch(name, residual=True), branch("mlp"))
     actor, said = s.agent.actor, []
-    rows = slice_rows(s.rollout.seen(s.agent), slice(0, L))
+    rows = slice_rows(s.rollout.normalized(s.agent), slice(0, L))
     actor.memory.register_forward_hook(lambda module, inputs, out: said.append(out[0]))
     seen = []
     for weight in (0.0, 0.3):
@@ -161,7 +161,7 @@ def test_two_rollouts_equal_one_pass_where_nothing_is_learned(name, shared):
         parts.append(tree.map_leaves(lambda x: x[:T].clone(), tuple(s.rollout.rows)))
         values.append(s.rollout.value.clone())
         ppo.update(s.learner, s.rollout, s.plan, L)
-        s.learner.read(s.rollout)
+        s.learner.update_statistics(s.rollout)
     whole = Rows(*(join(a, b) for a, b in zip(*parts, strict=True)))
     with torch.no_grad():
         once, _ = s.agent.value(whole, s.agent.initial_state(N))
@@ -277,7 +277,7 @@ def test_acting_equals_learning_without_resets(actor, critic):
     for _ in range(2):
         roll(s)
         assert largest(relearn(s)) < 1e-12
-        s.learner.read(s.rollout)
+        s.learner.update_statistics(s.rollout)
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
@@ -372,7 +372,7 @@ def test_the_player_does_what_collecting_does(silent, name, action):
             collected = s.envs.action_spec.to_env(s.rollout.action[t].numpy())
             live = s.rollout.valid[t].numpy()
             np.testing.assert_allclose(acted[live], collected[live], rtol=1e-6)
-        s.learner.read(s.rollout)
+        s.learner.update_statistics(s.rollout)
 
 
 @pytest.mark.parametrize("name", MEMORIES)
@@ -545,7 +545,7 @@ def test_normalizer_against_numpy():
     random, subject, taken = np.random.default_rng(0), normalizer(), []
     for length in (1, 5, 40):
         obs, valid = observed(random, length), torch.from_numpy(random.random((length, N)) < 0.7)
-        subject.learn(obs, valid)
+        subject.update(obs, valid)
         taken.append(obs["obs.speed"][valid].numpy())
         x, raw = np.concatenate(taken), observed(random, 4)
         kept = raw["obs.speed"].clone()
@@ -561,18 +561,18 @@ def test_normalizer_changes_nothing_before_it_learned_or_when_off():
     obs = observed(np.random.default_rng(0), 4)
     assert normalizer()(obs) is obs
     off = normalizer(active=False)
-    off.learn(obs, torch.ones(4, N, dtype=torch.bool))
+    off.update(obs, torch.ones(4, N, dtype=torch.bool))
     assert off(obs) is obs
     none = normalizer()
-    none.learn(obs, torch.zeros(4, N, dtype=torch.bool))
+    none.update(obs, torch.zeros(4, N, dtype=torch.bool))
     assert none(obs) is obs
 
 
 def test_normalizer_takes_loaded_statistics():
     random, one, other = np.random.default_rng(0), normalizer(), normalizer()
     valid = torch.ones(8, N, dtype=torch.bool)
-    one.learn(observed(random, 8), valid)
-    other.learn(observed(random, 8), valid)
+    one.update(observed(random, 8), valid)
+    other.update(observed(random, 8), valid)
     obs = observed(random, 4)
     one(obs)
     one.load_state_dict(other.state_dict())
@@ -582,13 +582,13 @@ def test_normalizer_takes_loaded_statistics():
 def test_normalizer_is_constant_while_an_iteration_runs():
     s = prepare(normalize=True)
     roll(s)
-    s.learner.read(s.rollout)
+    s.learner.update_statistics(s.rollout)
     before = copy.deepcopy(s.agent.normalizer.state_dict())
     roll(s)
     ppo.update(s.learner, s.rollout, s.plan, L)
     after = s.agent.normalizer.state_dict()
     assert before["count"] > 0 and all(torch.equal(before[k], after[k]) for k in before)
-    s.learner.read(s.rollout)
+    s.learner.update_statistics(s.rollout)
     assert s.agent.normalizer.count == before["count"] + s.rollout.valid[:-1].sum()
 
 
@@ -619,7 +619,7 @@ def test_reward_scale_against_a_slow_reference():
         valid[1:] = ~ended[:-1]
         taken.append((random.normal(3, 2, (T, N)), valid, ended))
         reward, *flags = map(torch.from_numpy, taken[-1])
-        scale.learn(reward, *flags)
+        scale.update(reward, *flags)
         assert scale.divisor == pytest.approx(slow_deviation(taken, 0.9), rel=1e-7)
     wanted = (reward / scale.divisor).clamp(-10, 10)
     assert torch.equal(scale.scaled(reward), wanted)
@@ -640,7 +640,7 @@ def test_a_constant_reward_scale_multiplies_and_excludes_the_learned_one():
 
 def test_reward_scale_off_changes_nothing():
     scale, reward = RewardScale(N, 0.9, False), torch.full((T, N), 100.0)
-    scale.learn(reward, reward > 0, reward < 0)
+    scale.update(reward, reward > 0, reward < 0)
     assert scale.divisor == 1 and scale.scaled(reward) is reward
 
 
@@ -711,10 +711,10 @@ def test_every_parameter_gets_a_gradient_and_is_in_the_optimiser(name, action, s
     s = prepare(actor, replace(actor, shared=shared), Scripted(action=action))
     roll(s)
     advantage = torch.randn(T, N, dtype=torch.float64)
-    batch = chunk(s.rollout, L, advantage)
-    terms, _, _ = ppo.losses(s.agent, batch, s.plan.ppo, 0.2)
+    batch = chunks_with(s.rollout, advantage)
+    now = Coefficients(clip=0.2, entropy=0.1, rates=(0.0, 0.0))
     s.learner.optimizer.zero_grad()
-    (terms.policy + terms.value - 0.1 * terms.entropy).backward()
+    ppo.loss(s.agent, batch, s.plan.ppo, now).total.backward()
     silent = [k for k, p in s.agent.named_parameters() if p.grad is None or not p.grad.any()]
     assert not silent
     flats = s.learner.optimizer.flats

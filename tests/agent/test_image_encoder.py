@@ -111,7 +111,7 @@ def test_a_picture_stays_bytes_from_the_environment_to_the_chunk():
     roll(s)
     assert s.learner.row.obs["obs.camera"].dtype == np.uint8
     batch = chunks_of(s)
-    for obs in (s.rollout.rows.obs, s.rollout.seen(s.agent).obs, batch.rows.obs):
+    for obs in (s.rollout.rows.obs, s.rollout.normalized(s.agent).obs, batch.rows.obs):
         assert {name: x.dtype for name, x in obs.items()} == {
             "obs.camera": torch.uint8,
             "obs.speed": torch.float64,
@@ -126,7 +126,7 @@ def test_a_picture_is_not_normalised():
     s = filmed()
     assert s.agent.normalizer.names == ("obs.speed",)
     roll(s)
-    s.learner.read(s.rollout)
+    s.learner.update_statistics(s.rollout)
     seen = s.agent.normalizer(s.rollout.rows.obs)
     assert seen["obs.camera"] is s.rollout.rows.obs["obs.camera"]
     assert seen["obs.speed"] is not s.rollout.rows.obs["obs.speed"]
@@ -141,7 +141,7 @@ def test_acting_equals_learning_with_pictures(actor, critic):
         assert largest(relearn(s)) < 1e-12
         metrics = ppo.update(s.learner, s.rollout, s.plan, L)
         assert metrics["ratio_error"] < 1e-12 and metrics["value_error"] < 1e-12
-        s.learner.read(s.rollout)
+        s.learner.update_statistics(s.rollout)
 
 
 def test_every_weight_of_an_eye_learns():

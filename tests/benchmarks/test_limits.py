@@ -61,11 +61,11 @@ def test_tail_rows_do_not_count_in_a_mean_target():
 
 @pytest.mark.parametrize("arm", limits.ARMS)
 def test_an_arm_changes_what_it_says_and_leaves_nothing_behind(arm):
-    ours = ppo.losses, ppo.advantages
+    ours = ppo.loss, ppo.advantages
     with limits.errors(arm):
-        changed = ppo.losses is not ours[0], ppo.advantages is not ours[1]
+        changed = ppo.loss is not ours[0], ppo.advantages is not ours[1]
     assert changed == (arm in ("critic", "published"), arm == "published")
-    assert (ppo.losses, ppo.advantages) == ours
+    assert (ppo.loss, ppo.advantages) == ours
 
 
 def test_training_episodes_end_in_one_of_three_ways():

@@ -20,6 +20,7 @@ from recollect.common.errors import DisagreementError, DivergedError, UsageError
 from recollect.envs import EnvConfig, make
 from recollect.envs.spaces import read_spaces
 from recollect.learn import ppo
+from recollect.learn.chunks import Scores, cut, scores
 from recollect.learn.learner import begin
 from recollect.learn.maths import (
     agreement,
@@ -30,10 +31,13 @@ from recollect.learn.maths import (
     value_loss,
     variance,
 )
-from recollect.learn.minibatches import chunk, cut_rows
 from recollect.learn.optim import MOST_SKIPPED, FlatAdam
 from recollect.learn.rollout import Rollout, opening_row
-from recollect.learn.settings import Decay, Plan, PPOConfig
+from recollect.learn.settings import Coefficients, Decay, Plan, PPOConfig
+
+from ..helpers import chunks_with
+
+NOW = Coefficients(clip=0.2, entropy=0.0, rates=(0.0, 0.0))
 
 # Advantages -----------------------------------------------------------------------------------
 
@@ -456,10 +460,13 @@ def test_steps_in_a_row_on_a_minibatch_are_steps_of_their_own():
 def test_a_target_lambda_of_1_makes_targets_discounted_returns():
     """The advantages stay what they are."""
     s = rolled(target_lambda=1.0, gamma=0.9, gae_lambda=0.5)
-    batch, everyone = ppo.prepared(s.learner, s.rollout, s.plan.ppo, 4)
-    plain, _ = ppo.prepared(s.learner, s.rollout, replace(s.plan.ppo, target_lambda=None), 4)
-    assert torch.equal(batch.advantage, plain.advantage)
-    assert torch.equal(everyone.target, batch.target) and not torch.equal(batch.target, plain.target)
+
+    def of(cfg: PPOConfig) -> Scores:
+        return scores(s.rollout, 4, ppo.estimates(s.learner, s.rollout, cfg))
+
+    chunks, plain = of(s.plan.ppo), of(replace(s.plan.ppo, target_lambda=None))
+    assert torch.equal(chunks.advantage, plain.advantage)
+    assert not torch.equal(chunks.target, plain.target)
     rollout = s.rollout
     wanted = torch.zeros_like(rollout.reward, dtype=torch.float64)
     for n in range(wanted.shape[1]):
@@ -472,7 +479,7 @@ def test_a_target_lambda_of_1_makes_targets_discounted_returns():
                 ahead = 0.0
             ahead = wanted[t, n] = rollout.reward[t, n] + 0.9 * ahead
     live = wanted * rollout.valid[:-1]
-    torch.testing.assert_close(batch.target, cut_rows(live, 4), rtol=0, atol=1e-12)
+    torch.testing.assert_close(chunks.target, cut(live, 4), rtol=0, atol=1e-12)
 
 
 def test_a_learning_rate_of_zero_changes_nothing():
@@ -493,7 +500,7 @@ def acted_with_tails(spoil):
         s.rollout.log_prob[tails] = spoil
         s.rollout.action[tails] = 1 - s.rollout.action[tails]
     ppo.update(s.learner, s.rollout, s.plan, 4)
-    s.learner.read(s.rollout)
+    s.learner.update_statistics(s.rollout)
     return weights(s.agent), s.learner.progress()
 
 
@@ -535,22 +542,23 @@ def test_losses_are_means_over_valid_rows():
     s = rolled()
     generator = torch.Generator().manual_seed(0)
     advantage = torch.randn(16, 4, generator=generator, dtype=torch.float64)
-    batch = chunk(s.rollout, 4, advantage)
+    batch = chunks_with(s.rollout, advantage, 4)
     # As if acting had found some actions 1.5 times as likely: their ratio is 2 / 3.
     moved = torch.zeros_like(batch.valid)
     moved[0] = True
     shift = moved * math.log(1.5)
     cfg = PPOConfig(normalize_advantage="off")
-    terms, found, values = ppo.losses(s.agent, batch._replace(log_prob=batch.log_prob + shift), cfg, 0.2)
+    loss = ppo.loss(s.agent, batch._replace(log_prob=batch.log_prob + shift), cfg, NOW)
+    terms = loss.means
     rows = int(batch.valid.sum())
     hit = int((moved & batch.valid).sum())
     assert 0 < hit < rows < batch.valid.numel()
     assert terms.clip_fraction.item() == pytest.approx(hit / rows)
     assert terms.kl.item() == pytest.approx(hit / rows * (2 / 3 - 1 + math.log(1.5)))
-    assert (found - 1).abs().max().item() == pytest.approx(1 / 3)
-    assert (values - batch.value)[batch.valid].abs().max().item() < 1e-12
+    assert (loss.ratio - 1).abs().max().item() == pytest.approx(1 / 3)
+    assert (loss.values - batch.value)[batch.valid].abs().max().item() < 1e-12
     with pytest.raises(DisagreementError, match=r"ratio_error is 0\.33"):
-        agreement(found, values, batch.value, batch.valid)
+        agreement(loss.ratio, loss.values, batch.value, batch.valid)
     live = [torch.where(batch.valid, x, 0) for x in (batch.advantage, advantage_target(batch))]
     ratio = torch.where(moved, 2 / 3, 1.0)
     surrogate = -torch.minimum(ratio * live[0], ratio.clamp(0.8, 1.2) * live[0]).sum() / rows
@@ -569,10 +577,10 @@ def entropies(ent_coef):
     """Of a policy that prefers some actions, before and after an update."""
     s = rolled(ent_coef=ent_coef, scale=0.6, learning_rate=3e-2, update_epochs=8, gamma=0.0)
     s.rollout.reward.copy_(s.rollout.value[:-1])  # advantages of 0: nothing else moves the policy
-    batch = chunk(s.rollout, 4, torch.zeros(16, 4, dtype=torch.float64))
-    before = ppo.losses(s.agent, batch, s.plan.ppo, 0.2)[0].entropy.item()
+    batch = chunks_with(s.rollout, torch.zeros(16, 4, dtype=torch.float64), 4)
+    before = ppo.loss(s.agent, batch, s.plan.ppo, NOW).means.entropy.item()
     ppo.update(s.learner, s.rollout, s.plan, 4)
-    return before, ppo.losses(s.agent, batch, s.plan.ppo, 0.2)[0].entropy.item()
+    return before, ppo.loss(s.agent, batch, s.plan.ppo, NOW).means.entropy.item()
 
 
 def test_the_entropy_bonus_keeps_choices_open():

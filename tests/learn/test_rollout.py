@@ -14,10 +14,13 @@ from recollect.agent.agent import Agent, AgentState, BranchConfig, build_agent
 from recollect.envs import EnvConfig, Envs, Step, VecEnv
 from recollect.learn import learner as learning
 from recollect.learn import ppo
-from recollect.learn import rollout as rows_of
+from recollect.learn.chunks import Scores
 from recollect.learn.episodes import Episodes
-from recollect.learn.rollout import Rollout, Row
+from recollect.learn.minibatches import minibatches
+from recollect.learn.rollout import Rollout, Row, opening_row
 from recollect.learn.settings import Draw, Plan, PPOConfig
+
+from ..helpers import chunks_with
 
 TERMINATED, TRUNCATED = 1, 2
 
@@ -59,7 +62,7 @@ def agent_of(envs: Envs, memory: BranchConfig | None = None, normalize: bool = F
 
 def opening(envs: Envs, agent: Agent) -> Row:
     dtype = "int64" if agent.policy.discrete else "float32"
-    return rows_of.opening_row(envs.reset([0] * envs.num_envs), agent.policy.width, dtype)
+    return opening_row(envs.reset([0] * envs.num_envs), agent.policy.width, dtype)
 
 
 def rollouts(script: Script, num_steps: int, dtype: torch.dtype = torch.float32):
@@ -165,7 +168,7 @@ def test_collecting_gives_the_same_rows_and_counts_the_valid_ones():
         np.testing.assert_array_equal(rollout.rows.prev_reward, PREV_REWARD[i])
         kept = ~rollout.rows.first[1:, :, None]
         np.testing.assert_array_equal(rollout.rows.prev_action[1:], rollout.action * kept)
-        learner.read(rollout)
+        learner.update_statistics(rollout)
     assert learner.step == np.array(VALID)[:, :4].sum()
 
 
@@ -202,11 +205,11 @@ def test_a_cut_episode_enters_no_statistic():
     (rollout,) = rollouts(Script(ends, [[1, 1], [1, 1], [1, 0], [1, 1]]), 4)
     episodes = Episodes.begin(2)
     rollout.cut()
-    episodes.read(rollout)
+    episodes.add(rollout)
     assert episodes.finished == 2
     (rollout,) = rollouts(Script([[TERMINATED, TERMINATED], [0, 0]], [[5, 7], [0, 0]]), 2)
     for _ in range(50):
-        episodes.read(rollout)
+        episodes.add(rollout)
     # The last 100 episodes are those after the barrier, and none took in what came before it.
     assert episodes.finished == 102
     assert episodes.means() == {"return": 6.0, "length": 1.0, "success": None}
@@ -221,7 +224,7 @@ def test_a_barrier_resets_the_environments_and_carries_an_opening_row():
     for iteration, cut in enumerate([False, True, False]):
         ppo.collect(envs, learner, rollout, plan, 1)
         assert rollout.truncated.any() == cut
-        learner.read(rollout)
+        learner.update_statistics(rollout)
         if cut:
             learner.state = AgentState((torch.ones(3, 1),), (torch.ones(3, 1),))
             learner.restart(envs, plan.seed)
@@ -311,7 +314,7 @@ def test_episode_statistics_equal_a_plain_simulation(seed, num_steps, often):
     episodes, logged = Episodes.begin(5), []
     expected, steps = [], (~tail).sum(1).cumsum()
     for i, rollout in enumerate(rollouts(Script(ends, rewards), num_steps)):
-        episodes.read(rollout, int(steps[i * num_steps - 1]) if i else 0)
+        episodes.add(rollout, int(steps[i * num_steps - 1]) if i else 0)
         logged += episodes.latest
         for s, n in np.ndindex(num_steps, 5):
             s += i * num_steps
@@ -344,7 +347,7 @@ def test_success_is_the_mean_over_the_last_episodes():
         step = envs.step(action)
         right += np.nansum(step.success)
         rollout.write(t, action, step)
-    episodes.read(rollout)
+    episodes.add(rollout)
     assert episodes.means()["success"] == right / 100
     assert 0 < right < 100
 
@@ -364,7 +367,13 @@ def numbered(num_steps: int, num_envs: int, length: int, often: float = 0.0, see
     # The memory of environment n before row t is told apart by the same number.
     starts = [(number[t],) for t in range(0, num_steps, length)]
     rollout.starts, rollout.critic_starts = list(starts), [(x, -x) for (x,) in starts]
-    return rollout, rows_of.chunk(rollout, length, number)
+    return rollout, chunks_with(rollout, number, length)
+
+
+def drawn(batch, num_envs, size, random, **options):
+    """The minibatches of one epoch, advantages as they are."""
+    whole = Scores(batch.valid, batch.value, batch.advantage, batch.target)
+    return minibatches(batch, whole, num_envs, size, random, Draw("off", 1, **options))
 
 
 chunked = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 5), st.sampled_from([0.0, 0.4]))
@@ -406,7 +415,7 @@ def test_a_pass_takes_every_chunk_exactly_once(sizes, size, seed):
     size = min(size, chunks_each * num_envs)
     blocks = np.gcd.reduce([num_envs, size, 8])
     seen = []
-    for part in rows_of.minibatches(batch, num_envs, size, np.random.default_rng(seed)):
+    for part in drawn(batch, num_envs, size, np.random.default_rng(seed)):
         number = part.rows.obs["obs"][..., 0].long()
         assert 1 <= number.shape[1] <= size
         assert (number[1:] - number[:-1] == num_envs).all()
@@ -422,7 +431,7 @@ def test_minibatches_are_shuffled_by_their_generator_alone():
     _, batch = numbered(8, 16, 2)
 
     def order(seed: int) -> list[float]:
-        parts = rows_of.minibatches(batch, 16, 16, np.random.default_rng(seed))
+        parts = drawn(batch, 16, 16, np.random.default_rng(seed))
         return [x for part in parts for x in part.rows.obs["obs"][0, :, 0].tolist()]
 
     assert order(0) == order(0) != order(1)
@@ -432,14 +441,14 @@ def test_minibatches_are_shuffled_by_their_generator_alone():
 def test_minibatches_in_the_order_of_time_are_drawn_several_times_in_a_row():
     _, batch = numbered(12, 1, 2)  # 6 chunks of 2 rows
     random = np.random.default_rng(0)
-    parts = rows_of.minibatches(batch, 1, 2, random, Draw(shuffle=False, repeats=3))
+    parts = drawn(batch, 1, 2, random, shuffle=False, repeats=3)
     rows = [part.rows.obs["obs"][..., 0].T.flatten().tolist() for part in parts]
     assert rows == 3 * [[0, 1, 2, 3]] + 3 * [[4, 5, 6, 7]] + 3 * [[8, 9, 10, 11]]
 
 
 def test_in_the_order_of_time_every_minibatch_is_of_one_stretch_of_all_environments():
     _, batch = numbered(8, 4, 2)
-    parts = rows_of.minibatches(batch, 4, 8, np.random.default_rng(0), Draw(shuffle=False))
+    parts = drawn(batch, 4, 8, np.random.default_rng(0), shuffle=False)
     rows = [sorted(part.rows.obs["obs"][..., 0].flatten().tolist()) for part in parts]
     assert rows == [list(range(start, start + 16)) for start in (0, 16)]
 
@@ -472,7 +481,7 @@ def weights_after(name: str, monkeypatch, poison: bool, normalize: str) -> dict[
                 rollout.reward[tail] = 1e6
                 rollout.log_prob[tail] = 1e6
             ppo.update(learner, rollout, plan, 4)
-            learner.read(rollout)
+            learner.update_statistics(rollout)
     state = {key: x.clone() for key, x in agent.state_dict().items()}
     return state | learner.rewards.tensors()
 

@@ -12,10 +12,11 @@ from recollect.agent.agent import AgentState, BranchConfig, build_agent
 from recollect.common import tree
 from recollect.common.errors import DisagreementError, UsageError
 from recollect.envs import EnvConfig, make
-from recollect.learn import ppo, trpo
+from recollect.learn import minibatches, ppo, trpo
 from recollect.learn.algorithms import UPDATES
 from recollect.learn.learner import begin
 from recollect.learn.maths import LARGEST_ERROR
+from recollect.learn.minibatches import Minibatches
 from recollect.learn.rollout import slice_rows
 from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.learn.states import chunk_states, restate
@@ -50,7 +51,7 @@ def ready(actor=LSTM, critic=GRU, world="short episodes", **options):
     plan = Plan(ppo=cfg, seed=5, rollouts=9)
     s = prepare(actor, critic, WORLDS[world](), plan, normalize=True)
     roll(s)
-    s.learner.read(s.rollout)
+    s.learner.update_statistics(s.rollout)
     roll(s)
     first = s.rollout.rows.first
     assert first[1:].any() and not first[[0, L, 2 * L]].all(), "chunks begin with episodes or hold none"
@@ -67,7 +68,7 @@ def read(network, rows, state, span):
 
 def by_hand(s, agent, network, start, nothing):
     """The states before each chunk (C, ...) as the rule of this learner has them."""
-    cfg, rows = s.plan.ppo, s.rollout.seen(agent)
+    cfg, rows = s.plan.ppo, s.rollout.normalized(agent)
 
     def before(t):
         if cfg.chunk_state == "zero":
@@ -100,19 +101,19 @@ def away(one, other):
 def updated(s, monkeypatch):
     """An update, and what it did: its metrics, the chunks and weights of each pass, its first ratios."""
     seen = SimpleNamespace(passes=[], agents=[], first=None)
-    shuffle, agreement = ppo.minibatches, ppo.agreement
+    epoch, agreement = Minibatches.epoch, minibatches.agreement
 
-    def shuffled(batch, *args):
-        seen.passes.append(batch)
+    def recorded(self, number):
+        seen.passes.append(self.batch)
         seen.agents.append(copy.deepcopy(s.agent))
-        return shuffle(batch, *args)
+        return epoch(self, number)
 
-    def agreed(ratio, values, acted, valid):
+    def compared(ratio, values, acted, valid):
         seen.first = ratio, (values - acted)[valid]
         return agreement(ratio, values, acted, valid)
 
-    monkeypatch.setattr(ppo, "minibatches", shuffled)
-    monkeypatch.setattr(ppo, "agreement", agreed)
+    monkeypatch.setattr(Minibatches, "epoch", recorded)
+    monkeypatch.setattr(minibatches, "agreement", compared)
     seen.metrics = ppo.learn(s.learner, s.rollout, s.plan, L, ppo.update)
     monkeypatch.undo()
     return seen
@@ -145,7 +146,7 @@ def test_refreshing_carries_what_the_last_weights_remember(critic, monkeypatch):
     s = ready(critic=critic, **RULES["refresh"])
     kept, agent = s.learner.state, s.agent
     updated(s, monkeypatch)
-    rows = s.rollout.seen(agent)
+    rows = s.rollout.normalized(agent)
     wanted = AgentState(
         read(agent.actor, rows, s.rollout.starts[0], (0, T)),
         read(agent.critic, rows, s.rollout.critic_starts[0], (0, T)),
@@ -163,7 +164,7 @@ def test_every_algorithm_carries_what_the_last_weights_remember(algorithm):
     s = ready(**RULES["refresh"])
     kept = s.learner.state
     ppo.learn(s.learner, s.rollout, s.plan, L, UPDATES[algorithm])
-    rows = s.rollout.seen(s.agent)
+    rows = s.rollout.normalized(s.agent)
     wanted = [read(s.agent.actor, rows, s.rollout.starts[0], (0, T))]
     wanted.append(read(s.agent.critic, rows, s.rollout.critic_starts[0], (0, T)))
     assert away(tuple(s.learner.state), tuple(wanted)) < 1e-12 and away(s.learner.state, kept) > 1e-6
@@ -172,14 +173,14 @@ def test_every_algorithm_carries_what_the_last_weights_remember(algorithm):
 def test_the_critic_of_trpo_begins_where_the_rule_says():
     """In each pass with the weights of that moment: the actor has moved before the first."""
     s = ready(update_epochs=2, **RULES["refresh"])
-    seen, shuffle = [], trpo.minibatches
+    seen, epoch = [], Minibatches.epoch
 
-    def shuffled(batch, *args):
-        seen.append((batch, copy.deepcopy(s.agent)))
-        return shuffle(batch, *args)
+    def recorded(self, number):
+        seen.append((self.batch, copy.deepcopy(s.agent)))
+        return epoch(self, number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trpo, "minibatches", shuffled)
+        patch.setattr(Minibatches, "epoch", recorded)
         trpo.update(s.learner, s.rollout, s.plan, L)
     assert len(seen) == 2
     assert all(away(batch.state, both_by_hand(s, agent)) < 1e-12 for batch, agent in seen)

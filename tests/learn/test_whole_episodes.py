@@ -6,9 +6,10 @@ import torch
 from recollect.agent.agent import AgentState, BranchConfig
 from recollect.common import tree
 from recollect.learn import ppo
-from recollect.learn.minibatches import Batch
+from recollect.learn.chunks import Batch
+from recollect.learn.minibatches import Minibatches
 from recollect.learn.rollout import slice_rows
-from recollect.learn.settings import Plan, PPOConfig
+from recollect.learn.settings import Coefficients, Plan, PPOConfig
 from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.tuning.proposals import fit_sizes
 
@@ -17,6 +18,7 @@ from ..helpers import N, T, prepare, roll
 LSTM = BranchConfig(memory=LstmConfig(width=6), hidden=(6,), prev_action=True, prev_reward=True)
 GRU = BranchConfig(memory=GruConfig(width=6), hidden=(6,))
 SHARED = BranchConfig(shared=True)
+NOW = Coefficients(clip=0.2, entropy=0.01, rates=(0.0, 0.0))
 CFG = PPOConfig(num_steps=T, bptt="episode", num_minibatches=1, clip_value=0.2, ent_coef=0.01)
 
 
@@ -24,9 +26,10 @@ def begun_inside_episodes(critic, length):
     """A learner whose second rollout, ready to be learned from, begins inside episodes."""
     s = prepare(LSTM, critic, plan=Plan(ppo=CFG, seed=5, rollouts=9), normalize=True)
     roll(s, length)
-    s.learner.read(s.rollout)
+    s.learner.update_statistics(s.rollout)
     roll(s, length)
-    batch, _ = ppo.prepared(s.learner, s.rollout, CFG, length)
+    estimates = ppo.estimates(s.learner, s.rollout, CFG)
+    batch = Minibatches(s.learner, s.rollout, s.plan, length, CFG.draw, estimates).batch
     # Ratios away from 1 and values away from the stored ones, so that clips take part.
     with torch.no_grad():
         for p in s.agent.parameters():
@@ -36,8 +39,7 @@ def begun_inside_episodes(critic, length):
 
 def total(agent, batch):
     """The loss of one gradient step."""
-    terms = ppo.losses(agent, batch, CFG, CFG.clip)[0]
-    return terms.policy + CFG.vf_coef * terms.value - CFG.ent_coef * terms.entropy
+    return ppo.loss(agent, batch, CFG, NOW).total
 
 
 def gradients(agent, losses):

@@ -397,7 +397,7 @@ def test_acting_equals_learning_in_every_form(tokens, attention):
         roll(s)
         assert s.rollout.rows.first[1:-1].any()
         assert largest_difference(relearn(s)) < 1e-12
-        s.learner.read(s.rollout)
+        s.learner.update_statistics(s.rollout)
 
 
 @all_tokens

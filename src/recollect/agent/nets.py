@@ -30,6 +30,11 @@ class Rows(NamedTuple):
     prev_action: Tensor  # (T, B, K) of row t-1; 0 where first
     prev_reward: Tensor
 
+    def map(self, fn: Callable[[Tensor], Tensor]) -> "Rows":
+        """The same rows with fn applied to every tensor."""
+        obs = {name: fn(x) for name, x in self.obs.items()}
+        return Rows(obs, fn(self.first), fn(self.prev_action), fn(self.prev_reward))
+
 
 # Layers ---------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class Normalizer(nn.Module):
         return found
 
     @torch.no_grad()
-    def learn(self, obs: dict[str, Tensor], valid: Tensor, ranks: Ranks = ALONE) -> None:
+    def update(self, obs: dict[str, Tensor], valid: Tensor, ranks: Ranks = ALONE) -> None:
         """Take the valid ones of rows (T, N) into the statistics, and those of other processes."""
         rows = ranks.all_gather(valid.sum())
         for i, name in enumerate(self.names):
@@ -88,7 +88,7 @@ class RewardScale:
             return reward
         return (reward / divisor).clamp(-10, 10) if self.active else reward / divisor
 
-    def learn(self, reward: Tensor, valid: Tensor, ended: Tensor) -> None:
+    def update(self, reward: Tensor, valid: Tensor, ended: Tensor) -> None:
         """Take in rows (T, N); `ended` is true where an episode ends or is cut after the row."""
         if not self.active:
             return

@@ -44,7 +44,7 @@ class Episodes:
         """No episode has finished."""
         return cls(np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64), [])
 
-    def read(self, rollout: Rollout | Outcome, step: int = 0) -> None:
+    def add(self, rollout: Rollout | Outcome, step: int = 0) -> None:
         """Take in a rollout that began at this step; episodes that a barrier cut short count for nothing."""
         valid = rollout.valid[:-1].numpy()
         rewards = np.cumsum(np.where(valid, rollout.reward.numpy().astype(np.float64), 0.0), axis=0)

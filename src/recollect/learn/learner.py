@@ -33,13 +33,13 @@ class Learner:
     iteration: int = 0
     step: int = 0  # valid rows so far
 
-    def read(self, rollout: Rollout) -> None:
+    def update_statistics(self, rollout: Rollout) -> None:
         """After the last gradient step of an iteration: take the rollout into all statistics."""
         outcome, own = rollout.outcome(self.ranks), rollout.valid[:-1]
         valid = outcome.valid[:-1]
-        self.agent.normalizer.learn({k: x[:-1] for k, x in rollout.rows.obs.items()}, own, self.ranks)
-        self.rewards.learn(outcome.reward, valid, outcome.terminated | outcome.truncated)
-        self.episodes.read(outcome, self.step)
+        self.agent.normalizer.update({k: x[:-1] for k, x in rollout.rows.obs.items()}, own, self.ranks)
+        self.rewards.update(outcome.reward, valid, outcome.terminated | outcome.truncated)
+        self.episodes.add(outcome, self.step)
         self.iteration += 1
         self.step += int(valid.sum())
         if self.iteration % CHECKED == 0:
@@ -54,9 +54,9 @@ class Learner:
         }
         return {**counts, **self.episodes.means()}
 
-    def learned(self, terms: Losses, quality: float, rate: float) -> dict[str, float]:
-        """What an update did, as it is logged: mean losses, explained variance, the actor's rate."""
-        policy, value, entropy, kl, clip_fraction = torch.stack(terms).tolist()
+    def update_metrics(self, losses: Losses, explained_variance: float, rate: float) -> dict[str, float]:
+        """The metrics of an update: mean losses, explained variance, the learning rate of the actor."""
+        policy, value, entropy, kl, clip_fraction = torch.stack(losses).tolist()
         return {
             "policy_loss": policy,
             # In raw reward, so that runs share a scale.
@@ -64,7 +64,7 @@ class Learner:
             "entropy": entropy,
             "kl": kl,
             "clip_fraction": clip_fraction,
-            "explained_variance": quality,
+            "explained_variance": explained_variance,
             "learning_rate": rate,
             "skipped_steps": self.optimizer.skipped,
         }

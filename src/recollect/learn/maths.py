@@ -57,6 +57,15 @@ class Losses(NamedTuple):
     clip_fraction: Tensor
 
 
+class Loss(NamedTuple):
+    """The loss of a minibatch, and what it was computed from."""
+
+    total: Tensor  # minimised
+    means: Losses
+    ratio: Tensor  # (L, B) of new to old probabilities, without gradient
+    values: Tensor  # (L, B) without gradient
+
+
 def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> dict[str, float]:
     """Before the first gradient step, learning must compute what acting and valuing computed.
 

@@ -1,100 +1,105 @@
-"""A rollout as chunks, and chunks as minibatches.
+"""Minibatches of chunks, epoch by epoch, with the same contents however many ranks share the environments.
 
-Shapes.  T steps, N environments, L steps a chunk, C = N T / L chunks.
+Shapes.  T steps, N environments of all ranks, L steps a chunk, C = N T / L chunks.
 """
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..agent.agent import AgentState
-from ..agent.nets import Rows
-from ..common import tree
+from ..common import rng
 from ..common.distributed import ALONE, Ranks
-from ..common.tree import Tree
-from .maths import standardize
-from .rollout import Outcome, Rollout, slice_rows
-from .settings import SHUFFLED, Draw
+from .chunks import Batch, Estimates, Scores, chunk, scores, take
+from .learner import Learner
+from .maths import Loss, Losses, agreement, explained_variance, standardize
+from .rollout import Rollout
+from .settings import Draw, Plan
+from .states import chunk_states, restate
 
 
-class Scores(NamedTuple):
-    """What means are made of, as chunks (L, C)."""
+class Minibatches:
+    """The minibatches of one update: iterating yields epochs, and each epoch yields batches.
 
-    valid: Tensor
-    value: Tensor
-    advantage: Tensor
-    target: Tensor
+    batch   all chunks of this rank
+    errors  how far learning is from acting before the first gradient step: metrics
+    stale   whether the weights have moved since the states of chunks were computed
+    """
+
+    def __init__(
+        self, learner: Learner, rollout: Rollout, plan: Plan, length: int, draw: Draw, estimates: Estimates
+    ) -> None:
+        self.learner, self.rollout, self.plan, self.draw = learner, rollout, plan, draw
+        self.scores = scores(rollout.outcome(learner.ranks), length, estimates)
+        if draw.normalize == "rollout":
+            advantage = standardize(self.scores.advantage, self.scores.weight)
+            self.scores = self.scores._replace(advantage=advantage)
+        self.num_envs = rollout.num_envs * learner.ranks.size
+        batch = chunk(rollout, length, Scores(*map(self._local, self.scores)))
+        batch = batch._replace(
+            rows=batch.rows._replace(obs=learner.agent.normalizer(batch.rows.obs)),
+            weight=self._local(self.scores.weight),
+        )
+        chunks = batch.valid.shape[1]
+        self.size = chunks if draw.whole else plan.ppo.chunks_per_minibatch(self.num_envs, length)
+        self.batch, self.errors = restate(learner.agent, rollout, batch, plan.ppo, self.size)
+        self.stale = False
+        # With dropout a gradient step computes another function; restate has compared the whole rollout.
+        self._compared = learner.agent.dropout
+        self._losses: list[Tensor] = []  # of each minibatch (5,), on the device until the metrics
+        learner.seed_dropout(plan.seed)
+
+    def __iter__(self) -> Iterator[Iterator[Batch]]:
+        for number in range(self.draw.epochs):
+            if self.stale and self.plan.ppo.renews_states:
+                state = chunk_states(self.learner.agent, self.rollout, self.plan.ppo)
+                self.batch = self.batch._replace(state=state)
+            self.stale, steps = True, len(self._losses)
+            yield self.epoch(number)
+            if self.draw.target_kl is not None and self._mean_kl(steps) > self.draw.target_kl:
+                return
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        """The minibatches of one epoch, in an order that only the seed, iteration and epoch decide."""
+        if self.draw.whole:
+            return iter([self.batch])
+        seed, ranks = self.plan.seed, self.learner.ranks
+        random = rng.generator(seed, rng.Purpose.SHUFFLE, self.learner.iteration, number)
+        return minibatches(self.batch, self.scores, self.num_envs, self.size, random, self.draw, ranks)
+
+    def compare(self, ratio: Tensor, values: Tensor, batch: Batch) -> None:
+        """Raise unless acting and learning agree on the first minibatch; later calls do nothing."""
+        if not self._compared:
+            self.errors = agreement(ratio, values, batch.value, batch.valid) | self.errors
+            self._compared = True
+
+    def record(self, loss: Loss, batch: Batch) -> None:
+        """Keep the losses of a minibatch for the metrics; of the first, compare acting and learning."""
+        self.compare(loss.ratio, loss.values, batch)
+        self._losses.append(torch.stack(loss.means).detach())
+
+    def metrics(self, rate: float) -> dict[str, float]:
+        """The metrics of the update, over all minibatches of all ranks; rate: of the actor."""
+        means = Losses(*self.learner.ranks.all_reduce_sum(torch.stack(self._losses).mean(0)))
+        return self.errors | self.learner.update_metrics(means, self.explained_variance, rate)
 
     @property
-    def weight(self) -> Tensor:
-        """The share of each row in a mean over valid rows."""
-        return self.valid / self.valid.sum()
+    def explained_variance(self) -> float:
+        """Of the value targets by the values of the rollout, over all ranks."""
+        return explained_variance(self.scores.value, self.scores.target, self.scores.weight)
 
+    def _mean_kl(self, steps: int) -> Tensor:
+        """The mean KL of all minibatches after so many."""
+        kl = torch.stack(self._losses[steps:])[:, Losses._fields.index("kl")]
+        return self.learner.ranks.all_reduce_sum(kl.mean())
 
-class Batch(NamedTuple):
-    """Chunks side by side: tensors (L, C, ...), states (C, ...)."""
-
-    rows: Rows
-    state: AgentState
-    action: Tensor
-    log_prob: Tensor
-    valid: Tensor
-    value: Tensor
-    advantage: Tensor
-    target: Tensor
-    weight: Tensor  # of each row in a mean over the valid rows of all processes
-
-
-def chunk(rollout: Rollout, length: int, advantage: Tensor, surplus: Tensor | None = None) -> Batch:
-    """A rollout as chunks of L rows; chunk k N + n holds rows k L to (k + 1) L of environment n."""
-    steps = rollout.num_steps
-    state = join(rollout.starts), join(rollout.critic_starts)
-    cut = partial(cut_rows, length=length)
-    rows = slice_rows(rollout.rows, slice(0, steps))
-    rows = Rows({k: cut(x) for k, x in rows.obs.items()}, *map(cut, rows[1:]))
-    log_prob = cut(rollout.log_prob.masked_fill(~rollout.valid[:steps], 0.0))
-    own = scores(rollout, length, advantage, surplus)
-    return Batch(rows, AgentState(*state), cut(rollout.action), log_prob, *own, own.weight)
-
-
-def scores(
-    rollout: Rollout | Outcome, length: int, advantage: Tensor, surplus: Tensor | None = None
-) -> Scores:
-    """The scores of its rows as chunks; whatever a tail row holds, nobody reads it.
-
-    surplus  targets minus values; None: the advantage
-    """
-    valid, value = rollout.valid[:-1], rollout.value[:-1]
-    target = value + (advantage if surplus is None else surplus)
-    live = (x.masked_fill(~valid, 0.0) for x in (value, advantage, target))
-    return Scores(*(cut_rows(x, length) for x in (valid, *live)))
-
-
-def cut_rows(x: Tensor, length: int) -> Tensor:
-    """(T, N, ...) -> (L, C, ...)."""
-    return x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
-
-
-def join(states: list[Tree]) -> Tree:
-    """States (N, ...) where chunks start, as one (C, ...) in the order of `chunk`."""
-    return tree.map_leaves(lambda x: x.flatten(0, 1), tree.stack(states))
-
-
-def take(batch: Batch, index: Tensor) -> Batch:
-    """Some of the chunks."""
-
-    def pick(x: Tensor) -> Tensor:
-        return x.index_select(1, index)
-
-    rows = Rows({k: pick(x) for k, x in batch.rows.obs.items()}, *map(pick, batch.rows[1:]))
-    state = (tree.map_leaves(lambda x: x.index_select(0, index), part) for part in batch.state)
-    return Batch(rows, AgentState(*state), *map(pick, batch[2:]))
+    def _local(self, x: Tensor) -> Tensor:
+        """Chunks (L, C) of all ranks -> those of this rank's environments."""
+        local_envs = self.learner.ranks.block(self.rollout.num_envs)
+        return x.unflatten(1, (-1, self.num_envs))[:, :, local_envs].flatten(1)
 
 
 def blocks_of(num_envs: int, size: int, ranks: Ranks) -> int:
@@ -104,41 +109,41 @@ def blocks_of(num_envs: int, size: int, ranks: Ranks) -> int:
 
 def minibatches(
     batch: Batch,
+    scores: Scores,
     num_envs: int,
     size: int,
     random: np.random.Generator,
-    draw: Draw = SHUFFLED,
-    everyone: Scores | None = None,
+    draw: Draw,
     ranks: Ranks = ALONE,
 ) -> Iterator[Batch]:
-    """This process's part of all chunks, `size` at a time, in random order or in that of time; those
-    without a valid row not.
+    """This rank's part of all chunks, `size` at a time, in random order or in the order of time.
 
     Each minibatch takes the same share from each block of environments, so that a run split over
-    processes draws what the whole run draws. What its rows weigh in a mean, and what their
-    advantages are worth, follows from the whole minibatch.
+    ranks draws what the whole run draws. The weights of its steps in a mean and its normalised
+    advantages follow from the whole minibatch. One in which no step counts is left out.
 
-    num_envs   of all processes
-    everyone   the chunks of all processes; alone, the batch itself
+    batch     the chunks of this rank
+    scores    of the chunks of all ranks
+    num_envs  of all ranks
     """
-    whole = everyone or batch
-    chunks, blocks = whole.valid.shape[1], blocks_of(num_envs, size, ranks)
-    ids = np.arange(chunks).reshape(-1, blocks, num_envs // blocks)
-    order = ids.swapaxes(0, 1).reshape(blocks, -1)
+    chunks, blocks = scores.mask.shape[1], blocks_of(num_envs, size, ranks)
+    order = np.arange(chunks).reshape(-1, blocks, num_envs // blocks).swapaxes(0, 1).reshape(blocks, -1)
     order = random.permuted(order, axis=1) if draw.shuffle else order
-    share, own = size // blocks, blocks // ranks.size
-    for start in range(0, chunks // blocks, share):
+    local_blocks, local_envs = ranks.block(blocks // ranks.size), ranks.block(num_envs // ranks.size)
+    # Chunk k N + n of all ranks is chunk k (N / ranks) + n - (first environment of this rank) of its own.
+    time, env = np.divmod(order[local_blocks], num_envs)
+    local_order = time * (num_envs // ranks.size) + env - local_envs.start
+    share = size // blocks
+    for start in range(0, order.shape[1], share):
         drawn = order[:, start : start + share]
         index = torch.from_numpy(drawn.ravel())
-        valid = whole.valid.index_select(1, index)
-        if not valid.any():
+        mask = scores.mask.index_select(1, index)
+        if not mask.any():
             continue
-        weight, advantage = valid / valid.sum(), whole.advantage.index_select(1, index)
-        if draw.normalize:
+        weight, advantage = mask / mask.sum(), scores.advantage.index_select(1, index)
+        if draw.normalize == "minibatch":
             advantage = standardize(advantage, weight)
-        mine = ranks.block(own * drawn.shape[1])
-        time, env = np.divmod(drawn.ravel()[mine], num_envs)
-        local = time * (num_envs // ranks.size) + env - ranks.block(num_envs // ranks.size).start
-        part = take(batch, torch.from_numpy(local))
-        part = part._replace(weight=weight[:, mine], advantage=advantage[:, mine])
+        local = ranks.block(len(local_order) * drawn.shape[1])
+        part = take(batch, torch.from_numpy(local_order[:, start : start + share].ravel()))
+        part = part._replace(weight=weight[:, local], advantage=advantage[:, local])
         yield from repeat(part, draw.repeats)

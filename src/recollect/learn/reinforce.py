@@ -10,13 +10,14 @@ that a time limit cuts counts as ended. The critic acts in nothing and learns no
 import torch
 from torch import Tensor
 
+from ..agent.agent import Agent
+from .chunks import Batch, Estimates
 from .learner import Learner
-from .maths import Losses, agreement, mean, standardize
-from .minibatches import chunk
-from .ppo import prepared
+from .maths import Loss, Losses, mean
+from .minibatches import Minibatches
+from .ppo import descend
 from .rollout import Rollout
-from .settings import Plan
-from .states import restate
+from .settings import Coefficients, Draw, Plan, PPOConfig
 
 
 def returns_to_go(rollout: Rollout, reward: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
@@ -31,31 +32,28 @@ def returns_to_go(rollout: Rollout, reward: Tensor, gamma: float) -> tuple[Tenso
     return returns, known
 
 
-def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
-    """One gradient step over the episodes that ended."""
-    cfg, agent = plan.ppo, learner.agent
-    now = plan.coefficients(learner.iteration, learner.step)
-    returns, known = returns_to_go(rollout, learner.rewards.scaled(rollout.reward), cfg.gamma)
-    batch, _ = prepared(learner, rollout, cfg, length)
-    known = chunk(rollout, length, known.to(returns.dtype)).advantage
-    weight = known / known.sum().clamp(min=1)
-    earned = chunk(rollout, length, returns).advantage
-    if cfg.normalize_advantage != "off" and known.sum() > 1:
-        earned = standardize(earned, weight)
-    batch, errors = restate(agent, rollout, batch, cfg, batch.valid.shape[1])
-    learner.seed_dropout(plan.seed)
+def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
+    """-mean of log pi(a) (G - b), and the entropy bonus; the critic has none."""
     params, values = agent(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     log_prob = log_prob.masked_fill(~batch.valid, 0.0)
-    if not agent.dropout:
-        ratio = (log_prob - batch.log_prob).detach().exp()
-        errors = agreement(ratio, values.detach(), batch.value, batch.valid) | errors
-    policy, bonus = -mean(weight, log_prob * earned), mean(weight, entropy)
-    learner.optimizer.zero_grad()
-    (policy - now.entropy * bonus).backward()
+    policy, bonus = -mean(batch.weight, log_prob * batch.advantage), mean(batch.weight, entropy)
+    ratio = (log_prob - batch.log_prob).detach().exp()
+    zero, unknown = torch.zeros(()), torch.tensor(torch.nan)
+    means = Losses(policy, unknown, bonus, zero, zero)
+    return Loss(policy - now.entropy * bonus, means, ratio, values.detach())
+
+
+def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
+    """One gradient step over the episodes that ended."""
+    reward = learner.rewards.scaled(rollout.reward)
+    returns, known = returns_to_go(rollout, reward, plan.ppo.gamma)
+    draw, targets = Draw(plan.ppo.normalize_whole, epochs=1, whole=True), Estimates(returns, returns, known)
+    minibatches = Minibatches(learner, rollout, plan, length, draw, targets)
     if known.any():
-        learner.optimizer.step(now.rates)
-    nothing, unknown = torch.zeros(()), torch.tensor(torch.nan)
-    said = (policy.detach(), bonus.detach()) if known.any() else (unknown, unknown)
-    losses = Losses(said[0], unknown, said[1], nothing, nothing)
-    return errors | learner.learned(losses, torch.nan, now.rates[0])
+        metrics = descend(learner, minibatches, plan, loss)
+    else:  # nothing to learn from, but acting and learning are compared all the same
+        now = plan.coefficients(learner.iteration, learner.step)
+        minibatches.record(loss(learner.agent, minibatches.batch, plan.ppo, now), minibatches.batch)
+        metrics = minibatches.metrics(now.rates[0]) | {"policy_loss": torch.nan, "entropy": torch.nan}
+    return metrics | {"explained_variance": torch.nan}

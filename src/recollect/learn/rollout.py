@@ -128,7 +128,7 @@ class Rollout:
         view["truncated"][last] |= cut_short
         view["valid"][last + 1] &= ~cut_short
 
-    def seen(self, agent: Agent) -> Rows:
+    def normalized(self, agent: Agent) -> Rows:
         """Rows 0..T as the networks see them: observations normalised."""
         return self.rows._replace(obs=agent.normalizer(self.rows.obs))
 
@@ -152,4 +152,4 @@ class Rollout:
 
 def slice_rows(rows: Rows, span: slice) -> Rows:
     """The rows of a span of time."""
-    return Rows({k: x[span] for k, x in rows.obs.items()}, *(x[span] for x in rows[1:]))
+    return rows.map(lambda x: x[span])

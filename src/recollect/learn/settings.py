@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from ..common.errors import UsageError
 
 Algorithm: TypeAlias = Literal["ppo", "a2c", "reinforce", "trpo"]
+Normalization: TypeAlias = Literal["minibatch", "rollout", "off"]
 ABOVE_0 = ("learning_rate", "critic_learning_rate", "clip", "clip_value", "adam_eps", "target_kl")
 Bound: TypeAlias = tuple[tuple[str, ...], Callable[[float], bool], str]
 # NaN is within none of them.
@@ -84,7 +85,7 @@ class PPOConfig:
     """How clip moves."""
     clip_value: float | None = None
     """The same for values, in units of the (normalised) reward; None: not clipped."""
-    normalize_advantage: Literal["minibatch", "rollout", "off"] = "minibatch"
+    normalize_advantage: Normalization = "minibatch"
     """Over which rows advantages get mean 0 and deviation 1."""
     ent_coef: float = 0.0
     """Weight of the entropy bonus."""
@@ -137,8 +138,19 @@ class PPOConfig:
 
     @property
     def draw(self) -> "Draw":
-        """How minibatches are drawn."""
-        return Draw(self.shuffle, self.normalize_advantage == "minibatch", self.steps_per_minibatch)
+        """How PPO draws minibatches."""
+        return Draw(
+            self.normalize_advantage,
+            self.update_epochs,
+            shuffle=self.shuffle,
+            repeats=self.steps_per_minibatch,
+            target_kl=self.target_kl,
+        )
+
+    @property
+    def normalize_whole(self) -> "Normalization":
+        """How advantages are normalised by algorithms that take the rollout in one piece."""
+        return "off" if self.normalize_advantage == "off" else "rollout"
 
     @property
     def renews_states(self) -> bool:
@@ -178,12 +190,12 @@ class PPOConfig:
 class Draw(NamedTuple):
     """How minibatches are drawn from the chunks of a rollout."""
 
+    normalize: Normalization
+    epochs: int
     shuffle: bool = True
-    normalize: bool = False  # advantages get mean 0 and deviation 1 in each minibatch
-    repeats: int = 1  # how often in a row each is drawn
-
-
-SHUFFLED = Draw()
+    repeats: int = 1  # gradient steps in a row on each minibatch
+    whole: bool = False  # one minibatch of all chunks, in the order of time
+    target_kl: float | None = None  # no further epoch after one with a larger mean KL
 
 
 class Coefficients(NamedTuple):

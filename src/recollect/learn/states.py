@@ -17,8 +17,8 @@ from torch import Tensor
 from ..agent.agent import Agent, AgentState
 from ..agent.nets import Rows
 from ..common.tree import Tree
+from .chunks import Batch, join, take
 from .maths import agreement
-from .minibatches import Batch, join, take
 from .rollout import Rollout, slice_rows
 from .settings import PPOConfig
 
@@ -79,7 +79,7 @@ def refreshed(agent: Agent, rollout: Rollout) -> AgentState:
 
 def _acted(agent: Agent, rollout: Rollout) -> Rows:
     """Rows 0..T-1 as the networks see them."""
-    return slice_rows(rollout.seen(agent), slice(0, rollout.num_steps))
+    return slice_rows(rollout.normalized(agent), slice(0, rollout.num_steps))
 
 
 def _walk(advance: Advance, rows: Rows, state: Tree, length: int) -> tuple[list[Tree], Tree]:

@@ -16,14 +16,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..common import rng
+from .chunks import Batch
 from .learner import Learner
-from .maths import Losses, agreement, explained_variance, mean, standardize
-from .minibatches import Batch, minibatches
-from .ppo import prepared
+from .maths import Losses, mean
+from .minibatches import Minibatches
+from .ppo import estimates
 from .rollout import Rollout
-from .settings import Plan
-from .states import chunk_states, restate
+from .settings import Draw, Plan
 
 TARGET_KL = 0.01
 CONJUGATE_STEPS = 10
@@ -34,34 +33,25 @@ NUDGE = 1e-2  # how far weights move in all where J v is measured
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
     """One step of the actor within the bound, and passes of the critic."""
-    cfg, agent = plan.ppo, learner.agent
-    now = plan.coefficients(learner.iteration, learner.step)
-    batch, _ = prepared(learner, rollout, cfg, length)
-    quality = explained_variance(batch.value, batch.target, batch.weight)
-    size = cfg.chunks_per_minibatch(rollout.num_envs, length)
-    batch, errors = restate(agent, rollout, batch, cfg, size)
-    if cfg.normalize_advantage != "off":
-        batch = batch._replace(advantage=standardize(batch.advantage, batch.weight))
-    actor = Actor(learner, batch)
-    if not agent.dropout:
-        errors = actor.agreement() | errors
-    loss, kl = actor.step(TARGET_KL if cfg.target_kl is None else cfg.target_kl)
-    learner.seed_dropout(plan.seed)
-    history: list[Tensor] = []
-    for epoch in range(cfg.update_epochs):
-        if cfg.renews_states:  # the actor has moved before the first pass
-            batch = batch._replace(state=chunk_states(agent, rollout, cfg))
-        random = rng.generator(plan.seed, rng.Purpose.SHUFFLE, learner.iteration, epoch)
-        parts = minibatches(batch, rollout.num_envs, size, random)
-        history += [fit(learner, part, now.rates[1]) for part in parts]
+    draw, targets = (
+        Draw(plan.ppo.normalize_whole, plan.ppo.update_epochs),
+        estimates(learner, rollout, plan.ppo),
+    )
+    minibatches = Minibatches(learner, rollout, plan, length, draw, targets)
+    actor = Actor(learner, minibatches.batch)
+    minibatches.compare(actor.ratio(), actor.values(), minibatches.batch)
+    loss, kl = actor.step(TARGET_KL if plan.ppo.target_kl is None else plan.ppo.target_kl)
+    minibatches.stale = True  # the actor's weights have moved before the first epoch
+    _, rate = plan.coefficients(learner.iteration, learner.step).rates
+    history = [fit(learner, batch, rate) for epoch in minibatches for batch in epoch]
     losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros(()))
-    return errors | learner.learned(losses, quality, 0.0)
+    return minibatches.errors | learner.update_metrics(losses, minibatches.explained_variance, 0.0)
 
 
-def fit(learner: Learner, part: Batch, rate: float) -> Tensor:
+def fit(learner: Learner, batch: Batch, rate: float) -> Tensor:
     """One step of the critic towards its targets; its loss."""
-    values = learner.agent(part.rows, part.state)[1]
-    loss = mean(part.weight, (values - part.target).square())
+    values, _ = learner.agent.value(batch.rows, batch.state)
+    loss = mean(batch.weight, (values - batch.target).square())
     learner.optimizer.zero_grad()
     loss.backward()
     learner.optimizer.step((0.0, rate))
@@ -117,12 +107,14 @@ class Actor:
         (curve,) = torch.autograd.grad((slope * self._moved(v)).sum(), said)
         return self.gradient((self.params * curve).sum()) + DAMPING * v
 
-    def agreement(self) -> dict[str, float]:
-        """Whether acting and learning agree."""
-        with torch.no_grad():
-            values = self.agent(self.batch.rows, self.batch.state)[1]
-        ratio = (self.acted - self.batch.log_prob).masked_fill(~self.batch.valid, 0.0).exp()
-        return agreement(ratio, values, self.batch.value, self.batch.valid)
+    def ratio(self) -> Tensor:
+        """New to old probabilities (L, C) before the step; 1 where acting and learning agree."""
+        return (self.acted - self.batch.log_prob).masked_fill(~self.batch.valid, 0.0).exp()
+
+    @torch.no_grad()
+    def values(self) -> Tensor:
+        """V (L, C), without gradient."""
+        return self.agent.value(self.batch.rows, self.batch.state)[0]
 
     def _say(self) -> Tensor:
         return self.agent.actor(self.batch.rows, self.batch.state.actor)[0]

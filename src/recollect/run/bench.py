@@ -74,7 +74,7 @@ def _measure(
         torch.set_num_threads(plan.threads)
         times["value"].append(_timed(lambda: value(learner, rollout, length)))
         times["update"].append(_timed(lambda: update(learner, rollout, plan, length)))
-        learner.read(rollout)
+        learner.update_statistics(rollout)
         rows.append(int(rollout.valid[:-1].sum()))
     return {name: statistics.median(found) for name, found in times.items()}, statistics.mean(rows)
 

@@ -71,8 +71,7 @@ def _both_ways(branch: Branch | SharedCritic, rows: Rows, state: Tree, length: i
     def cut(x: Tensor) -> Tensor:
         return torch.cat(torch.split(x, length), 1)
 
-    chunks = Rows({k: cut(x) for k, x in rows.obs.items()}, *map(cut, rows[1:]))
-    learned = branch(chunks, joined)[0]
+    learned = branch(rows.map(cut), joined)[0]
     return torch.cat(said), torch.cat(torch.split(learned, num_envs, 1))
 
 

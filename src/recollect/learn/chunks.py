@@ -1,0 +1,98 @@
+"""A rollout cut into chunks: the segments that gradients flow through (truncated back-propagation).
+
+Shapes.  T steps, N environments, L steps a chunk, C = N T / L chunks.
+
+Chunk k N + n holds steps k L to (k + 1) L of environment n, and begins from the memory states that
+collecting and valuing stored there.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ..agent.agent import AgentState
+from ..agent.nets import Rows
+from ..common import tree
+from ..common.tree import Tree
+from .rollout import Outcome, Rollout, slice_rows
+
+
+class Estimates(NamedTuple):
+    """What an algorithm learns from (T, N); computed from the outcome of all ranks."""
+
+    advantage: Tensor
+    surplus: Tensor  # value targets minus values
+    mask: Tensor | None = None  # steps that enter means; None: all valid ones
+
+
+class Scores(NamedTuple):
+    """Estimates as chunks (L, C)."""
+
+    mask: Tensor
+    value: Tensor
+    advantage: Tensor
+    target: Tensor
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight of each step in a mean over the mask; they sum to 1, or are 0 where it is empty."""
+        return self.mask / self.mask.sum().clamp(min=1)
+
+
+class Batch(NamedTuple):
+    """Chunks side by side: tensors (L, C, ...), states (C, ...)."""
+
+    rows: Rows
+    state: AgentState
+    action: Tensor
+    log_prob: Tensor
+    valid: Tensor
+    value: Tensor
+    advantage: Tensor
+    target: Tensor
+    weight: Tensor  # of each step in a mean over the steps of all ranks
+
+
+def scores(rollout: Rollout | Outcome, length: int, estimates: Estimates) -> Scores:
+    """Values, advantages and targets as chunks; 0 on tail rows, so that nothing they hold is learned."""
+    valid, value = rollout.valid[:-1], rollout.value[:-1]
+    mask = valid if estimates.mask is None else estimates.mask
+    target = value + estimates.surplus
+    live = (x.masked_fill(~valid, 0.0) for x in (value, estimates.advantage, target))
+    return Scores(*(cut(x, length) for x in (mask, *live)))
+
+
+def chunk(rollout: Rollout, length: int, scores: Scores) -> Batch:
+    """A rollout with the scores of its steps as chunks; observations are not normalised."""
+    steps, cut_steps = rollout.num_steps, partial(cut, length=length)
+    valid = rollout.valid[:steps]
+    return Batch(
+        slice_rows(rollout.rows, slice(0, steps)).map(cut_steps),
+        AgentState(join(rollout.starts), join(rollout.critic_starts)),
+        cut_steps(rollout.action),
+        cut_steps(rollout.log_prob.masked_fill(~valid, 0.0)),
+        cut_steps(valid),
+        *scores[1:],
+        scores.weight,
+    )
+
+
+def cut(x: Tensor, length: int) -> Tensor:
+    """(T, N, ...) -> (L, C, ...)."""
+    return x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
+
+
+def join(states: list[Tree]) -> Tree:
+    """States (N, ...) where chunks begin, as one (C, ...) in the order of `chunk`."""
+    return tree.map_leaves(lambda x: x.flatten(0, 1), tree.stack(states))
+
+
+def take(batch: Batch, index: Tensor) -> Batch:
+    """The chunks of an index (B,)."""
+
+    def select(x: Tensor) -> Tensor:
+        return x.index_select(1, index)
+
+    state = (tree.map_leaves(lambda x: x.index_select(0, index), part) for part in batch.state)
+    return Batch(batch.rows.map(select), AgentState(*state), *map(select, batch[2:]))
