@@ -1,11 +1,11 @@
-"""Run folders as one small archive, from which `recollect report` makes the same report again.
+"""Packs run folders into a small archive from which `recollect report` can repeat a report.
 
     python -m benchmarks.archive RUNS... -o docs/results/NAME/runs.zip
 
 RUNS are run folders, folders above them, or the report.json of a study, which stands for the runs that it
-names. Call it where the paths of runs begin: an archive keeps them. Checkpoints, event files and pages are
-left out. Numbers of metrics and of single episodes keep 6 significant digits; no line is dropped, because
-steps to a threshold are counted by lines.
+lists. Call it from the folder that paths of runs are relative to: the archive keeps them. Checkpoints, event
+files and pages are left out. Metrics and scores of single episodes keep 6 significant digits. All lines are
+kept, because reports count steps to a threshold by lines.
 """
 
 import argparse
@@ -19,17 +19,19 @@ from recollect.common.errors import UsageError
 from recollect.reporting.archive import FILES
 
 DIGITS = 6
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the date of every file: the same runs are the same archive
+EPOCH = (1980, 1, 1, 0, 0, 0)  # date of every file, so that equal runs give equal archives
 SHORTENED = {"metrics.jsonl", "evaluation.json"}
-KEPT = [name for name in FILES if name != "episodes.jsonl"]  # no report reads episodes, and they are large
+ARCHIVED = [
+    name for name in FILES if name != "episodes.jsonl"
+]  # reports do not read episodes.jsonl, and it is large
 
 
 def write_archive(paths: Sequence[Path], out: Path) -> int:
-    """Every run and random evaluation in or below some paths into one archive -> how many folders."""
+    """Archive every run and random evaluation in or below some paths -> number of folders."""
     files = sorted({file for path in paths for file in _files(path)})
     outside = [file for file in files if file.is_absolute() or ".." in file.parts]
     if outside:
-        raise UsageError(f"{outside[0]}: name runs by paths below the working folder")
+        raise UsageError(f"{outside[0]} is outside of the working folder; name runs by paths below it")
     if not files:
         raise UsageError(f"no run in {', '.join(map(str, paths))}")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -41,18 +43,18 @@ def write_archive(paths: Sequence[Path], out: Path) -> int:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """What is kept of a path: the files of the runs in or below it, or of those that a report names."""
+    """The files to archive of a path: of the runs in or below it, or of those that a report lists."""
     if path.suffix == ".json":
         groups = json.loads(path.read_text())["groups"]
         folders: Iterable[Path] = (Path(run["folder"]) for group in groups for run in group["runs"])
     else:
-        folders = sorted({file.parent for name in KEPT for file in path.rglob(name)})
+        folders = sorted({file.parent for name in ARCHIVED for file in path.rglob(name)})
     for folder in folders:
-        yield from (folder / name for name in KEPT if (folder / name).is_file())
+        yield from (folder / name for name in ARCHIVED if (folder / name).is_file())
 
 
 def _text(file: Path) -> str:
-    """A file as it is kept."""
+    """The archived text of a file."""
     text = file.read_text(encoding="utf-8")
     if file.name not in SHORTENED:
         return text
@@ -60,12 +62,12 @@ def _text(file: Path) -> str:
 
 
 def _documents(file: Path, text: str) -> list[str]:
-    """The JSON documents of a file; of a run that goes on, the lines that are complete."""
+    """The JSON documents of a file; of a running run, only complete lines."""
     return text.split("\n")[:-1] if file.suffix == ".jsonl" else [text]
 
 
 def _shortened(value: Any) -> Any:
-    """Numbers with 6 significant digits, wherever they are; scores over episodes stay as they are."""
+    """Round all numbers to 6 significant digits, except mean and success of an evaluation."""
     if isinstance(value, dict):
         return {key: item if key in ("mean", "success") else _shortened(item) for key, item in value.items()}
     if isinstance(value, list):

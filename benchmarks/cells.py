@@ -1,4 +1,4 @@
-"""Cells and lines of the tables that set speeds side by side.
+"""Cells and rows of the tables that compare speeds.
 
 A run that did not reach its target has no time: it counts as later than every run that did.
 """
@@ -12,14 +12,14 @@ from .common import Result, Run, Task
 
 
 def seconds(runs: Sequence[Result]) -> float:
-    """The median time to the target; infinite where the middle run did not reach it."""
+    """The median time to the target; infinite if the median run did not reach it."""
     return statistics.median(math.inf if run["reached"] is False else run["seconds"] for run in runs)
 
 
 def result_cell(task: Task, runs: Sequence[Result], full: bool = True) -> str:
-    """Medians of a time and its steps, or of the pace where there is no target.
+    """Median time and steps to the target, or steps per second if there is no target.
 
-    full  with the steps
+    full  include the steps
     """
     pace = f"{statistics.median(run['sps'] for run in runs):,.0f} steps/s"
     if task.target is None:
@@ -37,7 +37,7 @@ def result_cell(task: Task, runs: Sequence[Result], full: bool = True) -> str:
 
 
 def speed_cell(task: Task, ours: Sequence[Result], peer: Sequence[Result]) -> str:
-    """How much faster ours is, by medians; at least, where the peer's time is not known."""
+    """Ratio of the median times; a lower bound if the peer did not reach the target."""
     if task.target is None:
         return ratio(*(statistics.median(run["seconds_a_step"] for run in runs) for runs in (ours, peer)))
     mine, theirs = seconds(ours), seconds(peer)
@@ -50,20 +50,20 @@ def speed_cell(task: Task, ours: Sequence[Result], peer: Sequence[Result]) -> st
 
 
 def ratio(mine: float, theirs: float) -> str:
-    """Of two costs, in words."""
+    """Ratio of two costs, in words."""
     times = max(theirs, mine) / min(theirs, mine)
     return f"{times:.{0 if times >= 100 else 1}f}x {'faster' if theirs >= mine else 'slower'}"
 
 
 def memory_cell(runs: Sequence[Result]) -> str:
-    """The most memory that any of the runs took."""
+    """Peak memory over the runs."""
     return f"{max(run['memory_mb'] for run in runs):.0f} MB"
 
 
 def lines(task: Task, runs: dict[str, list[Result]], full: bool = True) -> list[list[str]]:
-    """A task as lines of cells: one for each of our runs and each peer that were measured.
+    """A task as rows: one for each pair of our runs and peers that were measured.
 
-    full  False: without labels, peers' backends and memory
+    full  include labels, backends of peers and memory
     """
     return [
         _line(task, our, peer, runs, full)
@@ -90,7 +90,7 @@ def _with_backend(label: str, runs: Sequence[Result]) -> str:
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> list[str]:
     """Lines of a Markdown table.
 
-    right  columns that are aligned to the right
+    right  columns aligned to the right
     """
     rule = ["---:" if i in right else "---" for i in range(len(header))]
     return [f"| {' | '.join(map(str, row))} |" for row in (header, rule, *rows)]
@@ -100,11 +100,11 @@ FULL = ["task", "recollect (backend)", "result", "peer (backend)", "result", "sp
 
 
 def full_table(measured: Sequence[tuple[Task, dict[str, list[Result]]]]) -> list[str]:
-    """All lines of all tasks, with labels, backends and memory."""
+    """All rows of all tasks, with labels, backends and memory."""
     return table(FULL, [line for task, runs in measured for line in lines(task, runs)])
 
 
 def short_table(measured: Sequence[tuple[Task, dict[str, list[Result]]]], peer: str) -> list[str]:
-    """The same for a peer that every task has, with the least that must be said."""
+    """The same for a peer that every task has, without labels, backends of peers and memory."""
     header = ["task", "backend", "recollect", peer, "speed"]
     return table(header, [line for task, runs in measured for line in lines(task, runs, full=False)])

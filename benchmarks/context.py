@@ -53,12 +53,12 @@ def slope(contexts: Sequence[int], times: Sequence[float]) -> float:
     return float(np.polyfit(np.log(contexts), np.log(times), 1)[0])
 
 
-def draw(contexts: Sequence[int], found: dict[str, list[float]], path: Path) -> None:
+def draw(contexts: Sequence[int], seconds: dict[str, list[float]], path: Path) -> None:
     """Both as lines on logarithmic axes."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    for name, times in found.items():
+    for name, times in seconds.items():
         label = f"{name}, slope {slope(contexts, times):.2f}"
         axes.loglog(contexts, [1e6 * t for t in times], "o-", label=label)
     axes.set(xlabel="context length in steps", ylabel="microseconds per step", xticks=contexts)
@@ -79,25 +79,26 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    found: dict[str, list[float]] = {"banded": [], "window": []}
+    seconds: dict[str, list[float]] = {"banded": [], "window": []}
     print("| context | banded, us a row | window, us a row |\n|---|---|---|")
     for context in args.contexts:
-        found["banded"].append(seconds_a_row("banded", context, args.repeats))
-        found["window"].append(seconds_a_row("window", context, args.repeats))
+        seconds["banded"].append(seconds_a_row("banded", context, args.repeats))
+        seconds["window"].append(seconds_a_row("window", context, args.repeats))
         print(
-            f"| {context} | {1e6 * found['banded'][-1]:.0f} | {1e6 * found['window'][-1]:.0f} |", flush=True
+            f"| {context} | {1e6 * seconds['banded'][-1]:.0f} | {1e6 * seconds['window'][-1]:.0f} |",
+            flush=True,
         )
-    print(", ".join(f"{name}: slope {slope(args.contexts, times):.2f}" for name, times in found.items()))
+    print(", ".join(f"{name}: slope {slope(args.contexts, times):.2f}" for name, times in seconds.items()))
     args.out.mkdir(parents=True, exist_ok=True)
     kept = {
         "contexts": args.contexts,
-        "seconds": found,
+        "seconds": seconds,
         "threads": args.threads,
         "processor": processor_name(),
     }
     (args.out / "context.json").write_text(json.dumps(kept, indent=1) + "\n")
     if args.plot:
-        draw(args.contexts, found, args.plot)
+        draw(args.contexts, seconds, args.plot)
 
 
 if __name__ == "__main__":

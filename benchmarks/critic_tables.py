@@ -1,4 +1,4 @@
-"""Tables of what `benchmarks.critics` and `benchmarks.context` kept."""
+"""Tables from the result files of `benchmarks.critics` and `benchmarks.context`."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from .cells import table
 
 
 def critics(out: Path) -> list[str]:
-    """Explained variance of each critic, over steps; one number for each seed."""
+    """Explained variance of each critic, over steps; one number per seed."""
     runs = [json.loads(file.read_text()) for file in sorted(out.glob("critics-*.json"))]
     if not runs:
         return []

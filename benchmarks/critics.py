@@ -54,13 +54,13 @@ class Beside:
         mine.agent.actor.load_state_dict(other.actor.state_dict())
         mine.agent.normalizer.load_state_dict(other.normalizer.state_dict())
         mine.rewards, mine.iteration, mine.step = acting.rewards, acting.iteration, acting.step
-        own = copy.copy(rollout)
-        own.value, own.critic_starts = torch.zeros_like(rollout.value), []
-        own.starts = [()] * (rollout.num_steps // self.length)
-        value(mine, own, self.length)
+        copied = copy.copy(rollout)
+        copied.value, copied.critic_starts = torch.zeros_like(rollout.value), []
+        copied.starts = [()] * (rollout.num_steps // self.length)
+        value(mine, copied, self.length)
         valid = rollout.valid[:-1]
-        quality = explained_variance(own.value[:-1], returns, valid / valid.sum())
-        return quality, update(mine, own, self.plan, self.length)["value_loss"]
+        quality = explained_variance(copied.value[:-1], returns, valid / valid.sum())
+        return quality, update(mine, copied, self.plan, self.length)["value_loss"]
 
 
 def run(config: RunConfig, others: Sequence[str], every: int) -> list[dict[str, Any]]:
@@ -99,8 +99,8 @@ def run(config: RunConfig, others: Sequence[str], every: int) -> list[dict[str, 
 
 def beside(config: RunConfig, flags: str) -> RunConfig:
     """The config of a critic: flags over the preset; it acts as the acting agent does."""
-    found: RunConfig = assemble(["--env.id", config.env.id, *shlex.split(flags)], "critics", "")
-    return replace(config, critic=found.critic, ppo=found.ppo)
+    options: RunConfig = assemble(["--env.id", config.env.id, *shlex.split(flags)], "critics", "")
+    return replace(config, critic=options.critic, ppo=options.ppo)
 
 
 def show(acting: Learner, rows: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:

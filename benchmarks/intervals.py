@@ -1,10 +1,10 @@
-"""How often intervals over a few seeds hold what they are about; and ours beside rliable.
+"""Coverage of confidence intervals over few seeds, and a comparison with rliable.
 
     python -m benchmarks.intervals
     PYTHONPATH=/tmp/rliable python -m benchmarks.intervals --rliable
 
 The first prints the tables of docs/reports.md: the coverage of intervals that claim 95 %, over 2000
-invented studies each. The second needs `pip install --target /tmp/rliable rliable "pandas<3"`; it writes
+simulated studies each. The second needs `pip install --target /tmp/rliable rliable "pandas<3"`; it writes
 tests/golden/rliable.json, and prints the time of an import and of one interval on both sides.
 """
 
@@ -38,7 +38,7 @@ STUDIES = 2000
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "rliable.json"
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
-# What the scores of seeds may look like.
+# Distributions of the scores of seeds.
 SHAPES: dict[str, Draw] = {
     "bell": lambda random, shape: random.normal(size=shape),
     "ceiling": lambda random, shape: np.minimum(random.normal(0.5, 1.0, shape), 1.0),
@@ -51,22 +51,22 @@ SHAPES: dict[str, Draw] = {
 def coverage(
     draw: Draw, n: int, weights: Floats, truth: float, studies: int = STUDIES
 ) -> tuple[float, float]:
-    """The share of studies of n seeds whose interval holds the truth: percentile, and ours."""
+    """The share of studies of n seeds whose interval contains the truth: percentile, and corrected."""
     scores = np.sort(draw(np.random.default_rng(n), (n, studies)), axis=0)
     blocks = np.array_split(scores, 40, axis=1)
     low, high = np.concatenate([ends_of_means(block, weights) for block in blocks], axis=1)
     wide = stretched(weights @ scores, low, high, one_factor(n))
-    return held(low, high, truth), held(*wide, truth)
+    return covered(low, high, truth), covered(*wide, truth)
 
 
-def held(low: Floats, high: Floats, truth: float) -> float:
-    """The share of intervals (K,), (K,) that hold a number."""
+def covered(low: Floats, high: Floats, truth: float) -> float:
+    """The share of intervals (K,), (K,) that contain a number."""
     return float(np.mean((low <= truth) & (truth <= high)))
 
 
-def of_means_and_iqms() -> None:
+def print_means_and_iqms() -> None:
     """The first table."""
-    print("| scores | seeds | mean: percentile | ours | IQM: percentile | ours |")
+    print("| scores | seeds | mean: percentile | corrected | IQM: percentile | corrected |")
     for name, draw in SHAPES.items():
         many = np.sort(draw(np.random.default_rng(0), (4_000_000,)))
         truths = float(many.mean()), float(many[1_000_000:3_000_000].mean())
@@ -76,9 +76,9 @@ def of_means_and_iqms() -> None:
             print(f"| {name} | {n} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
 
 
-def of_differences_and_wins(studies: int = 400) -> None:
+def print_differences_and_wins(studies: int = 400) -> None:
     """The second table: two models, the second one standard deviation better."""
-    print("\n| seeds of each | difference: percentile | ours | wins: percentile | ours |")
+    print("\n| seeds of each | difference: percentile | corrected | wins: percentile | corrected |")
     random = np.random.default_rng(0)
     truth = 0.7602  # of N(1, 1) above N(0, 1)
     for n in (3, 5, 10):
@@ -97,8 +97,8 @@ def of_differences_and_wins(studies: int = 400) -> None:
 
 
 def family_error(draw: Draw, models: int, seeds: int, studies: int, envs: int = 1) -> tuple[float, float]:
-    """The share of studies of equal models in which some pair is called different: by p-values that are
-    adjusted, as verdicts do it, and by each p-value alone."""
+    """The share of studies of equal models in which some pair is called different: by adjusted p-values, as
+    in verdicts, and by unadjusted ones."""
     random = np.random.default_rng(0)
     hits = np.zeros(2)
     for _ in range(studies):
@@ -114,9 +114,9 @@ def family_error(draw: Draw, models: int, seeds: int, studies: int, envs: int = 
 FAMILIES = ((2, 10, 1), (6, 3, 1), (6, 5, 1), (6, 10, 1), (6, 10, 3))  # models, seeds, environments
 
 
-def of_families(studies: int = 1000) -> None:
+def print_families(studies: int = 1000) -> None:
     """The third table: verdicts over equal models."""
-    print("\n| scores | models | seeds | environments | each pair alone | Holm |\n|---|---|---|---|---|---|")
+    print("\n| scores | models | seeds | environments | unadjusted | Holm |\n|---|---|---|---|---|---|")
     for name, draw in SHAPES.items():
         for models, seeds, envs in FAMILIES:
             adjusted, single = family_error(draw, models, seeds, studies, envs)
@@ -124,21 +124,21 @@ def of_families(studies: int = 1000) -> None:
             print(row, flush=True)
 
 
-# Beside rliable -------------------------------------------------------------------------------
+# rliable --------------------------------------------------------------------------------------
 
 
-def invented_scores() -> dict[str, Floats]:
+def simulated_scores() -> dict[str, Floats]:
     """Two models, 8 seeds in 3 environments (8, 3); ties among them."""
     random = np.random.default_rng(7)
     scores = {"a": random.normal(0.6, 0.2, (8, 3)), "b": random.normal(0.5, 0.25, (8, 3))}
     return {name: np.round(x, 2) for name, x in scores.items()}
 
 
-def beside_rliable() -> None:
-    """Write what rliable says of the invented scores, and how long it takes."""
+def compare_with_rliable() -> None:
+    """Write the statistics of rliable for the simulated scores, and print its time."""
     from rliable import library, metrics
 
-    scores = invented_scores()
+    scores = simulated_scores()
     taus = np.linspace(0, 1, 11)
     random = np.random.RandomState(0)
     np.random.seed(0)  # noqa: NPY002 (rliable draws from here, whatever it is given)
@@ -162,7 +162,7 @@ def beside_rliable() -> None:
     for x in scores.values():
         stratified(list(x.T), pooled_iqm)
     ours = (time.perf_counter() - start) / len(scores)
-    print(f"an interval of the IQM: {seconds:.1f} s with rliable, of 50 000 resamples as is its way;")
+    print(f"an interval of the IQM: {seconds:.1f} s with rliable, of 50 000 resamples;")
     print(f"{ours * 1e3:.0f} ms with ours, of as many")
     for module in ("rliable.library, rliable.metrics", "recollect.common.intervals"):
         start = time.perf_counter()
@@ -175,11 +175,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rliable", action="store_true", help="write the reference numbers instead")
     if parser.parse_args().rliable:
-        beside_rliable()
+        compare_with_rliable()
         return
-    of_means_and_iqms()
-    of_differences_and_wins()
-    of_families()
+    print_means_and_iqms()
+    print_differences_and_wins()
+    print_families()
 
 
 if __name__ == "__main__":

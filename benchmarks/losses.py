@@ -1,8 +1,8 @@
-"""How the losses of runs fall: means over seeds at the same part of training.
+"""Losses over training: means over seeds in each tenth of training.
 
     python -m benchmarks.losses runs/paper/ppo_published runs/paper/ppo_gpt_published
 
-Runs that differ in nothing but the seed are a line. A column is a tenth of training, from the first to
+Runs that differ only in the seed are a row. A column is a tenth of training, from the first to
 the last: the geometric mean of the value loss over its iterations and over seeds, the mean size of the
 policy loss, or the mean explained variance. A policy loss that diverges grows; one that does not stays
 near 0, because advantages are normalised.
@@ -17,7 +17,7 @@ import numpy as np
 from recollect.reporting.groups import Group, group_runs
 from recollect.reporting.runs import read_runs
 
-PARTS = 10
+TENTHS = 10
 MEASURES: dict[str, Callable[[np.ndarray], float]] = {
     "value_loss": lambda x: float(np.exp(np.log(np.maximum(x, 1e-12)).mean())),
     "policy_loss": lambda x: float(np.abs(x).mean()),
@@ -27,8 +27,8 @@ MEASURES: dict[str, Callable[[np.ndarray], float]] = {
 
 def line(group: Group, metric: str) -> str:
     """A row of the table."""
-    tenths = [np.array_split(run.metrics[metric], PARTS) for run in group.finished]
-    together = [np.concatenate([parts[i] for parts in tenths]) for i in range(PARTS)]
+    tenths = [np.array_split(run.metrics[metric], TENTHS) for run in group.finished]
+    together = [np.concatenate([parts[i] for parts in tenths]) for i in range(TENTHS)]
     cells = [f"{MEASURES[metric](part[np.isfinite(part)]):.3g}" for part in together]
     return f"| {group.env} | {group.label} | {metric} | {len(group.finished)} | {' | '.join(cells)} |"
 
@@ -39,8 +39,8 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders above them")
     parser.add_argument("--metrics", nargs="*", default=list(MEASURES), choices=MEASURES)
     args = parser.parse_args()
-    columns = " | ".join(str(i + 1) for i in range(PARTS))
-    print(f"| task | model | metric | seeds | {columns} |\n|{'---|' * (PARTS + 4)}")
+    columns = " | ".join(str(i + 1) for i in range(TENTHS))
+    print(f"| task | model | metric | seeds | {columns} |\n|{'---|' * (TENTHS + 4)}")
     for metric in args.metrics:
         for group in group_runs(read_runs(args.runs).runs):
             if group.finished:

@@ -112,10 +112,10 @@ class Racer:
         """Rollouts of all its runs."""
         return sum(path.read_bytes().count(b"\n") for path in self.folder.rglob("metrics.jsonl"))
 
-    def tell(self, what: signal.Signals) -> None:
+    def tell(self, number: signal.Signals) -> None:
         for run in self.runs:
             for pid in _family(run.pid):
-                os.kill(pid, what)
+                os.kill(pid, number)
 
 
 def racer(config: RunConfig, folder: Path, processes: int, threads: int) -> Racer:
@@ -126,10 +126,10 @@ def racer(config: RunConfig, folder: Path, processes: int, threads: int) -> Race
 def halves(config: RunConfig, folder: Path) -> Racer:
     """Two runs of half the environments, each on a core of its own."""
     half = replace(config, env=replace(config.env, num_envs=config.env.num_envs // 2))
-    found = Racer(folder, [_begun(_training(half, 1, ENDLESS, folder / place), 1) for place in "ab"])
-    for core, run in zip(sorted(os.sched_getaffinity(0)), found.runs, strict=False):
+    racer = Racer(folder, [_begun(_training(half, 1, ENDLESS, folder / place), 1) for place in "ab"])
+    for core, run in zip(sorted(os.sched_getaffinity(0)), racer.runs, strict=False):
         os.sched_setaffinity(run.pid, [core])
-    return found
+    return racer
 
 
 def _training(config: RunConfig, threads: int, rollouts: int, out: Path) -> list[str]:
@@ -147,8 +147,8 @@ def _begun(command: list[str], processes: int) -> subprocess.Popen[bytes]:
 
 def _family(pid: int) -> list[int]:
     """A process and all that it began, and these."""
-    told = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    return [pid, *(one for child in " ".join(told).split() for one in _family(int(child)))]
+    children = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [pid, *(one for child in " ".join(children).split() for one in _family(int(child)))]
 
 
 def raced(config: RunConfig, turns: int) -> Array:

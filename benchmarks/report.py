@@ -1,10 +1,10 @@
-"""How long a report over many runs takes, and how much memory.
+"""Time and memory of a report on many runs.
 
     python -m benchmarks.report [--runs 200] [--out FOLDER]
 
-Makes run folders with invented results, of the size that real ones have: 4 environments, 10 models,
-5 seeds, 300 lines of metrics and 100 evaluated episodes each. The report is made by a process of its
-own; printed are its seconds, the most memory it held, and the size of the page.
+Creates run folders with simulated results, of realistic size: 4 environments, 10 models,
+5 seeds, 300 lines of metrics and 100 evaluated episodes each. The report runs in a
+process of its own; the script prints its time, its peak memory, and the size of the page.
 """
 
 import argparse
@@ -27,14 +27,14 @@ from recollect.config.presets import assemble
 from recollect.memory import available
 
 SEEDS = 5
-# Environment -> return before learning and after it.
+# Environment -> return before and after training.
 ENVS = {
     "CartPole-v1": (20.0, 500.0),
     "CartPoleNoVel-v1": (20.0, 480.0),
     "LunarLander-v3": (-180.0, 260.0),
     "Pendulum-v1": (-1300.0, -150.0),
 }
-# Model -> what it is trained with, and how good it gets: 0 learns nothing, 1 all there is.
+# Model -> final performance, from 0 (learns nothing) to 1.
 MODELS = {
     "ppo": 0.75,
     "ppo_stack": 0.8,
@@ -59,9 +59,10 @@ def invent_run(
     flags: Sequence[str] = (),
     evaluated: bool = True,
 ) -> Path:
-    """A finished run's folder with invented results; the same arguments, the same results.
+    """The folder of a finished run with simulated results, a function of the arguments.
 
-    skill  how good it gets, from 0 to 1; flags: further settings, as for recollect train
+    skill  final performance, from 0 to 1
+    flags  further options, as for recollect train
     """
     arguments = ["--env.id", env, "-m", model, "--seed", str(seed), *flags]
     config = resolve(assemble(arguments, "", "", lambda x: x), "own", native=True, time_limit=500)
@@ -84,7 +85,7 @@ def invent_run(
 
 
 def evaluation(env: str, agent: str, mean: float, random: np.random.Generator) -> dict[str, Any]:
-    """What Evaluation.as_json writes, of 100 episodes around a mean."""
+    """Data like Evaluation.as_json, for 100 episodes around a mean."""
     low, high = ENVS[env]
     returns = mean + 0.05 * (high - low) * random.standard_normal(100)
     return {
@@ -103,7 +104,7 @@ def evaluation(env: str, agent: str, mean: float, random: np.random.Generator) -
 
 
 def _metrics(env: str, top: float, lines: int, random: np.random.Generator) -> list[dict[str, Any]]:
-    """A run that learns in the shape of an S."""
+    """Metrics of a run whose return follows a logistic curve."""
     low, high = ENVS[env]
     middle, pace = 0.3 + 0.1 * random.standard_normal(), 3000 * random.uniform(0.8, 1.2)
     wander = np.cumsum(random.standard_normal(lines)) * 0.004
@@ -125,7 +126,7 @@ def _write(path: Path, data: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Invent runs, report on them, print what it took."""
+    """Simulate runs, report on them, print time, memory and size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--out", type=Path, help="keep runs and report here")

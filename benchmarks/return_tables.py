@@ -1,4 +1,4 @@
-"""Tables of what the presets reach, from the runs that `benchmarks.returns` kept."""
+"""Tables of the scores of presets, from the result files of `benchmarks.returns`."""
 
 import json
 import statistics
@@ -18,13 +18,13 @@ LEARNED = "threshold", "steps to the threshold"
 
 
 def kept(out: Path, belongs: Callable[[Row], bool]) -> list[Kept]:
-    """The rows that were measured and belong to a table, in order."""
+    """The measured rows of a table, in order."""
     files = [(row, out / f"returns-{row.name}.json") for row in ROWS if belongs(row)]
     return [(row, json.loads(file.read_text())) for row, file in files if file.exists()]
 
 
 def is_plain(row: Row) -> bool:
-    """One of the four tasks that need no memory."""
+    """Whether it is one of the four tasks that need no memory."""
     return row.env in ("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "BipedalWalker-v3")
 
 
@@ -35,7 +35,7 @@ def presets(out: Path) -> list[str]:
 
 
 def memory_tasks(out: Path) -> list[str]:
-    """Presets with a memory on tasks that need one, each beside the same agent without one."""
+    """Presets with a memory on tasks that need one, each next to the same agent without memory."""
     rows = kept(out, lambda row: not is_plain(row) and not row.env.startswith(CARDS))
     header = ["model", "task", "steps", "seeds", "score of each seed", "mean", "95 % interval"]
     return table([*header, *LEARNED], [_line(*row) for row in rows])
@@ -57,7 +57,9 @@ def _line(row: Row, runs: Sequence[Result]) -> list[str]:
         f"{statistics.mean(scores):.{digits}f}",
         f"{low:.{digits}f} to {high:.{digits}f}",
         f"{row.learned:g}",
-        "never" if not any(steps) else ", ".join(f"{x / 1000:.0f} k" if x else "never" for x in steps),
+        "not reached"
+        if not any(steps)
+        else ", ".join(f"{x / 1000:.0f} k" if x else "not reached" for x in steps),
     ]
 
 

@@ -210,33 +210,33 @@ def run(row: Row, seed: int, threads: int, keep: str) -> Result:
 
 def in_a_process(row: Row, seed: int, threads: int, keep: str) -> Result:
     """The same in a process of its own."""
-    what = [str(ROWS.index(row)), str(seed), str(threads), keep]
-    command = [sys.executable, "-m", "benchmarks.returns", "--one", *what]
+    arguments = [str(ROWS.index(row)), str(seed), str(threads), keep]
+    command = [sys.executable, "-m", "benchmarks.returns", "--one", *arguments]
     out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    found: Result = json.loads(out.splitlines()[-1])
-    print(f"  {row.name} seed {seed}: {found}", file=sys.stderr, flush=True)
-    return found
+    result: Result = json.loads(out.splitlines()[-1])
+    print(f"  {row.name} seed {seed}: {result}", file=sys.stderr, flush=True)
+    return result
 
 
 # All of them ----------------------------------------------------------------------------------
 
 
-def line(row: Row, found: Sequence[Result]) -> str:
+def line(row: Row, results: Sequence[Result]) -> str:
     """One row of the table."""
-    scores = [r[row.metric] for r in found]
+    scores = [r[row.metric] for r in results]
     digits = 2 if max(map(abs, scores)) < 10 else 1
-    verdict = "" if row.passes is None else ": yes" if row.passes(scores, list(found)) else ": NO"
-    at = ", ".join("-" if r["learned_at"] is None else f"{r['learned_at'] / 1000:.0f}" for r in found)
+    verdict = "" if row.passes is None else ": yes" if row.passes(scores, list(results)) else ": NO"
+    at = ", ".join("-" if r["learned_at"] is None else f"{r['learned_at'] / 1000:.0f}" for r in results)
     return (
         f"| {row.env}{f' ({row.variant})' if row.variant else ''} | {row.model} | {row.steps:,} | "
         f"{', '.join(f'{x:.{digits}f}' for x in scores)} | {statistics.mean(scores):.{digits}f} | "
-        f"{row.gate}{verdict} | {at} | {statistics.median(r['seconds'] for r in found):.0f} |"
+        f"{row.gate}{verdict} | {at} | {statistics.median(r['seconds'] for r in results):.0f} |"
     )
 
 
-def keep_median(row: Row, found: Sequence[Result], folder: Path, files: Sequence[Path]) -> None:
+def keep_median(row: Row, results: Sequence[Result], folder: Path, files: Sequence[Path]) -> None:
     """The weights of the median seed, and the scores of all of them."""
-    order = sorted(range(len(found)), key=lambda i: found[i][row.metric])
+    order = sorted(range(len(results)), key=lambda i: results[i][row.metric])
     middle = order[len(order) // 2]
     files[middle].replace(folder / f"{row.name}.safetensors")
     for path in files:
@@ -248,8 +248,8 @@ def keep_median(row: Row, found: Sequence[Result], folder: Path, files: Sequence
         "model": row.model,
         "steps": row.steps,
         "metric": "return" if row.metric == "mean" else row.metric,
-        "scores": [round(r[row.metric], 3) for r in found],
-        "seed": found[middle]["seed"],
+        "scores": [round(r[row.metric], 3) for r in results],
+        "seed": results[middle]["seed"],
     }
     scores.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
@@ -308,11 +308,11 @@ def measure(rows: Sequence[Row], args: argparse.Namespace) -> None:
                 for seed, place in zip(seeds, places, strict=True)
             ]
         for row in rows:
-            found = [future.result() for future in runs[row.name]]
-            (args.out / f"returns-{row.name}.json").write_text(json.dumps(found, indent=1) + "\n")
-            print(line(row, found), flush=True)
+            results = [future.result() for future in runs[row.name]]
+            (args.out / f"returns-{row.name}.json").write_text(json.dumps(results, indent=1) + "\n")
+            print(line(row, results), flush=True)
             if args.save:
-                keep_median(row, found, args.save, files[row.name])
+                keep_median(row, results, args.save, files[row.name])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Tables of studies, from the report.json that `recollect compare --report` wrote.
+"""Tables of studies, from the report.json of `recollect compare --report`.
 
-Reports name models by the settings in which they differ. A study may have plainer names here.
+Reports name models by the settings in which they differ. VIEWS has shorter names for some studies.
 """
 
 import json
@@ -28,11 +28,11 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class View:
-    """How a study is shown.
+    """The presentation of a study.
 
-    names   of models, in order, and the settings by which each is known
-    pairs   places in this order: which differences are shown; None: all
-    pooled  models that are also counted together: (name, places, the place they are set against)
+    names   names of models, in order, and the settings that identify each
+    pairs   indices in this order: the differences to show; None: all
+    pooled  models that are also counted together: (name, indices, index of the model they are compared with)
     """
 
     names: Sequence[tuple[str, dict[str, Any]]] = ()
@@ -85,23 +85,23 @@ VIEWS = {
 
 @dataclass(frozen=True)
 class Study:
-    """A report, with the names of its view."""
+    """A report with its view."""
 
     report: Entry
     view: View
 
     @property
     def envs(self) -> list[str]:
-        """In the order of the report."""
+        """Environments in the order of the report."""
         return list(dict.fromkeys(final["env"] for final in self.report["finals"]))
 
     def labels(self, env: str) -> list[str]:
-        """Of an environment's models, in the order of the view; others as the report has them."""
+        """Labels of the models of an environment in the order of the view; others in that of the report."""
         labels = [final["label"] for final in self.report["finals"] if final["env"] == env]
         return sorted(labels, key=lambda label: self.place(env, label))
 
     def place(self, env: str, label: str) -> int:
-        """In the view, by the most settings that fit; behind all others where none do."""
+        """Index in the view of the entry with the most matching settings; after the last if none matches."""
         settings = self.of("groups", env, label)["settings"] if self.has("groups", env, label) else {}
         fits = [
             (-len(known), place)
@@ -111,24 +111,24 @@ class Study:
         return min(fits)[1] if fits else len(self.view.names)
 
     def name(self, env: str, label: str) -> str:
-        """By the view, or as the report has it."""
+        """The name in the view, or the label of the report."""
         place = self.place(env, label)
         return self.view.names[place][0] if place < len(self.view.names) else f"`{label}`"
 
     def of(self, part: str, env: str, label: str) -> Entry:
-        """The entry of a model in one of the lists of the report."""
+        """The entry of a model in a list of the report."""
         return next(x for x in self.report[part] if x["env"] == env and x["label"] == label)
 
     def has(self, part: str, env: str, label: str) -> bool:
-        """Whether a list of the report has an entry of the model: a random agent has a score alone."""
+        """Whether a list of the report has an entry of the model; a random agent has only a score."""
         return any(x["env"] == env and x["label"] == label for x in self.report[part])
 
     def threshold(self, env: str) -> float:
-        """The training return, or share of successes, at which the task counts as learned."""
+        """The training return, or success rate, at which the task counts as solved."""
         return float(next(x["value"] for x in self.report["thresholds"] if x["env"] == env))
 
     def pairs(self, env: str) -> list[tuple[str, str]]:
-        """Models to set against each other: (model, the one before it); those that were trained."""
+        """Pairs of trained models to compare: (model, the one before it)."""
         labels = [label for label in self.labels(env) if self.has("efficiencies", env, label)]
         if self.view.pairs is None:
             return [(later, earlier) for earlier, later in combinations(labels, 2)]
@@ -138,12 +138,14 @@ class Study:
 
 def read(results: Path, name: str) -> Study:
     """The study of a folder of docs/results."""
-    return Study(_renewed(json.loads((results / name / "report.json").read_text())), VIEWS.get(name, View()))
+    return Study(
+        _recomputed(json.loads((results / name / "report.json").read_text())), VIEWS.get(name, View())
+    )
 
 
-def _renewed(report: Entry) -> Entry:
-    """The same with intervals and tests of the present code, from the score of each seed: a stored report
-    may be older than they are."""
+def _recomputed(report: Entry) -> Entry:
+    """The report with intervals and tests recomputed from the scores of its seeds: a stored report may be of
+    an older version."""
     finals = [_final(entry) for entry in report["finals"]]
     trained = [final for final in finals if len(final.scores)]
     envs, labels = {final.env for final in trained}, list(dict.fromkeys(final.label for final in trained))
@@ -166,7 +168,7 @@ def _final(entry: Entry) -> FinalScores:
 
 
 def scores(study: Study) -> list[str]:
-    """Every model at its end: mean and interquartile mean with intervals, and each seed."""
+    """Final scores of every model: mean and interquartile mean with intervals, and each seed."""
     rows = []
     for env in study.envs:
         for label in study.labels(env):
@@ -178,7 +180,7 @@ def scores(study: Study) -> list[str]:
 
 
 def differences(study: Study) -> list[str]:
-    """Models against others: of means, of interquartile means, and how often one is above the other."""
+    """Pairs of models: differences of means and interquartile means, and the probability of winning."""
     rows = []
     for env in study.envs:
         for model, other in study.pairs(env):
@@ -187,15 +189,9 @@ def differences(study: Study) -> list[str]:
                 continue
             mean = _estimate(sign * entry["by"], _signed(entry["interval"], sign))
             names = [study.name(env, label) for label in (model, other)]
-            rows.append([env, *names, mean, _iqm_difference(study, env, model, other), _above(entry, sign)])
+            rows.append([env, *names, mean, _iqm_difference(study, env, model, other), _wins(entry, sign)])
             rows[-1] += [_p(entry["p"])] if "p" in entry else []
-    header = [
-        "model",
-        "minus",
-        "difference of means (95 %)",
-        "of IQMs",
-        "a run above one of the other (95 %)",
-    ]
+    header = ["A", "B", "mean A - B (95 %)", "IQM A - B (95 %)", "P(A beats B) (95 %)"]
     header += ["p, adjusted"] if rows and len(rows[0]) > 6 else []
     return _with_envs(study, header, rows)
 
@@ -212,7 +208,7 @@ def thresholds(study: Study) -> list[str]:
 
 
 def tests(study: Study) -> list[str]:
-    """Exact tests of pairs: how many seeds reach the threshold, and how soon; how many end below it."""
+    """Exact tests of pairs: seeds that reach the threshold, steps to it, and seeds that end below it."""
     rows = []
     for env in study.envs:
         labels = {study.place(env, label): label for label in study.labels(env)}
@@ -221,8 +217,8 @@ def tests(study: Study) -> list[str]:
             (name, [labels[i] for i in some], labels[other]) for name, some, other in study.view.pooled
         ]
         for name, some, other in groups:
-            rows.append([env, name, study.name(env, other), *_tested(study, env, some, [other])])
-    header = ["model", "against", "seeds that reach the threshold", "p (Fisher)"]
+            rows.append([env, name, study.name(env, other), *_test_cells(study, env, some, [other])])
+    header = ["A", "B", "seeds that reach the threshold", "p (Fisher)"]
     header += ["steps to it, median seed", "p (Mann-Whitney)", "seeds that end below it", "p (Fisher)"]
     return _with_envs(study, header, rows)
 
@@ -281,8 +277,8 @@ def _iqm_difference(study: Study, env: str, model: str, other: str) -> str:
     return _estimate(mine - theirs, _signed(entry.get("iqm_interval"), sign))
 
 
-def _above(entry: Entry, sign: int) -> str:
-    """The share of pairs of seeds in which the model's score is the higher one."""
+def _wins(entry: Entry, sign: int) -> str:
+    """The share of pairs of seeds in which the model has the higher score."""
     wins, low, high = entry["wins"], *entry["wins_interval"]
     if sign < 0:
         wins, low, high = 1 - wins, 1 - high, 1 - low
@@ -296,10 +292,10 @@ def _late(steps: Iterable[float | None]) -> list[float]:
 def _middle(steps: Iterable[float | None]) -> str:
     """The steps of the median seed."""
     middle = statistics.median(_late(steps))
-    return "never" if middle == math.inf else f"{middle:,.0f}"
+    return "not reached" if middle == math.inf else f"{middle:,.0f}"
 
 
-def _tested(study: Study, env: str, some: Sequence[str], others: Sequence[str]) -> list[str]:
+def _test_cells(study: Study, env: str, some: Sequence[str], others: Sequence[str]) -> list[str]:
     """Cells of an exact comparison of two sets of models."""
     steps, ends = [], []
     for labels in (some, others):
@@ -308,12 +304,12 @@ def _tested(study: Study, env: str, some: Sequence[str], others: Sequence[str]) 
     reached = [(sum(x is not None for x in group), len(group)) for group in steps]
     below = [(sum(x < study.threshold(env) for x in group), len(group)) for group in ends]
     fishers = [_p(fisher(*counts[0], *counts[1])) for counts in (reached, below)]
-    sooner = [" against ".join(map(_middle, steps)), _p(mann_whitney(*map(_late, steps)))]
+    sooner = [" vs. ".join(map(_middle, steps)), _p(mann_whitney(*map(_late, steps)))]
     return [_counts(reached), fishers[0], *sooner, _counts(below), fishers[1]]
 
 
 def _counts(pairs: Sequence[tuple[int, int]]) -> str:
-    return " against ".join(f"{count} of {size}" for count, size in pairs)
+    return " vs. ".join(f"{count} of {size}" for count, size in pairs)
 
 
 def _p(p: float) -> str:
@@ -321,7 +317,7 @@ def _p(p: float) -> str:
 
 
 def _with_envs(study: Study, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first column is the environment, where there are several."""
+    """A table whose first column is the environment if there are several."""
     if len(study.envs) == 1:
         return table(header, [row[1:] for row in rows])
     return table(["environment", *header], rows)

@@ -1,18 +1,18 @@
-"""The tables of the documentation, written from result files.
+"""Writes the tables of the documentation from result files.
 
     python -m benchmarks.tables [--check]
 
-In README.md and docs/**/*.md, what stands between `<!-- table NAME -->` and `<!-- end table -->` is written
-by this command from benchmarks/results/ and docs/results/. NAME is one of
+In README.md and docs/**/*.md, this command writes the lines between `<!-- table NAME -->` and
+`<!-- end table -->` from benchmarks/results/ and docs/results/. NAME is one of
 
-    peers, peers short, recurrent, transformers    speeds beside other libraries
+    peers, peers short, recurrent, transformers    speed compared with other libraries
     critics, context                               critics on the same rollouts; time over context length
-    presets, memory tasks, cards                   what the presets reach
+    presets, memory tasks, cards                   scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
     training STUDY                                 training returns at the end
     thresholds STUDY, tests STUDY                  when training reached the threshold
 
---check changes no file: it names the blocks that are not as this command writes them, and fails.
+--check changes no file: it lists the tables that are out of date, and fails.
 """
 
 import argparse
@@ -49,12 +49,12 @@ def write(name: str, root: Path = ROOT) -> str:
     elif kind in study_tables.TABLES:
         lines = study_tables.TABLES[kind](study_tables.read(root / "docs" / "results", study))
     else:
-        raise SystemExit(f"there is no table {name!r}; python -m benchmarks.tables --help lists them")
+        raise SystemExit(f"unknown table {name!r}; python -m benchmarks.tables --help lists the names")
     return "\n".join(lines) + "\n"
 
 
 def rewritten(page: str, root: Path = ROOT) -> str:
-    """A page with all of its tables written anew."""
+    """A page with all of its tables rewritten."""
     marks = END.findall(page)
     if len(marks) != 2 * len(BLOCK.findall(page)):
         raise SystemExit(f"a table without its end, or an end without its table, among {marks}")
@@ -64,8 +64,8 @@ def rewritten(page: str, root: Path = ROOT) -> str:
 
 
 def stale(page: str, root: Path = ROOT) -> list[str]:
-    """The names of the tables of a page that are not as `write` has them."""
-    rewritten(page, root)  # which fails where a mark has no partner
+    """The names of the tables of a page that are out of date."""
+    rewritten(page, root)  # fails if a mark has no partner
     return [block[1] for block in BLOCK.finditer(page) if block[2] != write(block[1], root)]
 
 

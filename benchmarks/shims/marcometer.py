@@ -73,8 +73,8 @@ class Watch:
         self.write(update, training, means)
         self.seconds = time.perf_counter() - self.started
         self.steps += self.rows
-        found = means.get(MEANS[self.settings["metric"]])
-        self.mean = None if found is None else float(found)
+        mean = means.get(MEANS[self.settings["metric"]])
+        self.mean = None if mean is None else float(mean)
         target, steps, cap = (self.settings[key] for key in ("target", "steps", "cap"))
         enough = target is not None and self.mean is not None and self.mean >= target
         self.reached = enough and self.episodes >= 100 and self.seconds <= cap
@@ -104,8 +104,8 @@ def run(settings: dict[str, Any]) -> Result:
     seconds = watch.seconds if watch.reached or target is None else cap
     reached = None if target is None else watch.reached
     counts = min(seconds, cap), watch.steps, watch.mean, reached
-    found = result(*counts, settings["metric"], watch.seconds, "a process each")
-    return {**found, "memory_mb": found["memory_mb"] + workers}
+    outcome = result(*counts, settings["metric"], watch.seconds, "a process each")
+    return {**outcome, "memory_mb": outcome["memory_mb"] + workers}
 
 
 def _load(peer: Path, seed: int, padding: str | None) -> Callable[[dict[str, Any]], Any]:

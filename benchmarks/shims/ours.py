@@ -23,9 +23,9 @@ def run(settings: dict[str, Any]) -> Result:
     options = dict(settings["options"])
     if metric == "return" and target is not None:
         options["ppo.target_return"] = target
-    what = {key: settings[key] for key in ("env", "model", "steps", "seed")}
+    arguments = {key: settings[key] for key in ("env", "model", "steps", "seed")}
     with tempfile.TemporaryDirectory() as out:
-        trained = recollect.train(**what, options=options, out=out, quiet=True)
+        trained = recollect.train(**arguments, options=options, out=out, quiet=True)
         lines = (trained.folder / "metrics.jsonl").read_text().splitlines()
         backend = BACKENDS[trained.config.env.backend]
     rows = [json.loads(line) for line in lines]

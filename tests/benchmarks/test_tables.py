@@ -134,9 +134,9 @@ def test_a_random_agent_has_a_score_and_nothing_else(study):
 
 def test_seeds_at_the_threshold_are_tested(study):
     cells = exact_tests(study)[2].strip("| ").split(" | ")
-    assert cells[2:4] == ["2 of 2 against 0 of 2", "0.33"]
-    assert cells[4:6] == ["150 against never", "0.33"]
-    assert cells[6:] == ["0 of 2 against 2 of 2", "0.33"]
+    assert cells[2:4] == ["2 of 2 vs. 0 of 2", "0.33"]
+    assert cells[4:6] == ["150 vs. not reached", "0.33"]
+    assert cells[6:] == ["0 of 2 vs. 2 of 2", "0.33"]
 
 
 def test_numbers_have_three_digits():

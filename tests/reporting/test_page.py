@@ -90,7 +90,7 @@ def test_the_text_holds_every_part(report):
         "is running or has died",
         "0 is a random agent in CartPole-v1; 0 is the worst run",
         "| random agent | - | - |",
-        "means | P(A beats B) (95 %)",
+        "means | P(A beats B) |",
         "| ppo | 1 2 3 |",
         "Probability of improvement",
         "90 % of the way",
@@ -464,4 +464,4 @@ def test_a_reader_reads_values_by_finger(visited):
 
 
 def test_a_chart_whose_lines_are_all_hidden_says_so(visited):
-    assert visited["none"] == "No share of runs above to show here." and visited["errors"] == []
+    assert visited["none"] == "All lines are hidden." and visited["errors"] == []

@@ -1,5 +1,5 @@
 "use strict";
-// Making elements of a page, for every page of ours.
+// Creates HTML and SVG elements; used by all pages.
 
 function element(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);

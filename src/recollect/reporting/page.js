@@ -1,4 +1,4 @@
-// The charts of a report, drawn from the data in the page. Nothing is loaded from anywhere.
+// Draws the charts from the data in the page; loads nothing.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const METRICS = {
@@ -11,11 +11,11 @@ const METRICS = {
   explained_variance: "explained variance",
 };
 const AXES = { step: "steps", iteration: "epochs (rollouts)", time: "wall-clock time", episodes: "episodes" };
-const BANDS = { seeds: "mean, worst to best seed", iqm: "IQM, 95 % interval" };
+const BANDS = { seeds: "mean, lowest to highest seed", iqm: "IQM, 95 % confidence interval" };
 const COLOURS = 7;
 const DASHES = ["", "7 4", "2 4", "10 4 2 4"];
 
-// What the reader has chosen; the same for all curves.
+// The choices of the reader, common to all learning curves.
 const view = { metric: "return", axis: "step", band: "seeds", smooth: 0, log: false, hidden: new Set() };
 const redraws = [];
 
@@ -44,7 +44,7 @@ function trim(x) {
   return String(Number(x.toPrecision(4)));
 }
 
-// Seconds in the unit that the whole axis is in.
+// Seconds in the unit of the whole axis.
 function clock(seconds, whole) {
   const [unit, name] = whole > 7200 ? [3600, "h"] : whole > 180 ? [60, "min"] : [1, "s"];
   return `${trim(seconds / unit)} ${name}`;
@@ -54,14 +54,14 @@ function coordinate(x, whole) {
   return view.axis === "time" ? clock(x, whole) : short(x);
 }
 
-// Round numbers in a range, about as many as are asked for.
+// About `count` round numbers in a range.
 function ticks(low, high, count) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
-  const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
-  return found;
+  const values = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) values.push(i * step);
+  return values;
 }
 
 function wholeTicks(low, high, count) {
@@ -74,28 +74,28 @@ function clockTicks(low, high, count) {
 }
 
 function logTicks(low, high) {
-  const found = [];
+  const values = [];
   for (let p = Math.floor(Math.log10(low)); p <= Math.ceil(Math.log10(high)); p++) {
     const parts = Math.log10(high / low) > 2 ? [1] : [1, 2, 5];
-    for (const part of parts) found.push(part * 10 ** p);
+    for (const part of parts) values.push(part * 10 ** p);
   }
-  return found.filter((t) => t >= low * 0.999 && t <= high * 1.001);
+  return values.filter((t) => t >= low * 0.999 && t <= high * 1.001);
 }
 
-// No more of the points of a grid than fit, evenly, with the first.
+// Every k-th point of a grid, so that at most `fit` remain.
 function thinned(grid, fit) {
   const every = Math.ceil(grid.length / fit);
   return grid.filter((_, i) => i % every === 0);
 }
 
-// A place on paper for every number of a range.
+// Maps a range of numbers to a range of pixels.
 function scale(low, high, from, to, log = false) {
   const at = log ? Math.log : (x) => x;
   const [a, b] = [at(low), at(high)];
   return (x) => from + ((at(x) - a) / (b - a || 1)) * (to - from);
 }
 
-// The mean of the points around each; what is not known stays so.
+// The mean of the points around each; null stays null.
 function smoothed(values, reach) {
   if (!reach || !values) return values;
   return values.map((value, i) => {
@@ -107,7 +107,7 @@ function smoothed(values, reach) {
 
 // Curves -------------------------------------------------------------------------------------
 
-// The chosen columns of a line, ready to draw; null where the line does not know them.
+// The chosen values of a line, smoothed; null if the line does not have them.
 function columns(line) {
   const curve = line.curves[view.metric]?.[view.axis];
   if (!curve) return null;
@@ -123,7 +123,7 @@ function drawCurves(figure, chart) {
   const grid = chart.grids[view.axis];
   const lines = chart.lines.map(columns).filter((line) => line && !view.hidden.has(line.label));
   const yName = METRICS[view.metric];
-  if (!lines.length) return nothing(figure, `No ${yName} over ${AXES[view.axis]} to show here.`);
+  if (!lines.length) return nothing(figure, `No visible line has ${yName} over ${AXES[view.axis]}.`);
   plot(figure, box, grid, lines, {
     yName,
     xName: AXES[view.axis],
@@ -136,7 +136,7 @@ function drawCurves(figure, chart) {
 
 function drawLines(figure, chart) {
   const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
-  if (!lines.length) return nothing(figure, `No ${chart.y} to show here.`);
+  if (!lines.length) return nothing(figure, "All lines are hidden.");
   plot(figure, figure.querySelector(".plot"), chart.grid, lines, {
     yName: chart.y,
     xName: chart.x,
@@ -148,14 +148,14 @@ function drawLines(figure, chart) {
   });
 }
 
-// What stands where a chart has no line, because all are hidden or none knows what was chosen.
+// Replaces a chart that has no line to draw by a message.
 function nothing(figure, words) {
   figure.querySelector(".plot").replaceChildren(element("p", { class: "empty" }, words));
   figure.querySelector(".tip").hidden = true;
   figure.querySelector("details .table")?.replaceChildren();
 }
 
-// A curve in words, for those who do not see it.
+// The end of each curve in words, for screen readers.
 function ends(lines, name, title) {
   const last = lines.map((line) => `${line.label} ${short(line.middle.filter((y) => y !== null).at(-1))}`);
   return `${name} in ${title}. At the end: ${last.join(", ")}.`;
@@ -183,8 +183,8 @@ function plot(figure, box, grid, lines, options) {
   const fromRange = () => (options.log ? logTicks(first, last) : options.ticks(first, last, count));
   const xs = options.marks ? options.marks(width / 40) : fromRange();
   svg.append(...axes(area, x, y, xs, ticks(low, high, 5), options));
-  const faint = lines.length > 4 ? 0.09 : 0.16; // or many bands are one cloud
-  for (const line of lines) svg.append(...drawn(line, grid, shown, x, y, faint));
+  const faint = lines.length > 4 ? 0.09 : 0.16; // more would merge many bands into one
+  for (const line of lines) svg.append(...drawLine(line, grid, shown, x, y, faint));
   box.replaceChildren(svg);
   follow(figure, svg, { grid, shown, lines, x, area, width, options });
   tabulate(figure, grid, shown, lines, options);
@@ -208,8 +208,8 @@ function axes(area, x, y, xs, ys, options) {
   return parts;
 }
 
-// The band and the line of one model; a gap where it is not known.
-function drawn(line, grid, shown, x, y, faint) {
+// The band and the line of one model; null values are skipped.
+function drawLine(line, grid, shown, x, y, faint) {
   const parts = [];
   const paint = colour(line.colour);
   const known = shown.filter((i) => line.middle[i] !== null);
@@ -232,7 +232,7 @@ function drawn(line, grid, shown, x, y, faint) {
   return parts;
 }
 
-// The cursor: by mouse, finger or arrow keys, with the values under it.
+// The cursor, moved by mouse, touch or arrow keys, with the values at its position.
 function follow(figure, svg, plotted) {
   const { grid, shown, lines, x, area, width, options } = plotted;
   const tip = figure.querySelector(".tip");
@@ -276,7 +276,7 @@ function follow(figure, svg, plotted) {
   });
 }
 
-// A mouse shows by moving and hides by leaving; a finger shows by touching, and what it showed stays.
+// A mouse shows values while it moves over the chart; after a touch they stay visible.
 function pointed(svg, hide, show) {
   for (const event of ["pointerdown", "pointermove"]) svg.addEventListener(event, show);
   svg.addEventListener("pointerleave", (event) => event.pointerType === "touch" || hide());
@@ -289,7 +289,7 @@ function reading(line, i) {
   return element("span", {}, swatch, `${line.label} ${short(line.middle[i])}${around}`);
 }
 
-// The values as a table, made when it is opened.
+// The values as a table, built when it is opened.
 function tabulate(figure, grid, shown, lines, options) {
   const details = figure.querySelector("details");
   const build = () => {
@@ -350,14 +350,14 @@ function dots(row, x, width) {
   return svg;
 }
 
-// Threads ------------------------------------------------------------------------------------
+// Parallel coordinates ------------------------------------------------------------------------------------
 
-// Axes side by side, and a thread for each thing across them; it is pointed at by mouse, finger or arrow keys.
+// Vertical axes side by side and a line across them for each item, selected by mouse, touch or arrow keys.
 function drawParallel(figure, chart) {
   const box = figure.querySelector(".plot");
   const lines = chart.lines.filter((line) => !view.hidden.has(line.label));
-  if (!lines.length) return nothing(figure, "No line to show here.");
-  const width = Math.max(box.clientWidth, chart.axes.length * 60); // as wide as names need: then it scrolls
+  if (!lines.length) return nothing(figure, "All lines are hidden.");
+  const width = Math.max(box.clientWidth, chart.axes.length * 60); // wide enough for the names; the chart scrolls if needed
   const area = { top: 34, bottom: 276 };
   const x = scale(0, chart.axes.length - 1, 42, width - 42);
   const y = scale(0, 1, area.bottom, area.top);
@@ -378,7 +378,7 @@ function parallelLine(line, x, y) {
 }
 
 function parallelAxis(axis, x, y, i) {
-  const high = i % 2 ? 12 : 24; // so that long names of neighbours do not meet
+  const high = i % 2 ? 12 : 24; // alternate, so that long names of neighbouring axes do not overlap
   return [
     shape("line", { class: "gridline", x1: x, x2: x, y1: y(0), y2: y(1) }),
     shape("text", { x, y: high, "text-anchor": "middle" }, axis.name),
@@ -456,7 +456,7 @@ function legend(chart) {
     redraws.push(() => button.setAttribute("aria-pressed", String(!view.hidden.has(line.label))));
     return button;
   });
-  return element("div", { class: "legend", role: "group", "aria-label": "Lines, shown or hidden" }, ...buttons);
+  return element("div", { class: "legend", role: "group", "aria-label": "Show or hide lines" }, ...buttons);
 }
 
 function build(figure) {
@@ -495,7 +495,7 @@ function choice(name, options, key) {
   return element("label", {}, name, select);
 }
 
-// The bar above the curves; it offers only what some run knows.
+// The bar above the curves; it offers only metrics that some run has.
 function controls() {
   const lines = Object.values(DATA.charts).filter((chart) => chart.kind === "curves").flatMap((chart) => chart.lines);
   const known = Object.entries(METRICS).filter(([key]) => lines.some((line) => line.curves[key]));
@@ -512,9 +512,9 @@ function controls() {
   });
   return element(
     "div",
-    { class: "controls", role: "group", "aria-label": "What the curves show" },
+    { class: "controls", role: "group", "aria-label": "Options of the learning curves" },
     choice("metric", Object.fromEntries(known), "metric"),
-    choice("over", AXES, "axis"),
+    choice("x axis", AXES, "axis"),
     choice("band", BANDS, "band"),
     element("label", {}, "smoothing", smooth),
     element("label", {}, log, "log x"),

@@ -75,10 +75,11 @@ def difference_blocks(summary: Summary) -> Iterator[Block]:
     yield Text(
         "A is the model with the higher mean. Each 95 % confidence interval is of this one difference. "
         "p: Welch's t-test of equal means, adjusted for all tests of the verdict (Holm); the means differ if "
-        "it is below 0.05. P(A beats B): probability that a run of A beats a run of B; 0.5 = no difference."
+        "it is below 0.05. P(A beats B): probability that a run of A beats a run of B, with its 95 % "
+        "interval; 0.5 = no difference."
     )
     columns = ["A", "B", "mean A - B", "95 % interval", "IQM A - B", "95 % interval", "p, adjusted", "means"]
-    columns += ["P(A beats B) (95 %)"]
+    columns += ["P(A beats B)"]
     for env in summary.envs:
         rows = [_difference_row(difference) for difference in _shown_differences(summary, env)]
         if rows:
@@ -128,7 +129,8 @@ def aggregate_blocks(summary: Summary) -> Iterator[Block]:
     lines = [Line(p.label, p.share, p.low, p.high) for p in summary.profiles]
     plot = Plot("normalised score", "share of runs above", summary.profile_grid, lines)
     yield Chart("profiles", "lines", "Share of runs above a normalised score", words, plot=plot)
-    yield _improvement_table(summary)
+    if summary.improvements:
+        yield _improvement_table(summary)
 
 
 def _describe_scales(summary: Summary) -> str:
