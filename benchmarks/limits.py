@@ -129,7 +129,7 @@ def trained(arm: Arm, seed: int, steps: int, out: Path) -> Path:
     with errors(arm):
         if (folder / "summary.json").exists():
             return recollect.resume(folder, env=factory, quiet=True).folder
-        return run.start(config, Destination(out=out, run_id=f"s{seed}", quiet=True), factory).folder
+        return run.start_run(config, Destination(out=out, run_id=f"s{seed}", quiet=True), factory).folder
 
 
 def endings(folder: Path, episodes: int, deterministic: bool) -> dict[str, float]:

@@ -32,7 +32,7 @@ from recollect.learn.rollout import Rollout
 from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.run import checkpoint
 from recollect.run.display import Display
-from recollect.run.run import Trained, start
+from recollect.run.run import Trained, start_run
 from recollect.run.session import Destination
 
 SMALL = BranchConfig(hidden=(16,))
@@ -76,7 +76,7 @@ class StopAt(Display):
 
 def run_quietly(config: RunConfig, out: Path, run_id: str = "run", **kwargs: object) -> Trained:
     """Train without a word."""
-    return start(config, Destination(out=out, run_id=run_id, quiet=True), **kwargs)
+    return start_run(config, Destination(out=out, run_id=run_id, quiet=True), **kwargs)
 
 
 def metrics_of(folder: Path) -> list[dict[str, float | None]]:

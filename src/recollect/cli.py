@@ -110,7 +110,7 @@ def train(arguments: list[str]) -> int:
 
     from .commands.options import TrainOptions
     from .config.presets import assemble
-    from .run.run import start
+    from .run.run import start_run
     from .run.session import Destination
 
     flags = _positional_first(arguments, "--env.id")
@@ -118,7 +118,7 @@ def train(arguments: list[str]) -> int:
         raise UsageError("which environment? recollect train CartPole-v1")
     options = assemble(flags, "recollect train", TRAIN, lambda config: TrainOptions(config=config))
     where = Destination(**{f.name: getattr(options, f.name) for f in fields(Destination)})
-    return _exit_code(start(options.config, where).summary["status"])
+    return _exit_code(start_run(options.config, where).summary["status"])
 
 
 def resume(arguments: list[str]) -> int:

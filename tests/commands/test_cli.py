@@ -268,7 +268,7 @@ def test_train_eval_and_list(tmp_path) -> None:
         "--threads", "1", cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert "kept in runs/ppo/CartPole-v1/a" in result.stdout
+    assert "saved in runs/ppo/CartPole-v1/a" in result.stdout
     folder = "runs/ppo/CartPole-v1/a"
     assert metrics_of(tmp_path / folder)[-1]["step"] >= 3000
     answer = recollect("eval", folder, "-ne", "7", "--json", cwd=tmp_path)

@@ -231,7 +231,7 @@ def undisturbed(tmp_path_factory) -> Path:
     ended = together(2, folder, "recollect", *TRAIN)
     well(ended)
     (_, said), (_, silent) = ended
-    assert "kept in runs" in said and not silent
+    assert "saved in runs" in said and not silent
     return folder / "runs" / RUN
 
 
@@ -300,7 +300,7 @@ def test_environments_that_begin_anew_may_be_dealt_to_another_number(tmp_path, c
     well(together(2, tmp_path, "recollect", *run, "--out", "runs", "--run-id", "a", "--seed", "2"))
     wanted = tmp_path / "runs/ppo_gru/LunarLander-v3/a"
     recollect.resume(folder := unended(wanted, tmp_path / "alone", last=3))
-    assert "processes: 2 before, 1 now; all is equal but for rounding" in capsys.readouterr().out
+    assert "processes: 2 before, 1 now; results are equal up to rounding" in capsys.readouterr().out
     one, other = (checkpoint.read(run / "checkpoints/last.safetensors")[0] for run in (wanted, folder))
     assert 0 < largest(one, other) < 1e-5
     assert metrics_of(folder)[-1]["return"] == metrics_of(wanted)[-1]["return"]
@@ -314,7 +314,7 @@ def test_environments_that_begin_anew_may_be_dealt_to_another_number(tmp_path, c
     [
         (3, {"num_minibatches": 1}, "ppo", "2 processes cannot share 3 environments"),
         (4, {"num_minibatches": 4}, "ppo", "minibatches of 1 chunks equally"),
-        (4, {}, "a2c", "algorithm a2c learns in one process; on several, ppo does"),
+        (4, {}, "a2c", "algorithm a2c runs in one process, here are 2; use ppo"),
     ],
 )
 def test_what_cannot_be_shared_is_said(num_envs, ppo, algorithm, said, monkeypatch, tmp_path):

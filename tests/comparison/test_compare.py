@@ -383,7 +383,7 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
         (["--jobs", "many"], "--jobs takes a number above 0, not 'many'"),
         (["--out", "a", "b"], "--out takes one folder, not 2"),
         (["--out", "s3://bucket/runs"], "s3://bucket/runs: runs need locks, appends and renames"),
-        (["--out", "memory://runs"], "and memory:// has not; mount the storage"),
+        (["--out", "memory://runs"], "which memory:// does not offer; mount the storage"),
         (["--out", "file://host/runs"], "give that path or file:///PATH"),
         (["--probe", "--episodes", "9"], "--probe needs at least 10 episodes, not 9"),
         (["nowhere.yaml"], "config file nowhere.yaml"),

@@ -15,6 +15,7 @@ from recollect.common import rng
 from recollect.common.errors import EnvDataError, UsageError
 from recollect.envs import EnvConfig, Envs, EnvState, probe
 from recollect.envs import gym as gym_suite
+from recollect.envs.make import EVALUATION_LIMIT
 
 # No other leaf or action hides the randomness of these: they have none.
 FIXED = {f"probe:{name}" for name in ("constant", "delay", "choice", "forever", "countdown")}
@@ -415,7 +416,7 @@ def test_unknown_names_are_refused_with_a_hint(env_id, backend, hint):
     [("LunarLander-v3", {"gravity": 5}), ("FrozenLake-v1", {"map_name": "5x5"}), ("Ant-v2", {})],
 )
 def test_what_an_environment_does_not_take_is_one_line(env_id, kwargs):
-    with pytest.raises(UsageError, match="the environment cannot be made: "):
+    with pytest.raises(UsageError, match="the environment cannot be built: "):
         build(case(env_id, "gymnasium", kwargs=kwargs))
 
 
@@ -429,7 +430,7 @@ def test_episodes_that_have_no_limit_are_cut_where_they_are_played(env_id, cut, 
     for made in (suite.make(config), suite.make_for_evaluation(config)):
         limits.append(made.adapter.time_limit)
         made.adapter.close()
-    assert limits == [None, suite.EVALUATION_LIMIT] if cut else limits[0] == limits[1] < 1000
+    assert limits == [None, EVALUATION_LIMIT] if cut else limits[0] == limits[1] < 1000
 
 
 @pytest.mark.parametrize("option", [{"num_envs": 0}, {"time_limit": 0}])
@@ -502,7 +503,7 @@ def test_masked_entries_read_zero():
 def test_every_listed_gymnasium_environment_is_registered():
     listed = gym_suite.listing()
     assert {"CartPole-v1", "LunarLander-v3", "FrozenLake-v1"} <= listed.keys()
-    assert all(gym_suite.find(name)[0] == name for name in listed)
+    assert all(gym_suite.find_spec(name)[0] == name for name in listed)
 
 
 def test_discrete_observations_of_a_table_world_count_from_zero():

@@ -162,7 +162,7 @@ def test_names_work_with_and_without_the_suite(name):
 @pytest.mark.parametrize("name", TASKS)
 def test_the_settings_of_a_name_keep_the_rest_of_a_config(name):
     config = EnvConfig(id=name, num_envs=5, backend="workers", normalize_obs=True, kwargs={"a": 1})
-    found = masked.settings(config, name)
+    found = masked.resolve_alias(config, name)
     inner, hidden, _ = TASKS[name]
     assert (found.id, found.mask) == (inner, tuple(hidden))
     assert replace(found, id=name, mask=(), time_limit=None) == config

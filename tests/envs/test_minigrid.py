@@ -401,8 +401,8 @@ def test_the_listing_has_the_memory_tasks_first():
         ({"view": "3"}, "3, 5, 7"),
         ({"view": True}, "3, 5, 7"),
         ({"actions": 5}, "3, 7"),
-        ({"pictures": True, "tile": 0}, "at least 1"),
-        ({"pictures": True, "tile": 2.5}, "at least 1"),
+        ({"pictures": True, "tile": 0}, "1 or more"),
+        ({"pictures": True, "tile": 2.5}, "1 or more"),
         ({"tile": 8}, "add pictures"),
         ({"pictures": True, "tile": 5}, "15 x 15 pixels are too small"),
     ],
@@ -449,7 +449,7 @@ def no_minigrid(monkeypatch):
 @pytest.fixture
 def no_envpool(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
-    monkeypatch.setattr(envpool_suite, "_pool", lambda: None)
+    monkeypatch.setattr(envpool_suite, "_envpool", lambda: None)
 
 
 @pytest.mark.parametrize("backend", ["auto", "gymnasium", "workers", "envpool"])

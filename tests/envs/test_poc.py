@@ -269,10 +269,10 @@ def test_it_is_listed_with_what_it_tests():
         ("poc:line", {}, "poc:line is unknown"),
         ("poc", {"weight": 3}, "weight; known: show_steps, freeze"),
         ("poc", {"frieze": True}, "did you mean freeze"),
-        ("poc", {"show_steps": True}, "show_steps is True, a count of steps is needed"),
-        ("poc", {"show_steps": -1}, "show_steps is -1, a count"),
-        ("poc", {"show_steps": 2.0}, r"show_steps is 2\.0, a count"),
-        ("poc", {"freeze": 1}, "freeze is 1, true or false is needed"),
+        ("poc", {"show_steps": True}, "show_steps is True; it must be a number of steps"),
+        ("poc", {"show_steps": -1}, "show_steps is -1; it must be"),
+        ("poc", {"show_steps": 2.0}, r"show_steps is 2\.0; it must be"),
+        ("poc", {"freeze": 1}, "freeze is 1; it must be true or false"),
     ],
 )
 def test_what_cannot_be_made_is_refused_in_one_line(env_id, kwargs, words):

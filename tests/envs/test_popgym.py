@@ -169,7 +169,7 @@ def test_our_games_are_popgyms(name, kwargs):
         state = ours.adapter.get_state()
         state.arrays["decks"][:, state.data["deck"]] = dealt(theirs).T
         ours.adapter.set_state(state)
-        same(ours.obs_spec.split(ours.adapter._show()), shown)
+        same(ours.obs_spec.split(ours.adapter._observe()), shown)
         actions = random_actions(ours, length, key=run)
         same(play(ours, actions), rows := play(theirs, actions))
         assert rows["terminated"][-1].all() and set(np.sign(rows["reward"]).ravel()) >= {-1.0, 1.0}
@@ -315,7 +315,7 @@ def test_what_was_returned_does_not_change_afterwards():
         ("RepeatPreviousEasy", "envpool", {}, "EnvPool"),
         ("RepeatPreviousEasy", "auto", {"kk": 3}, "kk"),
         ("RepeatFirstEasy", "auto", {"k": 3}, "k;"),
-        ("RepeatPreviousEasy", "auto", {"k": 52}, "less than 52"),
+        ("RepeatPreviousEasy", "auto", {"k": 52}, "below 52"),
         ("RepeatPreviousEasy", "auto", {"k": 0}, "above 0"),
         ("RepeatPreviousEasy", "auto", {"k": True}, "above 0"),
         ("AutoencodeEasy", "auto", {"num_decks": 1.5}, "above 0"),

@@ -151,7 +151,7 @@ def test_what_was_passed_over_does_not_outlive_what_is_written_anew(tmp_path, mo
     display = StopAt(3)
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
     api.resume(stopped.folder)
-    assert any("beginning again" in line for line in display.said)
+    assert any("restarting from the seed" in line for line in display.said)
     display = StopAt()
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
     api.resume(stopped.folder)
@@ -325,7 +325,7 @@ def test_a_lander_that_is_replaced_is_said(tmp_path, monkeypatch) -> None:
     display = StopAt()
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
     run_quietly(small_config("LunarLander-v2", rollouts=1), tmp_path)
-    assert "LunarLander-v3 takes its place" in display.said[0]
+    assert "LunarLander-v3 is used instead" in display.said[0]
 
 
 def test_a_run_begins_without_a_compiler(tmp_path) -> None:
@@ -345,7 +345,7 @@ def test_nothing_is_overwritten(tmp_path) -> None:
 
 @pytest.mark.parametrize("given", [{"model": "ppo_gru"}, {"options": {"ppo.gamma": 0.5}}])
 def test_a_whole_config_is_not_changed_in_passing(given, tmp_path):
-    with pytest.raises(UsageError, match="a RunConfig says it all"):
+    with pytest.raises(UsageError, match="do not go with a RunConfig"):
         api.train(small_config(), **given, out=tmp_path, quiet=True)
 
 

@@ -663,7 +663,7 @@ def test_where_nothing_can_draw_one_line_says_what_to_install(shown, tmp_path, m
     monkeypatch.setattr("gymnasium.envs.classic_control.cartpole.CartPoleVectorEnv.render", fails)
     page = tmp_path / "page.html"
     assert cli.main(["watch", str(shown[0].folder), "-o", str(page), "--episodes", "1"]) == 0
-    assert "cannot be drawn: pygame is not installed" in capsys.readouterr().out
+    assert "cannot be rendered: pygame is not installed" in capsys.readouterr().out
     assert cli.main(["watch", str(shown[0].folder), "-o", str(tmp_path / "x.gif")]) == 2
     assert "FILE.html shows its numbers" in capsys.readouterr().err
 
@@ -758,7 +758,7 @@ def test_environments_draw_what_happens(env) -> None:
     envs.reset([1, 2])
     drawn = []
     for _ in range(4):
-        drawn.append(envs.adapter.picture().copy())
+        drawn.append(envs.adapter.render().copy())
         envs.step(np.ones((2, 1), dtype=np.int64))
     assert {x.shape for x in drawn} == {drawn[0].shape} and drawn[0].dtype == np.uint8
     assert drawn[0].ndim == 3 and drawn[0].shape[2] == 3
@@ -815,14 +815,14 @@ def test_whatever_an_environment_draws_is_a_picture_or_none(kind) -> None:
 
     adapter = make(EnvConfig(id="odd", num_envs=1), Drawing).adapter
     adapter.reset([0])
-    found = adapter.picture()
+    found = adapter.render()
     assert (found is None) == (ODD[kind][1] is None) and (found is None or found.shape == ODD[kind][1])
     assert adapter.fps == 30
 
 
 def test_an_environment_that_cannot_draw_says_why() -> None:
     watched = watch(trained(env=Odd), 1, 1, 0, False, np.copy)
-    assert watched.note == "the environment cannot be drawn: no drawing library"
+    assert watched.note == "the environment cannot be rendered: no drawing library"
 
 
 def test_where_seeds_do_not_fix_an_environment_it_is_said() -> None:

@@ -12,7 +12,7 @@ from ..config.presets import assemble
 from ..envs import EnvConfig
 from ..run import film
 from ..run.evaluate import Evaluation, evaluate
-from ..run.run import Trained, start
+from ..run.run import Trained, start_run
 from ..run.session import Destination
 from .options import TrainOptions
 
@@ -57,7 +57,7 @@ def run_demo(arguments: list[str]) -> int:
     if no_film:
         print(f"no film: {no_film}")
     where = Destination(**{field.name: getattr(options, field.name) for field in fields(Destination)})
-    trained = start(config, where)
+    trained = start_run(config, where)
     status = trained.summary["status"]
     if status != "finished":
         return 143 if status == "SIGTERM" else 130

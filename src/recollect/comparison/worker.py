@@ -19,7 +19,7 @@ from ..config.config import RunConfig
 from ..config.presets import from_dict
 from ..probing import probe, write
 from ..reporting.runs import PROBE_FILE
-from ..run.run import resume, start
+from ..run.run import resume_run, start_run
 from ..run.run_folder import Claim, is_locked, is_unstarted, write_json
 from ..run.session import Destination
 from ..run.weights import version_mismatch, versions
@@ -44,9 +44,9 @@ def train_and_evaluate(
     while folder.exists() and is_locked(folder) and time.monotonic() < deadline:
         time.sleep(0.1)  # if it is still locked afterwards, start or resume says so
     if is_unstarted(folder):
-        trained = start(config, Destination(out=folder.parents[2], run_id=folder.name, quiet=True))
+        trained = start_run(config, Destination(out=folder.parents[2], run_id=folder.name, quiet=True))
     else:
-        trained = resume(folder, config, quiet=True)
+        trained = resume_run(folder, config, quiet=True)
     if trained.summary["status"] == "finished":
         write_json(folder / EVALUATION, trained.evaluate(episodes, seed=config.seed).as_json())
         if with_probe:

@@ -1,7 +1,7 @@
-"""Environments. The contract is in base.py; ids are resolved in make.py.
+"""Environments. base.py defines the interface; make.py resolves ids.
 
-Every other file is one suite of environments. It has `listing`, and `make` where it steps environments, or
-`settings` where its ids stand for settings of environments of other suites.
+Every other file is one suite. It defines `listing`, and either `make`, which builds a `VecEnv`, or
+`resolve_alias`, which returns the config of an environment of another suite.
 """
 
 from .base import Backend, EnvConfig, Envs, EnvState, Step, VecEnv

@@ -1,9 +1,8 @@
-"""The contract of environments: one convention of steps, fixed at the border.
+"""The interface of environments: `VecEnv`, which each suite implements, and `Envs`, which checks its data.
 
-Every adapter resets itself on the step after an episode ended ("next-step" autoreset): the step that ends
-an episode returns its final observation, and the next one ignores its action and returns the first
-observation of a new episode. So the row after an end is a tail row, which holds the final observation and
-in which no action is taken.
+Every adapter uses next-step autoreset. The step that ends an episode returns its final observation. The
+next step ignores its action and returns the first observation of a new episode. The row between the two is
+the tail row: it holds the final observation, and no action is taken in it.
 """
 
 import math
@@ -25,48 +24,50 @@ LARGEST_REWARD = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig:
-    """Which environments, how many, and what is done at their border."""
+    """The environments of a run: id, number, backend and preprocessing."""
 
     id: str = "CartPole-v1"
-    """An id of Gymnasium or EnvPool, suite:id, or package.module:Id."""
+    """Environment id: an id of Gymnasium or EnvPool, suite:id, or package.module:Id."""
     num_envs: int = 16
-    """N: environments stepped together."""
+    """N, the number of environments stepped together; at least 1."""
     backend: Backend = "auto"
-    """auto: EnvPool where it has the id, else gymnasium, in this process; workers: one process each."""
+    """auto: EnvPool if it has the id, else gymnasium (in this process); workers: one process each."""
     kwargs: Mapping[str, Scalar] = field(default_factory=dict)
-    """Keyword arguments of the environment: --env.kwargs.continuous true."""
+    """Keyword arguments of the environment, e.g. --env.kwargs.continuous true."""
     mask: tuple[int, ...] = ()
-    """Entries of a vector observation that are hidden (read 0)."""
+    """Indices of vector observation entries to hide; hidden entries are set to 0."""
     normalize_obs: bool = False
-    """Shift and scale vector observations by their running mean and deviation."""
+    """Normalise vector observations by their running mean and standard deviation."""
     normalize_reward: bool = False
-    """Divide rewards by the running deviation of the discounted return."""
+    """Divide rewards by the running standard deviation of the discounted return."""
     reward_scale: float = 1.0
-    """What rewards are multiplied with before they are learned from; metrics stay as they are."""
+    """Constant factor on the rewards used for training, above 0; metrics stay unscaled."""
     time_limit: int | None = None
-    """Steps after which an episode is cut; None keeps the environment's own."""
+    """Steps after which an episode is truncated, at least 1; None: the limit of the environment."""
     threads: int = 0
-    """Threads of EnvPool; 0 takes one a core."""
+    """Number of EnvPool threads; 0: one per core."""
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
-            raise UsageError(f"env.num_envs is {self.num_envs}, at least 1 is needed")
+            raise UsageError(f"env.num_envs is {self.num_envs}; it must be at least 1")
         if not self.reward_scale > 0:
-            raise UsageError(f"env.reward_scale is {self.reward_scale}, it must be above 0")
+            raise UsageError(f"env.reward_scale is {self.reward_scale}; it must be above 0")
         if self.reward_scale != 1 and self.normalize_reward:
             raise UsageError(
-                f"env.reward_scale is {self.reward_scale}, but rewards are normalised: "
-                "--env.normalize-reward False, or leave it at 1"
+                f"env.reward_scale is {self.reward_scale} and env.normalize_reward is on; use one of them: "
+                "--env.normalize-reward False, or --env.reward-scale 1"
             )
         if self.time_limit is not None and self.time_limit < 1:
-            raise UsageError(f"env.time_limit is {self.time_limit}, at least 1 is needed")
+            raise UsageError(f"env.time_limit is {self.time_limit}; it must be at least 1, or None")
 
 
 class Step(NamedTuple):
-    """What N environments answer to an action.
+    """The result of one step of N environments.
 
-    obs is the adapter's own nesting before the border and named leaves behind it; the other fields
-    are (N,). `success` is NaN where nothing is reported.
+    obs      from a VecEnv: as its observation space nests it; from Envs: named leaves (N, *shape)
+    success  (N,), NaN where nothing is reported; None if the suite reports none
+
+    The other fields are (N,). On the step after an end, reward is 0 and both flags are False.
     """
 
     obs: Any
@@ -77,17 +78,23 @@ class Step(NamedTuple):
 
 
 class EnvState(NamedTuple):
-    """All of a native adapter: arrays (N, ...), and plain data for JSON."""
+    """The whole state of a native adapter: arrays (N, ...), and plain data for JSON.
+
+    The first axis of every array is N, because a checkpoint of several processes joins their arrays.
+    """
 
     arrays: dict[str, Array]
     data: dict[str, Any]
 
 
 class VecEnv(ABC):
-    """N environments of one suite with next-step reset, in the suite's own spaces.
+    """N environments of one suite with next-step autoreset, in the spaces of the suite.
 
-    tier    "native": get_state and set_state carry everything, to the last bit;
-            "barrier": only a reset from seeds makes a run repeatable
+    tier        "native": get_state and set_state save and restore the whole state, bit for bit;
+                "barrier": a run can only be repeated from a reset
+    time_limit  steps after which episodes are truncated; None: there is no limit
+    note        one line for the user about a choice that the adapter made; empty if there is none
+    fps         images per second at which a film has its natural speed
     """
 
     num_envs: int
@@ -96,42 +103,48 @@ class VecEnv(ABC):
     tier: Literal["native", "barrier"]
     backend: Backend
     time_limit: int | None
-    note: str = ""  # what a user should know of the choice that was made
-    fps: int = 30  # pictures a second at which it looks as it should
+    note: str = ""
+    fps: int = 30
 
     @abstractmethod
     def reset(self, seeds: list[int]) -> Any:
-        """Begin anew, each environment from its seed, as if just made; the first observations."""
+        """Reset each environment from its seed, as if it were newly constructed; return observations.
+
+        Nothing of earlier episodes may remain: resuming and barriers rely on it.
+        """
 
     @abstractmethod
     def step(self, action: Array) -> Step:
-        """Act; where the last step ended an episode, ignore the action and begin the next one."""
+        """Take one step. Where the last step ended an episode, ignore the action and start the next one."""
 
     def hidden(self) -> dict[str, Array]:
-        """Numbers (N,) by name that the present observation does not tell; NaN where it does."""
+        """Variables (N,) by name that the current observation does not show; NaN where it shows them."""
         return {}
 
-    def picture(self) -> Array | None:
-        """Environment 0 as people see it now, (H, W, 3) bytes; None where nobody draws it.
+    def render(self) -> Array | None:
+        """An image of environment 0, (H, W, 3) uint8; None if the environment cannot be rendered.
 
-        Where what draws it is not installed, a UsageError says what to install.
+        Raises UsageError with what to install, if the renderer is not installed.
         """
         return None
 
     def get_state(self) -> EnvState:
-        """Everything, for native adapters."""
-        raise NotImplementedError(f"{type(self).__name__} is of tier {self.tier}")
+        """The whole state, as copies; native adapters implement it."""
+        raise NotImplementedError(f"{type(self).__name__} is of tier {self.tier}: its state cannot be saved")
 
     def set_state(self, state: EnvState) -> None:
-        """Undoes get_state."""
-        raise NotImplementedError(f"{type(self).__name__} is of tier {self.tier}")
+        """Restore a state of get_state."""
+        raise NotImplementedError(f"{type(self).__name__} is of tier {self.tier}: it takes no state")
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to give back)
-        """Give back processes and memory."""
+    def close(self) -> None:  # noqa: B027 (most adapters hold nothing to release)
+        """Release processes and memory."""
 
 
 class Envs:
-    """The border: leaves out, policy actions in, and no data passes that is not finite."""
+    """Environments as training sees them: observations as named leaves, policy actions, finite data only.
+
+    Data is checked here and nowhere else, before it is written into a rollout.
+    """
 
     def __init__(self, adapter: VecEnv, mask: tuple[int, ...] = ()) -> None:
         self.adapter = adapter
@@ -140,18 +153,23 @@ class Envs:
         self._steps = 0
 
     def reset(self, seeds: list[int]) -> Obs:
-        """The first observations, as leaves (N, *shape)."""
+        """Reset all environments; return the first observations as leaves (N, *shape)."""
         obs = self.obs_spec.split(self.adapter.reset(seeds))
         self._check_obs(obs)
         return obs
 
     def step(self, action: Array) -> Step:
-        """One step with an action (N, K) of the policy; the arrays may be written to by the next."""
+        """Take one step with policy actions (N, K).
+
+        The returned arrays may be buffers of the environments, which the next step overwrites in place:
+        copy what must be kept.
+        """
         step = self.adapter.step(self.action_spec.to_env(action))
         self._steps += 1
         obs = self.obs_spec.split(step.obs)
         self._check_obs(obs)
-        # One dot product finds every NaN, infinity and number beyond 1e12, at 1 us a step.
+        # NaN, infinities and numbers beyond 1e12 all fail this one comparison: 1 us per step instead of
+        # the three passes of isfinite and abs. `not <` rather than `>=`, because NaN compares as False.
         if not _squared(step.reward) < LARGEST_REWARD**2:
             self._check_reward(step.reward)
         return step._replace(obs=obs)
@@ -160,6 +178,7 @@ class Envs:
         for name, array in obs.items():
             if array.dtype.kind != "f":
                 continue
+            # Squares of finite float32 numbers may overflow, so this only rules leaves out quickly.
             if math.isfinite(_squared(array.reshape(-1))):
                 continue
             bad = np.argwhere(~np.isfinite(array))
@@ -174,12 +193,13 @@ class Envs:
 
     def _refuse(self, env: int, key: str, value: Any) -> None:
         raise EnvDataError(
-            f"environment {env} gave {key} = {value} at step {self._steps}: not a finite number to "
-            "learn from. Nothing was learned from it; the last checkpoint stands."
+            f"environment {env} returned {key} = {value} at step {self._steps}; observations must be finite "
+            f"and rewards at most {LARGEST_REWARD:.0e} in size. No update used it; correct the environment "
+            "and resume from the last checkpoint"
         )
 
 
 def _squared(x: Array) -> float:
-    """Its squared length; infinite where a square overflows, not a number where x holds one."""
+    """The squared norm of a vector; inf if a square overflows, NaN if x holds a NaN."""
     with np.errstate(over="ignore"):
         return float(np.dot(x, x))

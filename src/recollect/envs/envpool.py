@@ -1,4 +1,4 @@
-"""EnvPool: environments in C++ threads, several times faster than Python's (extra `fast`)."""
+"""EnvPool: environments in C++ threads, several times faster than in Python (extra `fast`)."""
 
 import contextlib
 import importlib.util
@@ -15,8 +15,8 @@ from .spaces import Array
 
 
 @cache
-def _pool() -> Any:
-    """The package, or None; an extra, so it may be missing."""
+def _envpool() -> Any:
+    """The package envpool, or None if this extra is not installed."""
     if importlib.util.find_spec("envpool") is None:
         return None
     import envpool
@@ -25,44 +25,48 @@ def _pool() -> Any:
 
 
 def supports(config: EnvConfig) -> bool:
-    """Whether EnvPool is here, knows the id, and need not be told keyword arguments."""
+    """Whether EnvPool is installed and has the id; with backend auto, only without keyword arguments."""
     if config.kwargs and config.backend == "auto":
-        return False  # its keyword arguments are not Gymnasium's
-    return _pool() is not None and config.id in _pool().list_all_envs()
+        return False  # EnvPool and Gymnasium take different keyword arguments
+    return _envpool() is not None and config.id in _envpool().list_all_envs()
 
 
 def unavailable_reason(config: EnvConfig) -> str:
-    """Why it cannot be had, in one line."""
-    if _pool() is None:
+    """Why EnvPool cannot run the environment, and what to do."""
+    if _envpool() is None:
         return "env.backend envpool: EnvPool is not installed; pip install 'recollect[fast]'"
-    return f"env.backend envpool: EnvPool has no {config.id}; --env.backend gymnasium may"
+    return f"env.backend envpool: EnvPool has no environment {config.id}; try --env.backend gymnasium"
 
 
 def make(config: EnvConfig, name: str) -> VecEnv:
-    """N environments of one pool."""
-    if _pool() is None or name not in _pool().list_all_envs():
+    """N environments in one pool."""
+    if _envpool() is None or name not in _envpool().list_all_envs():
         raise UsageError(unavailable_reason(config))
     return EnvPool(config, name)
 
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Its spaces warn, whenever a pool first needs them, of bounds that do not fit float32."""
+    """Suppress EnvPool's warning about space bounds that do not fit float32; it comes with each pool."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-NO_LIMIT = 2**31 - 1  # what it writes where there is none
+NO_LIMIT = 2**31 - 1  # EnvPool's max_episode_steps of environments without a time limit
 
 
 class EnvPool(VecEnv):
-    """One pool. It cannot save its state and ignores reset seeds, so a reset makes it anew."""
+    """One pool of environments.
+
+    EnvPool cannot save its state, and its `reset` ignores seeds. So `reset` builds a new pool.
+    """
 
     tier: Literal["native", "barrier"] = "barrier"
 
     def __init__(self, config: EnvConfig, name: str) -> None:
-        self.num_envs, self.backend = config.num_envs, "envpool"
+        self.num_envs = config.num_envs
+        self.backend = "envpool"
         self._name = name
         self._options: dict[str, Any] = {**config.kwargs, "num_threads": config.threads}
         if config.time_limit is not None:
@@ -78,16 +82,20 @@ class EnvPool(VecEnv):
     def _build(self, seeds: list[int]) -> None:
         with _without_warnings():
             try:
-                self._pool = _pool().make(
+                self._pool = _envpool().make(
                     self._name,
                     env_type="gymnasium",
                     num_envs=self.num_envs,
-                    seed=[seed >> 32 for seed in seeds],  # it takes 31 bits of our 63
+                    # A list, because EnvPool turns one seed s into s + i for environment i: runs with
+                    # neighbouring seeds would share most environments. It takes 31 of our 63 bits.
+                    seed=[seed >> 32 for seed in seeds],
                     **self._options,
                 )
             except (TypeError, ValueError, AssertionError) as error:
-                message = f"EnvPool cannot make {self._name} with {self._options}: {error}"
-                raise UsageError(message) from error
+                raise UsageError(
+                    f"EnvPool cannot build {self._name} with {self._options}: {error}; change env.kwargs, "
+                    "or try --env.backend gymnasium"
+                ) from error
 
     def reset(self, seeds: list[int]) -> Any:
         self._build(seeds)
@@ -95,6 +103,7 @@ class EnvPool(VecEnv):
             return self._pool.reset()[0]
 
     def step(self, action: Array) -> Step:
+        # A termination at the time limit arrives as a truncation: EnvPool does not tell them apart.
         obs, reward, terminated, truncated, _ = self._pool.step(action.astype(self._dtype))
         return Step(obs, reward, terminated, truncated & ~terminated)
 
@@ -103,9 +112,9 @@ class EnvPool(VecEnv):
 
 
 def listing() -> dict[str, str]:
-    """The ids that run faster here than in Gymnasium."""
-    if _pool() is None:
+    """EnvPool's ids of Gymnasium tasks, with a description each."""
+    if _envpool() is None:
         return {}
     families = ("CartPole", "Acrobot", "Pendulum", "MountainCar", "LunarLander", "BipedalWalker")
-    names = [n for n in _pool().list_all_envs() if n.startswith(families)]
+    names = [name for name in _envpool().list_all_envs() if name.startswith(families)]
     return dict.fromkeys(sorted(names), "the Gymnasium task in C++ threads")

@@ -1,4 +1,4 @@
-"""Gymnasium: any registered or third-party environment, in this process or one process each."""
+"""Gymnasium: any registered or third-party environment, in this process or in one process each."""
 
 import importlib
 import warnings
@@ -17,33 +17,33 @@ from .spaces import Array
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]
-# What environments raise that are given something they do not take, or lack something.
-REFUSALS = (gym.error.Error, TypeError, ValueError, AssertionError, KeyError, ImportError)
+# What constructors of environments raise for wrong arguments and for missing packages.
+BUILD_ERRORS = (gym.error.Error, TypeError, ValueError, AssertionError, KeyError, ImportError)
 
 
 def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
-    """Gymnasium environments by id, or from a callable that makes one."""
+    """Gymnasium environments by id, or from a callable that builds one."""
     if factory is None:
-        name, spec = find(config.id)
+        name, spec = find_spec(config.id)
         options = dict(config.kwargs)
         if name == "CartPole-v1" and not options and config.backend != "workers":
             return CartPole(config.num_envs, config.time_limit or 500)
         if config.time_limit is not None:
             options["max_episode_steps"] = config.time_limit
-        # The checker's tests are made at the border, and it costs a tenth of a step.
+        # `Envs` checks the data itself, and Gymnasium's checker would cost a tenth of each step.
         factory = partial(gym.make, spec, disable_env_checker=True, **options)
     else:
         factory = partial(factory, **config.kwargs)
         if config.time_limit is not None:
-            factory = partial(_limited, factory, config.time_limit)
+            factory = partial(_with_time_limit, factory, config.time_limit)
     env = GymEnv(factory, config)
     if config.id == OLD_LANDER:
-        env.note = f"Gymnasium no longer has {OLD_LANDER}: {NEW_LANDER} takes its place (EnvPool has both)"
+        env.note = f"{OLD_LANDER} is not in Gymnasium: {NEW_LANDER} is used instead (EnvPool has both)"
     return env
 
 
-def find(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
-    """The registered spec of an id, importing the module before the colon."""
+def find_spec(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
+    """The name and spec under which an id is registered; imports the module before the colon."""
     module, _, name = env_id.rpartition(":")
     if module:
         try:
@@ -57,12 +57,12 @@ def find(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
     return name, spec
 
 
-def _limited(factory: Factory, limit: int) -> gym.Env[Any, Any]:
+def _with_time_limit(factory: Factory, limit: int) -> gym.Env[Any, Any]:
     return gym.wrappers.TimeLimit(factory(), limit)
 
 
 class GymEnv(VecEnv):
-    """Any Gymnasium environment; classic control is native, the rest stands behind barriers."""
+    """Any Gymnasium environment. Classic control in this process is native, everything else barrier."""
 
     def __init__(self, factory: Factory, config: EnvConfig) -> None:
         self.num_envs = config.num_envs
@@ -79,26 +79,29 @@ class GymEnv(VecEnv):
             self.fps = _fps(self._vec.envs[0].metadata)
 
     def _build(self) -> None:
-        make_one = [self._factory] * self.num_envs
+        factories = [self._factory] * self.num_envs
         try:
             if self.backend == "workers":
-                self._vec: AsyncVectorEnv | SyncVectorEnv = AsyncVectorEnv(make_one)
+                self._vec: AsyncVectorEnv | SyncVectorEnv = AsyncVectorEnv(factories)
             else:
-                self._vec = SyncVectorEnv(make_one, copy=False)
-        except REFUSALS as error:
-            told = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
-            raise UsageError(f"the environment cannot be made: {told}") from error
+                # copy=False: observations are one buffer, which every step overwrites in place. A rollout
+                # copies each row as it is written, so the copy of each step is not needed.
+                self._vec = SyncVectorEnv(factories, copy=False)
+        except BUILD_ERRORS as error:
+            # The text of a KeyError is the key alone.
+            reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
+            raise UsageError(f"the environment cannot be built: {reason}") from error
         self._fresh = True
 
     def _limit(self) -> int | None:
         if isinstance(self._vec, SyncVectorEnv):
             return _wrapped_limit(self._vec.envs[0])
-        env = self._factory()  # the workers' own are out of sight
+        env = self._factory()  # the wrappers of workers' environments cannot be inspected from here
         env.close()
         return _wrapped_limit(env)
 
     def _tier(self) -> Literal["native", "barrier"]:
-        # Worker processes and wrappers of others hold state that we do not know of.
+        # Worker processes and third-party wrappers hold state that get_state does not know of.
         if isinstance(self._vec, SyncVectorEnv):
             env: gym.Env[Any, Any] = self._vec.envs[0]
             limited = False
@@ -110,7 +113,7 @@ class GymEnv(VecEnv):
         return "barrier"
 
     def reset(self, seeds: list[int]) -> Any:
-        """Environments are made anew, because a reset may leave traces (Box2D keeps its world)."""
+        """Build new environments and reset them, because a reset may leave state behind (Box2D's world)."""
         if not self._fresh:
             self._vec.close()
             self._build()
@@ -124,23 +127,24 @@ class GymEnv(VecEnv):
         return Step(obs, reward, terminated, truncated, _success(self._info, self.num_envs))
 
     def hidden(self) -> dict[str, Array]:
-        """The numbers in what environments tell beside the observation."""
-        found: dict[str, Array] = {}
+        """The numeric entries of `info`."""
+        variables: dict[str, Array] = {}
         for name, value in self._info.items():
             x = np.asarray(value)
+            # Vector environments mark in `_name` which environments reported `name`.
             if not name.startswith("_") and x.shape == (self.num_envs,) and x.dtype.kind in "bif":
-                found[name] = np.where(self._info.get(f"_{name}", True), x.astype(np.float64), np.nan)
-        return found
+                variables[name] = np.where(self._info.get(f"_{name}", True), x.astype(np.float64), np.nan)
+        return variables
 
-    def picture(self) -> Array | None:
+    def render(self) -> Array | None:
         if not isinstance(self._vec, SyncVectorEnv):
             return None
         env = self._vec.envs[0]
         if "rgb_array" not in env.metadata.get("render_modes", ()):
             return None
-        # Asked for at the making, it would make every environment that only plays draw as well.
+        # Set here and not at construction, where some environments then render every step.
         env.unwrapped.render_mode = "rgb_array"
-        return _coloured(_drawn(env.render))
+        return _as_rgb(_rendered(env.render))
 
     def get_state(self) -> EnvState:
         assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
@@ -150,7 +154,7 @@ class GymEnv(VecEnv):
             "resets": np.array(self._vec._autoreset_envs),
         }
         data = {
-            # Of one environment it may be of 64 bits after a reset, and of 32 after a step.
+            # An environment may keep its state as float64 after a reset and as float32 after a step.
             "kinds": [np.asarray(env.state).dtype.str for env in envs],
             "random": [env.np_random.bit_generator.state for env in envs],
             "elapsed": [_time_limit(env)._elapsed_steps for env in self._vec.envs],
@@ -176,19 +180,21 @@ class GymEnv(VecEnv):
 
 
 class CartPole(VecEnv):
-    """Gymnasium's own vectorised CartPole: one call of numpy steps all environments."""
+    """Gymnasium's vectorised CartPole: numpy steps all environments at once."""
 
     tier: Literal["native", "barrier"] = "native"
 
     def __init__(self, num_envs: int, time_limit: int) -> None:
-        self.num_envs, self.time_limit, self.backend = num_envs, time_limit, "gymnasium"
+        self.num_envs = num_envs
+        self.time_limit = time_limit
+        self.backend = "gymnasium"
         self._vec = CartPoleVectorEnv(num_envs, max_episode_steps=time_limit)
         self.fps = _fps(self._vec.metadata)
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
 
     def reset(self, seeds: list[int]) -> Array:
-        # One generator serves all environments here, so all seeds together make its seed.
+        # All environments share one generator, so its seed is derived from all of their seeds.
         entropy = np.random.SeedSequence(seeds).generate_state(2, np.uint64)
         return self._vec.reset(seed=int(entropy[0]))[0]
 
@@ -196,11 +202,12 @@ class CartPole(VecEnv):
         obs, reward, terminated, truncated, _ = self._vec.step(action)
         return Step(obs, reward, terminated, truncated & ~terminated)
 
-    def picture(self) -> Array:
+    def render(self) -> Array:
         self._vec.render_mode = "rgb_array"
-        return _drawn(self._vec.render)[0]
+        return _rendered(self._vec.render)[0]
 
     def get_state(self) -> EnvState:
+        # Gymnasium keeps the state as (4, N); the first axis of a saved array is the environment.
         arrays = {"state": self._vec.state.T, "steps": self._vec.steps, "resets": self._vec.prev_done}
         copies = {key: np.array(value) for key, value in arrays.items()}
         return EnvState(copies, {"random": self._vec.np_random.bit_generator.state})
@@ -213,39 +220,40 @@ class CartPole(VecEnv):
         self._vec.np_random.bit_generator.state = state.data["random"]
 
 
-def _drawn(render: Callable[[], Any]) -> Any:
-    """What an environment draws, or a plain word on what drawing needs."""
+def _rendered(render: Callable[[], Any]) -> Any:
+    """The result of a renderer; UsageError if it lacks a package."""
     try:
         return render()
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        raise UsageError(f"the environment cannot be drawn: {error}") from error
+        raise UsageError(f"the environment cannot be rendered: {error}") from error
 
 
-def _coloured(drawn: Any) -> Array | None:
-    """(H, W, 3) bytes of what an environment of anybody's draws, or None where it is something else."""
-    picture = np.asarray(drawn)
-    if picture.ndim == 2:
-        picture = picture[..., None].repeat(3, -1)
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4):
+def _as_rgb(rendered: Any) -> Array | None:
+    """An image in grey, RGB or RGBA -> (H, W, 3) uint8; None for everything else."""
+    image = np.asarray(rendered)
+    if image.ndim == 2:
+        image = image[..., None].repeat(3, -1)
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (3, 4):
         return None
-    return picture[..., :3]
+    return image[..., :3]
 
 
 def _fps(metadata: dict[str, Any]) -> int:
-    """Pictures a second, at least 1, of whatever somebody wrote down."""
-    told = metadata.get("render_fps")
-    return max(1, round(told)) if isinstance(told, int | float) else 30
+    """Images per second, at least 1; third-party metadata may hold anything, so 30 if it is no number."""
+    fps = metadata.get("render_fps")
+    return max(1, round(fps)) if isinstance(fps, int | float) else 30
 
 
 def _time_limit(env: gym.Env[Any, Any]) -> Any:
     """The TimeLimit wrapper around a classic-control environment."""
     while not isinstance(env, gym.wrappers.TimeLimit):
-        assert isinstance(env, gym.Wrapper), "registered classic control has a TimeLimit"
+        assert isinstance(env, gym.Wrapper), "native classic control has a TimeLimit wrapper"
         env = env.env
     return env
 
 
 def _wrapped_limit(env: gym.Env[Any, Any]) -> int | None:
+    """The limit of the outermost TimeLimit wrapper, or None."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit):
             return int(env._max_episode_steps)
@@ -254,7 +262,7 @@ def _wrapped_limit(env: gym.Env[Any, Any]) -> int | None:
 
 
 def _success(info: dict[str, Any], num_envs: int) -> Array | None:
-    """What episodes report under the names in use; NaN where nothing is reported."""
+    """`success` or `is_success` of info (N,), NaN where it is not reported; None if nobody reports it."""
     for key in ("success", "is_success"):
         if key in info:
             reported = np.broadcast_to(info.get(f"_{key}", True), (num_envs,))
@@ -263,7 +271,7 @@ def _success(info: dict[str, Any], num_envs: int) -> Array | None:
 
 
 def listing() -> dict[str, str]:
-    """The ids Gymnasium ships that run here; third-party ones run as package.module:Id."""
+    """The ids that Gymnasium ships; third-party environments run as package.module:Id."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         suites = ("classic_control", "box2d", "toy_text")
@@ -273,9 +281,9 @@ def listing() -> dict[str, str]:
             for suite in suites
             if f"gymnasium.envs.{suite}." in str(spec.entry_point)
         ]
-    what = {
-        "classic_control": "classic control, whole state seen (native state)",
-        "box2d": "Box2D physics, whole state seen",
-        "toy_text": "small table worlds",
+    about = {
+        "classic_control": "classic control, fully observed (native state)",
+        "box2d": "Box2D physics",
+        "toy_text": "small tabular world",
     }
-    return {name: what[suite] for name, suite in sorted(known)}
+    return {name: about[suite] for name, suite in sorted(known)}

@@ -1,4 +1,4 @@
-"""Environments by id: suites, backends, and limits for environments that have none."""
+"""Environments by id: choice of suite and backend, and time limits for evaluation."""
 
 import importlib
 import pkgutil
@@ -21,7 +21,10 @@ NOT_SUITES = ("base", "gym", "make", "spaces")
 
 
 def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None) -> Envs:
-    """The environments a config asks for; `factory` makes one when the id names a callable."""
+    """Build the environments of a config.
+
+    factory  builds one environment, for configs whose id is the name of a callable
+    """
     if factory is not None:
         from . import gym as gym_suite
 
@@ -29,26 +32,29 @@ def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | Non
     suite, name = suite_of(config.id)
     if suite is None:
         return Envs(_by_backend(config), config.mask)
-    if hasattr(suite, "settings"):
-        return make(suite.settings(config, name))
+    if hasattr(suite, "resolve_alias"):
+        return make(suite.resolve_alias(config, name))
     return Envs(suite.make(config, name), config.mask)
 
 
 def make_for_evaluation(
     config: EnvConfig,
     factory: Callable[[], gymnasium.Env[Any, Any]] | None = None,
-    longest: int = EVALUATION_LIMIT,
+    time_limit: int = EVALUATION_LIMIT,
 ) -> Envs:
-    """The same for whole episodes: cut where they have no limit, or who stands still would play for ever."""
+    """Build environments in which every episode ends: `time_limit` applies where they have none.
+
+    Without it, an agent that stands still would never finish an evaluation.
+    """
     envs = make(config, factory)
     if envs.adapter.time_limit is None:
         envs.adapter.close()
-        envs = make(replace(config, time_limit=longest), factory)
+        envs = make(replace(config, time_limit=time_limit), factory)
     return envs
 
 
 def _by_backend(config: EnvConfig) -> VecEnv:
-    """Environments of EnvPool or Gymnasium, as config.backend says."""
+    """Environments of EnvPool or Gymnasium, according to config.backend."""
     from . import envpool as envpool_suite
     from . import gym as gym_suite
 
@@ -57,30 +63,33 @@ def _by_backend(config: EnvConfig) -> VecEnv:
     if config.backend == "envpool":
         raise UsageError(envpool_suite.unavailable_reason(config))
     if config.backend == "own":
-        raise UsageError(f"env.backend own is for our own suites (probe:...), not for {config.id}")
+        raise UsageError(
+            f"env.backend own is for environments that recollect implements (probe:...), not for {config.id};"
+            " use auto"
+        )
     return gym_suite.make(config)
 
 
 def suite_of(env_id: str) -> tuple[ModuleType | None, str]:
-    """The suite that an id belongs to, or None, and the id's name there.
+    """The suite that an id belongs to, or None, and the name of the environment in the suite.
 
-    The name of a suite stands before the colon or alone; ids in its BARE need no suite before them.
+    An id is suite:name, the name of a suite, or a name in the BARE of a suite, which needs no prefix.
     """
     prefix, _, name = env_id.partition(":")
     if prefix in suites():
         return _module(prefix), name
-    claiming = (suite for suite in map(_module, suites()) if env_id in getattr(suite, "BARE", ()))
-    return next(claiming, None), env_id
+    matches = (suite for suite in map(_module, suites()) if env_id in getattr(suite, "BARE", ()))
+    return next(matches, None), env_id
 
 
 def suites() -> list[str]:
-    """Names that may stand before the colon of an id, and win over modules."""
+    """The names of all suites; as a prefix of an id they take precedence over modules."""
     files = (m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]))
     return [name for name in files if name not in NOT_SUITES]
 
 
 def listing() -> dict[str, dict[str, str]]:
-    """Suite -> id -> a line on what it tests, for `recollect list envs`."""
+    """Suite -> id -> one-line description, for `recollect list envs`."""
     return {name: _module(name).listing() for name in ["gym", *suites()]}
 
 

@@ -1,6 +1,6 @@
-"""Classic tasks without their velocities: names for settings of environments of others.
+"""Classic tasks with velocities hidden, as ids of their own.
 
-One observation no longer tells where things are going, so an agent must remember the last ones.
+One observation no longer shows how things move, so an agent must remember earlier ones.
 """
 
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from .base import EnvConfig
 
 @dataclass(frozen=True)
 class Masked:
-    """What one name stands for.
+    """The environment that one id of this suite is an alias for.
 
-    id          of the environment behind it
-    hidden      entries of its observation that read 0
-    about       what it tests
-    time_limit  steps after which an episode is cut; None keeps the environment's own
+    id          of the underlying environment
+    hidden      entries of its observation that are set to 0
+    about       one-line description
+    time_limit  steps after which an episode is truncated; None: the limit of the environment
     """
 
     id: str
@@ -25,25 +25,27 @@ class Masked:
     time_limit: int | None = None
 
 
-_POLE = "balance from positions alone, without the speeds of cart and pole"
-_LANDER = "land from place and angle alone, without the three speeds"
+_POLE = "balance a pole from positions, with the velocities of cart and pole hidden"
+_LANDER = "land from position and angle, with the three velocities hidden"
 
 _TASKS = {
     "CartPoleMasked": Masked("CartPole-v1", (1, 3), f"{_POLE}, for 200 steps", time_limit=200),
     "CartPoleNoVel-v1": Masked("CartPole-v1", (1, 3), _POLE),
-    "PendulumNoVel-v1": Masked("Pendulum-v1", (2,), "swing up from the angle alone, without its speed"),
-    "MountainCarContinuousNoVel-v0": Masked(
-        "MountainCarContinuous-v0", (1,), "rock uphill, with little force, from the place alone"
+    "PendulumNoVel-v1": Masked(
+        "Pendulum-v1", (2,), "swing up a pendulum from its angle, with the velocity hidden"
     ),
-    "MountainCarNoVel-v0": Masked("MountainCar-v0", (1,), "rock uphill from the place alone"),
+    "MountainCarContinuousNoVel-v0": Masked(
+        "MountainCarContinuous-v0", (1,), "rock uphill with little force, with the velocity hidden"
+    ),
+    "MountainCarNoVel-v0": Masked("MountainCar-v0", (1,), "rock uphill, with the velocity hidden"),
     "LunarLanderNoVel-v3": Masked("LunarLander-v3", (2, 3, 5), _LANDER),
     "LunarLanderNoVel-v2": Masked("LunarLander-v2", (2, 3, 5), f"{_LANDER} (old version)"),
 }
 BARE = tuple(_TASKS)
 
 
-def settings(config: EnvConfig, name: str) -> EnvConfig:
-    """The config that a name stands for; what the config itself hides is hidden as well."""
+def resolve_alias(config: EnvConfig, name: str) -> EnvConfig:
+    """The config of the underlying environment; entries hidden by config.mask stay hidden as well."""
     if name not in _TASKS:
         raise UsageError(f"environment masked:{name} is unknown; {nearest(name, sorted(_TASKS))}")
     task = _TASKS[name]
@@ -56,5 +58,5 @@ def settings(config: EnvConfig, name: str) -> EnvConfig:
 
 
 def listing() -> dict[str, str]:
-    """Each name and what it tests."""
+    """Id -> one-line description."""
     return {name: task.about for name, task in _TASKS.items()}

@@ -1,8 +1,8 @@
-"""The proof of concept of memory: walk a line to the end that was said to be good at the beginning.
+"""A proof of concept for memory: walk along a line to the goal, which is shown only at the beginning.
 
-The task of MarcoMeter/recurrent-ppo-truncated-bptt, N at a time. There are eleven places on a line.
-The good end is on one side, the bad one on the other; both are shown at first, and later not. The first
-move is made in sight of them, so an agent without memory reaches the good end in at most 7 of 10 episodes.
+The task of MarcoMeter/recurrent-ppo-truncated-bptt, vectorised. The line has eleven positions. The goal is
+at one end and a penalty at the other; both are visible in the first steps and then hidden. The first move
+is made while they are visible, so an agent without memory reaches the goal in at most 7 of 10 episodes.
 
 Shapes.  N environments.
 """
@@ -17,31 +17,33 @@ from ..common.errors import UsageError, nearest
 from .base import EnvConfig, EnvState, Step, VecEnv
 from .spaces import Array
 
-END = 5  # places run from -END to END, and are seen divided by it
+END = 5  # positions run from -END to END; observations divide them by END
 STARTS = (-2, -1, 0, 1, 2)
-PRIZE, COST = 1.6, 0.1
+GOAL_REWARD, STEP_COST = 1.6, 0.1
 TIME_LIMIT = 64
-CELL = 32  # pixels along a side of a place in a picture
-PALE, GREEN, RED, BLUE = (226, 229, 233), (46, 160, 98), (208, 69, 69), (22, 92, 170)
+CELL = 32  # pixels per position in an image
+GREY, GREEN, RED, BLUE = (226, 229, 233), (46, 160, 98), (208, 69, 69), (22, 92, 170)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class PocOptions:
     """Keyword arguments of the task."""
 
     show_steps: int = 2
-    """Actions in sight of the ends, before the first that may move."""
+    """Steps after which the ends are hidden; at least 0."""
     freeze: bool = True
-    """Whether these actions move nothing and cost nothing."""
+    """Whether actions have no effect and no cost in the first `show_steps` steps."""
 
 
 class Poc(VecEnv):
-    """N lines; environment i draws from a generator made from its own seed."""
+    """N lines. Environment i has its own random generator, so it depends on no other environment."""
 
     tier: Literal["native", "barrier"] = "native"
 
-    def __init__(self, options: Options, num_envs: int, time_limit: int) -> None:
-        self.num_envs, self.backend, self.fps = num_envs, "own", 4
+    def __init__(self, options: PocOptions, num_envs: int, time_limit: int) -> None:
+        self.num_envs = num_envs
+        self.backend = "own"
+        self.fps = 4
         self.time_limit = self._limit = time_limit
         self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
         self.action_space = spaces.Discrete(2)
@@ -51,65 +53,72 @@ class Poc(VecEnv):
 
     def reset(self, seeds: list[int]) -> Array:
         self._random = [np.random.default_rng(seed) for seed in seeds]
-        self._place, self._good, self._steps = np.zeros((3, self.num_envs), dtype=np.int64)
+        self._position, self._goal_side, self._steps = np.zeros((3, self.num_envs), dtype=np.int64)
         self._ended = np.ones(self.num_envs, dtype=bool)
-        self._open()
+        self._start_episodes()
         self._ended = np.zeros(self.num_envs, dtype=bool)
-        return self._show()
+        return self._observe()
 
-    def _open(self) -> None:
-        """Draw a start and the side of the good end where the last episode ended."""
+    def _start_episodes(self) -> None:
+        """Where the last episode ended, draw a start and the side of the goal."""
         self._steps[self._ended] = 0
         for i in np.flatnonzero(self._ended):
             start, side = self._random[i].random(2)
-            self._place[i] = STARTS[int(start * len(STARTS))]
-            self._good[i] = 1 if side < 0.5 else -1
+            self._position[i] = STARTS[int(start * len(STARTS))]
+            self._goal_side[i] = 1 if side < 0.5 else -1
 
-    def _show(self) -> Array:
-        """The left end, the place and the right end: (N, 3)."""
-        end = np.where(self._steps <= self._shown, self._good, 0)
-        return np.stack([-end, self._place / END, end], axis=-1, dtype=np.float32)
+    def _observe(self) -> Array:
+        """The left end, the position and the right end: (N, 3)."""
+        end = np.where(self._steps <= self._shown, self._goal_side, 0)
+        return np.stack([-end, self._position / END, end], axis=-1, dtype=np.float32)
 
     def step(self, action: Array) -> Step:
-        live = ~self._ended
-        self._open()
+        live = ~self._ended  # in the others this step ignores the action and starts an episode
+        self._start_episodes()
         moves = live & (self._steps >= self._frozen)
-        self._place += np.where(moves, 2 * action - 1, 0)
+        self._position += np.where(moves, 2 * action - 1, 0)
         self._steps += live
-        terminated = moves & (np.abs(self._place) == END)
+        terminated = moves & (np.abs(self._position) == END)
         truncated = live & (self._steps >= self._limit) & ~terminated
         self._ended = terminated | truncated
-        good = self._place == self._good * END
-        prize = np.where(good, PRIZE, -PRIZE)
-        reward = np.where(terminated, prize, np.where(moves, -COST, 0.0))
-        return Step(self._show(), reward, terminated, truncated, np.where(self._ended, good, np.nan))
+        at_goal = self._position == self._goal_side * END
+        end_reward = np.where(at_goal, GOAL_REWARD, -GOAL_REWARD)
+        reward = np.where(terminated, end_reward, np.where(moves, -STEP_COST, 0.0))
+        success = np.where(self._ended, at_goal, np.nan)
+        return Step(self._observe(), reward, terminated, truncated, success)
 
-    def picture(self) -> Array:
-        """The line, its ends in full colour while they are shown, and who walks it as a disc."""
-        places = np.full((2 * END + 1, 3), PALE)
+    def render(self) -> Array:
+        """The line with its ends, faded once they are hidden, and the agent as a disc."""
+        cells = np.full((2 * END + 1, 3), GREY)
         fade = 0.0 if self._steps[0] <= self._shown else 0.75
-        ends = np.array((RED, GREEN) if self._good[0] > 0 else (GREEN, RED))
-        places[[0, -1]] = ends + fade * (255 - ends)
-        picture = np.kron(places, np.ones((CELL, 1)))[None].repeat(CELL, 0).astype(np.uint8)
-        picture[:, ::CELL] = 255  # a gap between places
-        away = np.hypot(*np.mgrid[:CELL, :CELL] - CELL / 2)
-        left = (self._place[0] + END) * CELL
-        picture[:, left : left + CELL][away < CELL / 3] = BLUE
+        ends = np.array((RED, GREEN) if self._goal_side[0] > 0 else (GREEN, RED))
+        cells[[0, -1]] = ends + fade * (255 - ends)
+        image = np.kron(cells, np.ones((CELL, 1)))[None].repeat(CELL, 0).astype(np.uint8)
+        image[:, ::CELL] = 255  # a gap between cells
+        radius = np.hypot(*np.mgrid[:CELL, :CELL] - CELL / 2)
+        left = (self._position[0] + END) * CELL
+        image[:, left : left + CELL][radius < CELL / 3] = BLUE
         margin = ((CELL // 2, CELL // 2), (CELL // 2, CELL // 2), (0, 0))
-        return np.pad(picture, margin, constant_values=255)
+        return np.pad(image, margin, constant_values=255)
 
     def hidden(self) -> dict[str, Array]:
-        """The side of the good end, once it is no longer shown."""
-        return {"side of the good end": np.where(self._steps <= self._shown, np.nan, self._good)}
+        """The side of the goal, once it is hidden."""
+        return {"side of the good end": np.where(self._steps <= self._shown, np.nan, self._goal_side)}
 
     def get_state(self) -> EnvState:
-        arrays = {"place": self._place, "good": self._good, "steps": self._steps, "ended": self._ended}
+        # Checkpoints use these keys, so they stay as they are.
+        arrays = {
+            "place": self._position,
+            "good": self._goal_side,
+            "steps": self._steps,
+            "ended": self._ended,
+        }
         random = [generator.bit_generator.state for generator in self._random]
         return EnvState({key: x.copy() for key, x in arrays.items()}, {"random": random})
 
     def set_state(self, state: EnvState) -> None:
         self.reset([0] * self.num_envs)
-        self._place, self._good, self._steps, self._ended = (
+        self._position, self._goal_side, self._steps, self._ended = (
             state.arrays[key].copy() for key in ("place", "good", "steps", "ended")
         )
         for generator, stored in zip(self._random, state.data["random"], strict=True):
@@ -117,21 +126,22 @@ class Poc(VecEnv):
 
 
 def make(config: EnvConfig, name: str) -> VecEnv:
-    """N environments; the suite has one task, which needs no name."""
+    """N environments of the only task of this suite, whose name is empty."""
     if name:
         raise UsageError(f"environment poc:{name} is unknown; the suite has one task, poc")
     options: dict[str, Any] = dict(config.kwargs)
-    known = vars(Options())
+    known = vars(PocOptions())
     for key, value in options.items():
         if key not in known:
             raise UsageError(f"poc has no keyword argument {key}; {nearest(key, list(known))}")
-        kind = type(known[key])
-        if type(value) is not kind or value < 0:
-            needed = "true or false" if kind is bool else "a count of steps"
-            raise UsageError(f"poc: {key} is {value!r}, {needed} is needed")
-    return Poc(Options(**options), config.num_envs, config.time_limit or TIME_LIMIT)
+        expected = type(known[key])
+        # Not isinstance, because True is an int.
+        if type(value) is not expected or value < 0:
+            values = "true or false" if expected is bool else "a number of steps, 0 or more"
+            raise UsageError(f"poc: {key} is {value!r}; it must be {values}")
+    return Poc(PocOptions(**options), config.num_envs, config.time_limit or TIME_LIMIT)
 
 
 def listing() -> dict[str, str]:
-    """The task and what it tests."""
-    return {"": "which end of a line is good is shown at first; walk there (native state)"}
+    """Id -> one-line description."""
+    return {"": "walk to the end of a line that was shown as the goal at the beginning (native state)"}

@@ -1,28 +1,28 @@
 """POPGym: small tasks that need memory, each in three difficulties (extra `popgym`).
 
-RepeatPrevious, RepeatFirst and Autoencode are also here as our own, N at a time, and need no package;
-the backend gymnasium takes popgym's, which they equal step by step. All three deal C = 52 num_decks
-cards, of which only the suits count, a quarter of the cards each. t counts steps from 0.
+RepeatPrevious, RepeatFirst and Autoencode are implemented here, vectorised, and need no package. They equal
+popgym's implementations step by step, which the backend gymnasium runs. All three deal C = 52 num_decks
+cards, of which only the suits matter, a quarter of the cards each. t counts steps from 0.
 
-    game             num_decks   k           steps    right action of step t           earns
+    game             num_decks   k           steps    correct action of step t         reward
     RepeatPrevious   1  2  3     4  32  64   C - 1    card t + 1 - k, from k - 1 on    1 / (C - k)
     RepeatFirst      1  8  16                C - 1    card 0                           1 / (C - 1)
     Autoencode       1  2  3                 2C - 1   card 2C - 2 - t, from C - 1 on   1 / C
 
-A wrong action costs what a right one earns. After t steps card t is seen. Autoencode also shows a flag,
-1 while cards are dealt and 0 from the last one on; then the cards are asked for backwards, and suit 0
-is seen. So the best return is always 1.
+A wrong action has the negative reward of a correct one, so the best return is 1. The observation after t
+steps is card t. Autoencode also shows a flag: 1 while cards are dealt, 0 from the last one on. Then the
+cards must be repeated backwards, and the observed suit is 0.
 
-The experiments of POPGym's paper added to what is seen the last action, and a flag that marks the first
-step: Antialias(PreviousAction(env)). Here both are off. A branch can have the previous action as an
-input, and a memory is told where an episode begins. The keyword arguments `prev_action` and `antialias`
-switch them on. Other keyword arguments go to the environment.
+The experiments of POPGym's paper add two entries to the observation: the last action, and a flag that marks
+the first step: Antialias(PreviousAction(env)). Here both are off, because a branch can take the previous
+action as an input, and a memory is reset at episode starts. The keyword arguments `prev_action` and
+`antialias` switch them on. Other keyword arguments go to the environment.
 
-Ends are popgym's. Where the cards, tiles or mines run out, it terminates; where its count of steps runs
-out (CartPole, Pendulum, MultiarmedBandit, Battleship, Concentration, MineSweeper), it truncates. Every
-one of its environments has such a bound, and `time_limit` is that bound.
+Terminations and truncations are popgym's. It terminates where the cards, tiles or mines run out, and
+truncates where the number of steps does (CartPole, Pendulum, MultiarmedBandit, Battleship, Concentration,
+MineSweeper). Every environment has a largest number of steps, and `time_limit` is that number.
 
-Shapes.  N environments, C cards of an episode, B decks drawn at once.
+Shapes.  N environments, C cards of an episode, B decks shuffled at once.
 """
 
 import importlib.util
@@ -42,35 +42,39 @@ from .gym import GymEnv
 from .spaces import Array
 
 DECK, SUITS = 52, 4
-BLOCK = 1024  # cards an environment draws at once, about
+BLOCK = 1024  # about how many cards an environment shuffles at once; one call for many decks is faster
 WRAPPERS = ("prev_action", "antialias")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """What a card game shows and asks for, by the steps t since an episode began.
+    """The rules of a card game, by the number t of steps since the episode began.
 
     cards    C, the cards of an episode
     length   steps of an episode
-    asked    t -> the card whose suit is the right action of step t, or None
+    answer   t -> the index of the card whose suit is the correct action of step t; None: no reward
+    scale    reward of a correct action; a wrong one has its negative
     dealing  t -> whether cards are still dealt after t steps; None: the game does not show it
-    scale    what a right action earns and a wrong one costs
     """
 
     cards: int
     length: int
-    asked: Callable[[int], int | None]
+    answer: Callable[[int], int | None]
     scale: float
     dealing: Callable[[int], bool] | None = None
 
 
 class CardGame(VecEnv):
-    """N copies of one game, always at the same step; environment i draws from its own generator."""
+    """N copies of one game. Environment i has its own random generator.
+
+    All episodes of a game have the same length, so one counter of steps serves all environments.
+    """
 
     tier: Literal["native", "barrier"] = "native"
 
     def __init__(self, game: Game, config: EnvConfig, wrappers: tuple[str, ...]) -> None:
-        self.num_envs, self.backend = config.num_envs, "own"
+        self.num_envs = config.num_envs
+        self.backend = "own"
         self.time_limit = config.time_limit or game.length
         self.action_space = spaces.Discrete(SUITS)
         parts = [spaces.Discrete(2)] if game.dealing else []
@@ -78,7 +82,8 @@ class CardGame(VecEnv):
         parts += [self.action_space] if "prev_action" in wrappers else []
         parts += [spaces.Discrete(2)] if "antialias" in wrappers else []
         self.observation_space = spaces.Tuple(parts) if len(parts) > 1 else parts[0]
-        self._game, self._wrappers = game, wrappers
+        self._game = game
+        self._wrappers = wrappers
         self._last = min(game.length, self.time_limit)
         self._ordered = np.tile(np.arange(SUITS), (max(1, BLOCK // game.cards), game.cards // SUITS))
 
@@ -86,42 +91,44 @@ class CardGame(VecEnv):
         self._random = [np.random.default_rng(seed) for seed in seeds]
         self._decks = np.zeros((*self._ordered.shape, self.num_envs), dtype=np.int64)  # (B, C, N)
         self._deck = len(self._decks) - 1
-        self._open()
-        return self._show()
+        self._start_episodes()
+        return self._observe()
 
-    def _open(self) -> None:
-        """Begin an episode with the next decks, drawing more where they run out."""
+    def _start_episodes(self) -> None:
+        """Start an episode in every environment with its next deck; shuffle new decks when all are used."""
         self._t, self._action = 0, np.zeros(self.num_envs, dtype=np.int64)
         self._deck = (self._deck + 1) % len(self._decks)
         if self._deck == 0:
             for i, random in enumerate(self._random):
                 self._decks[:, :, i] = random.permuted(self._ordered, axis=1)
 
-    def _show(self) -> Any:
-        game, t, nothing = self._game, self._t, np.zeros(self.num_envs, dtype=np.int64)
-        parts = [nothing + game.dealing(t)] if game.dealing else []
-        parts += [self._decks[self._deck, t] if t < game.cards else nothing]
+    def _observe(self) -> Any:
+        game, t = self._game, self._t
+        zeros = np.zeros(self.num_envs, dtype=np.int64)
+        parts = [zeros + game.dealing(t)] if game.dealing else []
+        parts += [self._decks[self._deck, t] if t < game.cards else zeros]
         parts += [self._action] if "prev_action" in self._wrappers else []
-        parts += [nothing + (t == 0)] if "antialias" in self._wrappers else []
+        parts += [zeros + (t == 0)] if "antialias" in self._wrappers else []
         return tuple(parts) if len(parts) > 1 else parts[0]
 
     def step(self, action: Array) -> Step:
         game, t = self._game, self._t
         reward, terminated, truncated = np.zeros(self.num_envs), False, False
-        if t == self._last:
-            self._open()
+        if t == self._last:  # the last step ended all episodes: ignore the action and start new ones
+            self._start_episodes()
         else:
-            asked = game.asked(t)
-            if asked is not None:
-                right = action == self._decks[self._deck, asked]
-                reward = np.where(right, game.scale, -game.scale)
+            answer = game.answer(t)
+            if answer is not None:
+                correct = action == self._decks[self._deck, answer]
+                reward = np.where(correct, game.scale, -game.scale)
             self._t, self._action = t + 1, action.copy()
             terminated = self._t == game.length
             truncated = self._t == self._last and not terminated
         ends = np.full((2, self.num_envs), [[terminated], [truncated]])
-        return Step(self._show(), reward, *ends)
+        return Step(self._observe(), reward, *ends)
 
     def get_state(self) -> EnvState:
+        # The first axis of a saved array must be N. int8 keeps checkpoints small.
         random = [generator.bit_generator.state for generator in self._random]
         decks = np.moveaxis(self._decks, -1, 0).astype(np.int8, "C")
         arrays: dict[str, Array] = {"decks": decks, "action": self._action.copy()}
@@ -140,31 +147,31 @@ class CardGame(VecEnv):
 
 
 def repeat_previous(num_decks: int = 1, k: int = 4) -> Game:
-    """The suit of the card seen k - 1 steps ago."""
+    """The answer is the suit of the card observed k - 1 steps ago."""
     cards = DECK * num_decks
     if k >= cards:
-        raise UsageError(f"popgym:RepeatPrevious: k is {k}, it must be less than {cards} cards")
+        raise UsageError(f"popgym:RepeatPrevious: k is {k}; it must be below {cards}, the number of cards")
     return Game(
         cards=cards,
         length=cards - 1,
-        asked=lambda t: t + 1 - k if t + 1 >= k else None,
+        answer=lambda t: t + 1 - k if t + 1 >= k else None,
         scale=1 / (cards - k),
     )
 
 
 def repeat_first(num_decks: int = 1) -> Game:
-    """The suit of the first card, at every step."""
+    """The answer is the suit of the first card, at every step."""
     cards = DECK * num_decks
-    return Game(cards=cards, length=cards - 1, asked=lambda t: 0, scale=1 / (cards - 1))
+    return Game(cards=cards, length=cards - 1, answer=lambda t: 0, scale=1 / (cards - 1))
 
 
 def autoencode(num_decks: int = 1) -> Game:
-    """All suits backwards, after the last card."""
+    """The answers are the suits of all cards backwards, after the last card."""
     cards = DECK * num_decks
     return Game(
         cards=cards,
         length=2 * cards - 1,
-        asked=lambda t: 2 * cards - 2 - t if t >= cards - 1 else None,
+        answer=lambda t: 2 * cards - 2 - t if t >= cards - 1 else None,
         scale=1 / cards,
         dealing=lambda t: t < cards - 1,
     )
@@ -184,84 +191,88 @@ _GAMES: dict[str, Callable[..., Game]] = {
 
 _FAMILIES = {
     "Autoencode": "repeat a sequence of cards backwards",
-    "Battleship": "sink ships, remembering where shots fell",
+    "Battleship": "sink ships by remembering earlier shots",
     "Concentration": "find pairs of cards that lie face down",
-    "CountRecall": "how often was this card dealt so far",
-    "HigherLower": "is the next card higher or lower; counting cards helps",
-    "LabyrinthEscape": "find the exit of a maze seen from nearby",
-    "LabyrinthExplore": "visit all of a maze seen from nearby",
-    "MineSweeper": "uncover a field, remembering the numbers",
-    "MultiarmedBandit": "find out which arm pays and keep to it",
-    "NoisyPositionOnlyCartPole": "balance a pole from noisy positions without velocities",
-    "NoisyPositionOnlyPendulum": "swing up a pendulum from a noisy angle without its velocity",
-    "PositionOnlyCartPole": "balance a pole from positions without velocities",
-    "PositionOnlyPendulum": "swing up a pendulum from its angle without its velocity",
-    "RepeatFirst": "name the first card again and again",
-    "RepeatPrevious": "name the card of some steps ago",
-    "VelocityOnlyCartpole": "balance a pole from velocities without positions",
+    "CountRecall": "count how often a card was dealt",
+    "HigherLower": "predict whether the next card is higher; counting cards helps",
+    "LabyrinthEscape": "find the exit of a maze from local observations",
+    "LabyrinthExplore": "visit all cells of a maze from local observations",
+    "MineSweeper": "uncover a field by remembering the numbers",
+    "MultiarmedBandit": "find the arm with the highest reward",
+    "NoisyPositionOnlyCartPole": "balance a pole from noisy positions, with velocities hidden",
+    "NoisyPositionOnlyPendulum": "swing up a pendulum from a noisy angle, with the velocity hidden",
+    "PositionOnlyCartPole": "balance a pole from positions, with velocities hidden",
+    "PositionOnlyPendulum": "swing up a pendulum from its angle, with the velocity hidden",
+    "RepeatFirst": "repeat the first card at every step",
+    "RepeatPrevious": "repeat the card of k - 1 steps ago",
+    "VelocityOnlyCartpole": "balance a pole from velocities, with positions hidden",
 }
 
 
-# Making ---------------------------------------------------------------------------------------
+# Construction ---------------------------------------------------------------------------------------
 
 
 def make(config: EnvConfig, name: str) -> VecEnv:
-    """N environments of this id, as popgym registers it or without popgym- and -v0."""
+    """N environments of an id, as popgym registers it or without popgym- and -v0."""
     name = _short(name)
     if config.backend == "envpool":
-        raise UsageError(f"env.backend envpool: EnvPool has no popgym:{name}")
+        raise UsageError(f"env.backend envpool: EnvPool has no popgym:{name}; use auto")
     options = dict(config.kwargs)
-    wrappers = tuple(key for key in WRAPPERS if _flag(options.pop(key, False), f"popgym:{name}: {key}"))
+    wrappers = []
+    for key in WRAPPERS:
+        value = options.pop(key, False)
+        if type(value) is not bool:
+            raise UsageError(f"popgym:{name}: {key} is {value!r}; it must be true or false")
+        if value:
+            wrappers.append(key)
     if name in _GAMES and config.backend in ("auto", "own"):
-        return CardGame(_game(name, options), config, wrappers)
+        return CardGame(_build_game(name, options), config, tuple(wrappers))
     if config.backend == "own":
-        raise UsageError(f"env.backend own: popgym:{name} is not among ours; {nearest(name, list(_GAMES))}")
-    return _theirs(config, name, options, wrappers)
+        raise UsageError(
+            f"env.backend own: recollect does not implement popgym:{name}; {nearest(name, list(_GAMES))}"
+        )
+    return _make_popgym(config, name, options, tuple(wrappers))
 
 
-def _flag(value: Any, name: str) -> bool:
-    if type(value) is not bool:
-        raise UsageError(f"{name} is {value!r}, true or false is needed")
-    return value
-
-
-def _game(name: str, options: dict[str, Any]) -> Game:
+def _build_game(name: str, options: dict[str, Any]) -> Game:
+    """The rules of a game with these keyword arguments."""
     known = [*inspect.signature(_GAMES[name]).parameters, *WRAPPERS]
     for key, value in options.items():
         if key not in known:
             raise UsageError(f"popgym:{name} has no keyword argument {key}; {nearest(key, known)}")
         if type(value) is not int or value < 1:
-            raise UsageError(f"popgym:{name}: {key} is {value!r}, a whole number above 0 is needed")
+            raise UsageError(f"popgym:{name}: {key} is {value!r}; it must be an integer above 0")
     return _GAMES[name](**options)
 
 
-def _theirs(config: EnvConfig, name: str, options: dict[str, Any], wrappers: tuple[str, ...]) -> GymEnv:
-    """popgym's own environments."""
+def _make_popgym(config: EnvConfig, name: str, options: dict[str, Any], wrappers: tuple[str, ...]) -> GymEnv:
+    """Environments of the package popgym."""
     classes = _classes(name)
     if name not in classes:
         raise UsageError(f"environment popgym:{name} is unknown; {nearest(name, sorted(classes))}")
-    kind = classes[name]
-    # Difficulties with a constructor of their own fix everything, and some of them swallow the rest.
-    if options and "__init__" in vars(kind):
+    env_class = classes[name]
+    # A difficulty with its own constructor fixes all arguments, and some of them ignore others silently.
+    if options and "__init__" in vars(env_class):
         known = " and ".join(WRAPPERS)
         raise UsageError(f"popgym:{name} has no keyword argument {next(iter(options))}; it takes {known}")
-    factory = partial(_wrapped, partial(kind, **options), wrappers, config.time_limit)
+    factory = partial(_wrapped, partial(env_class, **options), wrappers, config.time_limit)
     try:
         one = factory().unwrapped
-    # Its constructors assert, raise NotImplementedError, or fail on an argument they do not know.
+    # popgym checks arguments by assertions, NotImplementedError, or not at all.
     except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
-        raise UsageError(f"popgym:{name} cannot be made with {options}: {error}") from error
+        raise UsageError(f"popgym:{name} cannot be built with {options}: {error}") from error
     envs = GymEnv(factory, config)
     envs.time_limit = config.time_limit or _length(one)
     return envs
 
 
 def _wrapped(
-    make_one: Callable[[], gym.Env[Any, Any]], wrappers: tuple[str, ...], limit: int | None
+    factory: Callable[[], gym.Env[Any, Any]], wrappers: tuple[str, ...], limit: int | None
 ) -> gym.Env[Any, Any]:
+    """One environment of popgym with the chosen wrappers and time limit."""
     from popgym.wrappers import Antialias, PreviousAction
 
-    env = make_one()
+    env = factory()
     if "prev_action" in wrappers:
         env = PreviousAction(env)
     if "antialias" in wrappers:
@@ -270,7 +281,7 @@ def _wrapped(
 
 
 def _length(env: Any) -> int:
-    """The most steps an episode has, which popgym keeps under three names."""
+    """The largest number of steps of an episode, which popgym stores under three names."""
     for name in ("max_episode_length", "episode_length"):
         if hasattr(env, name):
             return int(getattr(env, name))
@@ -278,14 +289,14 @@ def _length(env: Any) -> int:
 
 
 def _classes(name: str) -> dict[str, Any]:
-    """Id and class name -> class, of all that popgym registers."""
+    """Id or class name -> class, for all registered environments of popgym."""
     try:
         from popgym.envs import ALL
     except ImportError as error:
         raise UsageError(f"popgym:{name} needs popgym: pip install 'recollect[popgym]'") from error
-    # Ids and classes are spelt alike but for one letter in one family.
-    named = {kind.__name__: kind for kind in ALL}
-    return named | {_short(spec["id"]): kind for kind, spec in ALL.items()}
+    # Both, because the ids and classes of one family differ by a letter.
+    by_class = {env_class.__name__: env_class for env_class in ALL}
+    return by_class | {_short(spec["id"]): env_class for env_class, spec in ALL.items()}
 
 
 def _short(name: str) -> str:
@@ -293,7 +304,7 @@ def _short(name: str) -> str:
 
 
 def listing() -> dict[str, str]:
-    """What runs here: our own games, and with popgym all that it registers."""
+    """Id -> one-line description: the games implemented here and, if popgym is installed, all others."""
     names = _GAMES if importlib.util.find_spec("popgym") is None else _classes("")
     lines = {}
     for family, about in _FAMILIES.items():

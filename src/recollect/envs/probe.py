@@ -1,7 +1,7 @@
-"""Environments so small that their values and best actions are known: a test bench for learners.
+"""Probe environments: so small that values and best actions are known, for testing learners.
 
-An episode of a probe has a secret, drawn when it begins; what is shown and what an action earns
-follow from the secret and from the steps so far. So one class steps them all, N at a time.
+An episode has a secret, which is drawn at its start. Observations and rewards are functions of the secret
+and the number of steps so far, so one class implements all probes.
 
 Shapes.  N environments, S numbers in a secret.
 """
@@ -25,14 +25,14 @@ Earn = Callable[[Array, Array, Array], Array]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What one probe asks.
+    """The rules of one probe.
 
     secret   S sizes: an episode draws one number below each
     show     secret (N, S), steps so far (N,) -> observation
     earn     secret (N, S), steps so far (N,), action -> reward (N,)
     length   steps of an episode
-    endless  whether an episode never ends for good and is only cut after `length` steps
-    reports  whether an episode that ends with a reward above 0 is a success, others not
+    endless  whether episodes never terminate and are truncated after `length` steps
+    reports  whether success is reported: an episode whose last reward is above 0 is one
     """
 
     observation: gym.Space[Any]
@@ -46,15 +46,18 @@ class Task:
 
 
 class Probe(VecEnv):
-    """N copies of one task; environment i draws from a generator made from its own seed."""
+    """N copies of one task. Environment i has its own random generator, so it depends on no other one."""
 
     tier: Literal["native", "barrier"] = "native"
 
     def __init__(self, task: Task, num_envs: int, time_limit: int | None) -> None:
-        self.num_envs, self.backend = num_envs, "own"
-        self.observation_space, self.action_space = task.observation, task.action
+        self.num_envs = num_envs
+        self.backend = "own"
+        self.observation_space = task.observation
+        self.action_space = task.action
         self.time_limit = self._limit = time_limit or task.length
-        self._task, self._sizes = task, np.array(task.secret, dtype=np.int64)
+        self._task = task
+        self._sizes = np.array(task.secret, dtype=np.int64)
         self._random: list[np.random.Generator] = []
 
     def reset(self, seeds: list[int]) -> Any:
@@ -62,22 +65,23 @@ class Probe(VecEnv):
         self._secret = np.zeros((self.num_envs, len(self._sizes)), dtype=np.int64)
         self._steps = np.zeros(self.num_envs, dtype=np.int64)
         self._ended = np.ones(self.num_envs, dtype=bool)
-        self._open()
+        self._start_episodes()
         self._ended = np.zeros(self.num_envs, dtype=bool)
         return self._task.show(self._secret, self._steps)
 
-    def _open(self) -> None:
-        """Draw a secret where the last episode ended."""
+    def _start_episodes(self) -> None:
+        """Where the last episode ended, draw a secret."""
         self._steps[self._ended] = 0
         if len(self._sizes):
             for i in np.flatnonzero(self._ended):
                 self._secret[i] = self._random[i].random(len(self._sizes)) * self._sizes
 
     def step(self, action: Array) -> Step:
-        task, live = self._task, ~self._ended
+        task = self._task
+        live = ~self._ended  # in the others this step ignores the action and starts an episode
         reward = np.where(live, task.earn(self._secret, self._steps, action), 0.0)
         self._steps += live
-        self._open()
+        self._start_episodes()
         terminated = live & (self._steps >= task.length) & (not task.endless)
         truncated = live & (self._steps >= self._limit) & ~terminated
         self._ended = terminated | truncated
@@ -85,7 +89,7 @@ class Probe(VecEnv):
         return Step(task.show(self._secret, self._steps), reward, terminated, truncated, success)
 
     def hidden(self) -> dict[str, Array]:
-        """The numbers that were drawn for the episode, in sight or not."""
+        """The numbers of the secret, whether the current observation shows them or not."""
         return {f"secret {i}": numbers.astype(np.float64) for i, numbers in enumerate(self._secret.T)}
 
     def get_state(self) -> EnvState:
@@ -102,7 +106,7 @@ class Probe(VecEnv):
             generator.bit_generator.state = stored
 
 
-# What tasks are made of -----------------------------------------------------------------------
+# Parts of tasks -------------------------------------------------------------------------------
 
 
 def _vector(size: int) -> spaces.Box:
@@ -120,15 +124,15 @@ def _sign(secret: Array) -> Array:
 
 
 def _score(right: Array) -> Array:
-    """+1 where right, else -1."""
+    """+1 where the action is right, else -1."""
     return np.where(right, 1.0, -1.0)
 
 
-def _nothing(secret: Array, steps: Array) -> Array:
+def _show_zero(secret: Array, steps: Array) -> Array:
     return np.zeros((len(steps), 1), dtype=np.float32)
 
 
-def _one(secret: Array, steps: Array, action: Array) -> Array:
+def _earn_one(secret: Array, steps: Array, action: Array) -> Array:
     return np.ones(len(steps))
 
 
@@ -136,12 +140,12 @@ def _one(secret: Array, steps: Array, action: Array) -> Array:
 
 
 def constant() -> Task:
-    """Reward 1 after one step, nothing to see: V = 1."""
-    return Task(observation=_vector(1), action=spaces.Discrete(1), show=_nothing, earn=_one)
+    """One step, reward 1, the observation is 0: V = 1."""
+    return Task(observation=_vector(1), action=spaces.Discrete(1), show=_show_zero, earn=_earn_one)
 
 
 def sight() -> Task:
-    """The reward after one step is the observation, -1 or 1: V(obs) = obs."""
+    """One step, the reward is the observation, -1 or 1: V(obs) = obs."""
     return Task(
         observation=_vector(1),
         action=spaces.Discrete(1),
@@ -163,17 +167,17 @@ def delay() -> Task:
 
 
 def choice() -> Task:
-    """One step, the second of two actions earns 1, the first -1: V = 1."""
+    """One step, reward 1 for the second of two actions, -1 for the first: V = 1."""
     return Task(
         observation=_vector(1),
         action=spaces.Discrete(2),
-        show=_nothing,
+        show=_show_zero,
         earn=lambda secret, steps, action: _score(action == 1),
     )
 
 
 def match() -> Task:
-    """One step, reward 1 for action 0 where -1 is seen and 1 where 1 is, else -1: V = 1."""
+    """One step, reward 1 for action 0 at observation -1 and action 1 at observation 1, else -1: V = 1."""
     return Task(
         observation=_vector(1),
         action=spaces.Discrete(2),
@@ -184,25 +188,25 @@ def match() -> Task:
 
 
 def forever() -> Task:
-    """Reward 1 at every step, only ever cut by its time limit of 5: V = 1 / (1 - gamma)."""
+    """Reward 1 at every step, truncated after 5 steps, never terminated: V = 1 / (1 - gamma)."""
     return Task(
         observation=_vector(1),
         action=spaces.Discrete(1),
         length=5,
         endless=True,
-        show=_nothing,
-        earn=_one,
+        show=_show_zero,
+        earn=_earn_one,
     )
 
 
 def countdown() -> Task:
-    """Reward 1 at each of 5 steps, the end is in sight: V(k left) = (1 - gamma^k) / (1 - gamma)."""
+    """Reward 1 at each of 5 steps, which the observation counts: V(k left) = (1 - gamma^k) / (1 - gamma)."""
     return Task(
         observation=spaces.Box(0.0, 1.0, (1,), np.float32),
         action=spaces.Discrete(1),
         length=5,
         show=lambda secret, steps: _column((5 - steps) / 5),
-        earn=_one,
+        earn=_earn_one,
     )
 
 
@@ -218,7 +222,7 @@ def box() -> Task:
 
 
 def recall(delay: int = 3) -> Task:
-    """A sign is shown once; `delay` steps later the action must equal it: reward 1, else -1."""
+    """A sign is shown once; reward 1 if the action `delay` steps later equals it, else -1."""
     return Task(
         observation=_vector(2),
         action=spaces.Discrete(2),
@@ -233,7 +237,7 @@ def recall(delay: int = 3) -> Task:
 
 
 def mixed() -> Task:
-    """One step, every kind of space, reward 1 for each of 6 components that is matched: V = 6."""
+    """One step, every kind of space, reward 1 for each of 6 action components that is right: V = 6."""
 
     def show(secret: Array, steps: Array) -> dict[str, Any]:
         pair = secret[:, 2:4], secret[:, 4:].astype(np.int8)
@@ -252,7 +256,7 @@ def mixed() -> Task:
 
 
 def bits() -> Task:
-    """One step, reward 1 if a MultiBinary action equals the 4 bits seen, else 0: V = 1."""
+    """One step, reward 1 if a MultiBinary action equals the 4 observed bits, else 0: V = 1."""
     return Task(
         observation=spaces.MultiBinary(4),
         action=spaces.MultiBinary(4),
@@ -281,20 +285,20 @@ _TASKS: dict[str, Callable[..., Task]] = {
 
 
 def make(config: EnvConfig, name: str) -> VecEnv:
-    """N environments of the probe of this name; config.kwargs go to its task."""
+    """N environments of a probe; config.kwargs are the arguments of its task."""
     if name not in _TASKS:
         raise UsageError(f"environment probe:{name} is unknown; {nearest(name, sorted(_TASKS))}")
     known = list(inspect.signature(_TASKS[name]).parameters)
     for key, value in config.kwargs.items():
         if key not in known:
-            tail = nearest(key, known) if known else "it takes none"
-            raise UsageError(f"probe:{name} has no keyword argument {key}; {tail}")
-        # Every keyword argument of a probe counts steps.
+            hint = nearest(key, known) if known else "it takes none"
+            raise UsageError(f"probe:{name} has no keyword argument {key}; {hint}")
+        # Every keyword argument of a probe is a number of steps. Not isinstance, because True is an int.
         if type(value) is not int or value < 0:
-            raise UsageError(f"probe:{name}: {key} is {value!r}, a count of steps is needed")
+            raise UsageError(f"probe:{name}: {key} is {value!r}; it must be a number of steps, 0 or more")
     return Probe(_TASKS[name](**config.kwargs), config.num_envs, config.time_limit)
 
 
 def listing() -> dict[str, str]:
-    """Each probe and what its value is."""
+    """Id -> one-line description with the value."""
     return {name: inspect.getdoc(task) or "" for name, task in _TASKS.items()}

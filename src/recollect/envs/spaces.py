@@ -1,7 +1,9 @@
-"""Spaces at the border: observations become named leaves, actions become (N, K) arrays.
+"""Spaces: observations as named leaves, actions as arrays (N, K).
 
-A leaf is one array of an observation: a Box gives one, a Dict one for each entry, under a dotted
-name. Everything behind the border sees a dict of leaves and nothing of Gymnasium.
+A leaf is one array of an observation. A Box is one leaf; a Dict or Tuple has one per entry, under a dotted
+name. Outside of `envs`, observations are dicts of leaves, and Gymnasium's spaces are not used.
+
+Shapes.  N environments, K components of an action.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,18 +19,18 @@ from ..common.errors import UsageError
 
 Array: TypeAlias = NDArray[Any]
 Obs: TypeAlias = dict[str, Array]
-SMALLEST_PICTURE = 16  # pixels a side; smaller boxes of bytes are numbers
+SMALLEST_PICTURE = 16  # pixels per side; smaller uint8 boxes are vectors
 
 
 @dataclass(frozen=True)
 class Leaf:
     """One array of an observation.
 
-    kind    "vector": numbers; "discrete": one-hot groups of the given sizes; "binary": zeros and ones;
-            "picture": bytes, kept as bytes
+    kind    "vector": real numbers; "discrete": indices, one-hot encoded by the network;
+            "binary": zeros and ones; "picture": an image, stored as uint8
     shape   of one observation
-    sizes   of the one-hot groups
-    start   the smallest value of each group
+    sizes   number of values of each discrete component
+    start   smallest value of each discrete component
     """
 
     kind: Literal["vector", "discrete", "binary", "picture"]
@@ -38,17 +40,17 @@ class Leaf:
 
     @property
     def width(self) -> int:
-        """Features this leaf gives to a network."""
+        """Number of input features of a network."""
         return sum(self.sizes) if self.kind == "discrete" else int(np.prod(self.shape))
 
     @property
     def channels_last(self) -> bool:
-        """Of a picture of 3 or 4 dimensions: the channels are the shorter of the sides they may be."""
+        """For images of 3 or 4 dimensions: whether channels are the last axis, i.e. its shorter candidate."""
         return self.shape[-1] <= self.shape[-3]
 
     @property
     def picture_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of a picture; the channels of stacked ones side by side."""
+        """Channels, height and width of an image; stacked images are concatenated along the channels."""
         if len(self.shape) == 2:
             return 1, *self.shape
         *frames, a, b, c = self.shape
@@ -58,17 +60,23 @@ class Leaf:
 
 @dataclass(frozen=True)
 class ObsSpec:
-    """The leaves of an observation space; entries in `mask` of its only vector read 0."""
+    """The leaves of an observation space.
+
+    mask  entries of the vector that are set to 0; only for a space with a single vector leaf
+    """
 
     leaves: dict[str, Leaf]
     mask: tuple[int, ...] = ()
 
     def split(self, obs: Any) -> Obs:
-        """A batched observation, as its space nests it, as named leaves (N, *shape)."""
-        found = _flatten(obs)
+        """A batched observation, nested as in its space -> named leaves (N, *shape).
+
+        Leaves may be views of the buffers of the environments, which the next step overwrites.
+        """
+        arrays = _flatten(obs)
         out: Obs = {}
         for name, leaf in self.leaves.items():
-            array = np.asarray(found[name])
+            array = np.asarray(arrays[name])
             if leaf.kind == "discrete":
                 array = array.reshape(-1, len(leaf.sizes)) - np.array(leaf.start)
             elif leaf.kind == "vector":
@@ -76,12 +84,13 @@ class ObsSpec:
             out[name] = array
         if self.mask:
             (name,) = out
+            # A copy, because the array may be the environments' own, which are to keep their velocities.
             out[name] = out[name].copy()
             out[name][:, self.mask] = 0.0
         return out
 
     def is_single(self, obs: Any) -> bool:
-        """Whether an observation lacks the batch axis."""
+        """Whether an observation has no batch axis."""
         name, array = next(iter(_flatten(obs).items()))
         return np.ndim(array) == len(self.leaves[name].shape)
 
@@ -90,12 +99,12 @@ class ObsSpec:
 class ActionSpec:
     """An action space as the policy sees it.
 
-    kind       "categorical": one choice from each of `sizes`; "gaussian": a real vector
-    sizes      choices of each component, or the shape's size for a Gaussian
-    start      the smallest value of each component (categorical)
-    low, high  bounds (gaussian); infinite ones are passed through
-    dtype      what the environment takes (gaussian)
-    shape      of one action at the environment
+    kind       "categorical": one choice per component; "gaussian": a real vector
+    sizes      number of choices of each component; for a Gaussian 1 for each component
+    shape      of one action of the environment
+    start      smallest value of each component (categorical)
+    low, high  bounds of each component (Gaussian); may be infinite
+    dtype      of the environment's actions (Gaussian)
     """
 
     kind: Literal["categorical", "gaussian"]
@@ -112,10 +121,10 @@ class ActionSpec:
         return len(self.sizes)
 
     def to_env(self, action: Array) -> Array:
-        """(N, K) as the policy draws it -> what the environment takes.
+        """Policy actions (N, K) -> actions of the environment (N, *shape).
 
-        Box actions are drawn in units of [-1, 1]: finite bounds are reached at -1 and 1 and never
-        passed; an infinite side passes the number as it is.
+        Box actions are sampled in units of [-1, 1], which are clipped and scaled to the bounds. A
+        component with an infinite bound is passed on unchanged.
         """
         if self.kind == "categorical":
             out = action + np.array(self.start, dtype=action.dtype) if any(self.start) else action
@@ -123,7 +132,7 @@ class ActionSpec:
             low, high = (bound.astype(np.float64) for bound in self._bounds)
             with np.errstate(invalid="ignore"):
                 scaled = low + (np.clip(action, -1, 1) + 1) * 0.5 * (high - low)
-            # Rounding may pass a bound by a bit, and an environment may check.
+            # Rounding may exceed a bound by one bit, which environments may reject.
             out = np.clip(np.where(self._bounded, scaled, action).astype(self.dtype), *self._bounds)
         return out.reshape(len(action), *self.shape)
 
@@ -136,7 +145,7 @@ class ActionSpec:
         return np.isfinite(self.low) & np.isfinite(self.high)
 
     def to_prev_action(self, action: Array) -> Array:
-        """(N, K) as a later row sees it: clipped where the environment clips it."""
+        """Policy actions (N, K) -> the previous-action input of the next step: clipped like in to_env."""
         if self.kind == "categorical":
             return action
         return np.where(self._bounded, np.clip(action, -1, 1), action)
@@ -145,21 +154,26 @@ class ActionSpec:
 def read_spaces(
     observation: gym.Space[Any], action: gym.Space[Any], mask: tuple[int, ...] = ()
 ) -> tuple[ObsSpec, ActionSpec]:
-    """Both spaces of one environment, or a UsageError that names what is not supported."""
+    """The specs of both spaces of an environment; UsageError if a space or the mask is not supported."""
     leaves: dict[str, Leaf] = {}
     _read_leaves(observation, "obs", leaves)
     if mask:
         vectors = [leaf for leaf in leaves.values() if leaf.kind == "vector" and len(leaf.shape) == 1]
         if len(leaves) != 1 or not vectors:
-            raise UsageError(f"env.mask needs a single vector observation, not {observation}")
+            raise UsageError(
+                f"env.mask {list(mask)} needs an observation space that is one vector, not {observation}"
+            )
         size = vectors[0].shape[0]
         if not all(0 <= i < size for i in mask):
-            raise UsageError(f"env.mask {list(mask)} is outside an observation of {size} entries")
+            raise UsageError(
+                f"env.mask {list(mask)} does not fit an observation of {size} entries; "
+                f"use indices from 0 to {size - 1}"
+            )
     return ObsSpec(leaves, mask), _read_action(action)
 
 
 def spaces_to_json(obs: ObsSpec, action: ActionSpec) -> dict[str, Any]:
-    """Both spaces as plain data."""
+    """Both specs as data for JSON; inverse of spaces_from_json."""
     return {
         "obs": {name: asdict(leaf) for name, leaf in obs.leaves.items()},
         "mask": list(obs.mask),
@@ -168,7 +182,7 @@ def spaces_to_json(obs: ObsSpec, action: ActionSpec) -> dict[str, Any]:
 
 
 def spaces_from_json(data: dict[str, Any]) -> tuple[ObsSpec, ActionSpec]:
-    """Undoes spaces_to_json."""
+    """The specs of spaces_to_json."""
 
     def tuples(entry: dict[str, Any]) -> dict[str, Any]:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
@@ -178,6 +192,7 @@ def spaces_from_json(data: dict[str, Any]) -> tuple[ObsSpec, ActionSpec]:
 
 
 def _read_leaves(space: gym.Space[Any], name: str, out: dict[str, Leaf]) -> None:
+    """Add the leaves of a space to `out`, under names that begin with `name`."""
     match space:
         case spaces.Dict():
             for key, part in space.spaces.items():
@@ -195,11 +210,14 @@ def _read_leaves(space: gym.Space[Any], name: str, out: dict[str, Leaf]) -> None
         case spaces.Box():
             out[name] = Leaf("picture" if _is_picture(space) else "vector", tuple(space.shape))
         case _:
-            raise UsageError(f"observation space {space} is not supported ({name}); {_SUPPORTED}")
+            raise UsageError(
+                f"observation space {space} is not supported ({name}); supported are Box, Discrete, "
+                "MultiDiscrete, MultiBinary, and Dict and Tuple of these"
+            )
 
 
 def _is_picture(space: spaces.Box) -> bool:
-    """Bytes in two dimensions or more, large enough to be looked at rather than read as numbers."""
+    """Whether a Box is an image: uint8, 2 to 4 dimensions, and SMALLEST_PICTURE pixels or more per side."""
     shape = space.shape
     if space.dtype != np.uint8 or not 2 <= len(shape) <= 4:
         return False
@@ -222,11 +240,9 @@ def _read_action(space: gym.Space[Any]) -> ActionSpec:
             sizes = (1,) * len(low)
             return ActionSpec("gaussian", sizes, tuple(space.shape), (), low, high, str(space.dtype))
     raise UsageError(
-        f"action space {space} is not supported; Discrete, MultiDiscrete, MultiBinary and Box of floats are"
+        f"action space {space} is not supported; supported are Discrete, MultiDiscrete, MultiBinary and "
+        "Box of floats"
     )
-
-
-_SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these are"
 
 
 def _flatten(obs: Any, name: str = "obs") -> Obs:

@@ -117,6 +117,6 @@ def _check(control: Trained, trained: Trained) -> None:
 def _same(env: EnvConfig) -> tuple[object, ...]:
     """What makes an environment what it is, with names that stand for settings spelled out."""
     suite, name = suite_of(env.id)
-    if suite is not None and hasattr(suite, "settings"):
-        env = suite.settings(env, name)
+    if suite is not None and hasattr(suite, "resolve_alias"):
+        env = suite.resolve_alias(env, name)
     return env.id, {**describe_task(env), "mask": sorted(env.mask)}

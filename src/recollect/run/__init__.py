@@ -1,1 +1,1 @@
-"""One run: built, trained, saved, resumed, evaluated and filmed."""
+"""One run: build, train, log, save, resume, evaluate and film."""

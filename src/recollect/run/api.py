@@ -1,4 +1,4 @@
-"""The library in a few calls, of the same power as the command line."""
+"""The Python API: train, resume and load, with the same options as the command line."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,8 +10,7 @@ import gymnasium
 from ..common.errors import UsageError
 from ..config.config import RunConfig, as_flags, read_yaml
 from ..config.presets import assemble, from_dict
-from . import run as runs
-from .run import Trained
+from .run import Trained, resume_run, start_run
 from .session import Destination
 from .weights import load_agent
 
@@ -29,30 +28,33 @@ def train(
     run_id: str | None = None,
     quiet: bool = False,
 ) -> Trained:
-    """Train an agent and come back with it.
+    """Train an agent and return it.
 
-    env      an id, a callable that makes a Gymnasium environment, or a whole RunConfig
-    model    a preset, ppo if nothing is said: `recollect list presets`
-    options  any field of the config by its dotted name: {"ppo.gamma": 0.995, "actor": "stack"}
-    out      the folder of all runs; the run's own lies in it under <model>/<env>/<run_id>
+    env      an id, a callable that builds a Gymnasium environment, or a whole RunConfig
+    model    a preset of `recollect list presets`; None is ppo
+    steps    training steps; None is the default of the preset
+    seed     seed of the run; None is the default of the preset
+    options  fields of the config by dotted name: {"ppo.gamma": 0.995, "actor": "stack"}
+    out      folder of all runs; the run is written to <out>/<model>/<env>/<run_id>
+    run_id   name of the run's folder; None is the seed and the time
+    quiet    print nothing
     """
     factory = env if callable(env) else None
     if isinstance(env, RunConfig):
         if model is not None or options:
             raise UsageError(
-                "a RunConfig says it all: change it with dataclasses.replace, not by model or options"
+                "train: `model` and `options` do not go with a RunConfig; change it with dataclasses.replace"
             )
         config = env
     else:
         env_id = env if isinstance(env, str) else _name(env)
-        given = {"env.id": env_id, "model": model or "ppo", **(options or {})}
-        config = assemble(as_flags(given), "recollect.train", "")
+        fields = {"env.id": env_id, "model": model or "ppo", **(options or {})}
+        config = assemble(as_flags(fields), "recollect.train", "")
     if steps is not None:
         config = replace(config, steps=steps, rollouts=None)
     if seed is not None:
         config = replace(config, seed=seed)
-    where = Destination(out=Path(out), run_id=run_id, quiet=quiet)
-    return runs.start(config, where, factory)
+    return start_run(config, Destination(out=Path(out), run_id=run_id, quiet=quiet), factory)
 
 
 def resume(
@@ -63,10 +65,12 @@ def resume(
     ignore_versions: bool = False,
     quiet: bool = False,
 ) -> Trained:
-    """Go on with a run that was stopped, to what it would have been without the stop.
+    """Resume a run that was stopped; the result equals that of a run without a stop.
 
-    env      again, if the run was of a callable or of an id that imports a module
-    imports  other names in its files that may import a module: memories from outside
+    env              the environment again, if it was a callable or its id imports a module
+    imports          names of third-party memories that its files may import
+    ignore_versions  resume with other versions of packages, after which results may differ
+    quiet            print nothing
     """
     path = Path(folder)
     if not (path / "config.yaml").is_file():
@@ -74,14 +78,14 @@ def resume(
     named = [env] if isinstance(env, str) else []
     config = from_dict(read_yaml(path / "config.yaml"), [*named, *imports])
     factory = env if callable(env) else None
-    return runs.resume(path, config, quiet, ignore_versions, factory)
+    return resume_run(path, config, quiet, ignore_versions, factory)
 
 
 def load(path: str | Path, *, env: Environment | None = None, imports: Sequence[str] = ()) -> Trained:
-    """A trained agent from a run folder, a checkpoint or a saved file: evaluate it, or play.
+    """Load a trained agent from a run folder, a checkpoint or a saved file.
 
-    env      where it plays; None: where it was trained
-    imports  names in the file that may import a module: memories from outside
+    env      environment for evaluation; None is the environment of training
+    imports  names of third-party memories that the file may import
     """
     allowed = [*imports, *([env] if isinstance(env, str) else [])]
     agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed))

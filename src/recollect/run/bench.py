@@ -1,4 +1,4 @@
-"""`recollect bench ENV`: steps a second of each phase of training, and of the environment alone."""
+"""`recollect bench ENV`: steps per second of each phase of training, and of the environment alone."""
 
 import statistics
 import time
@@ -16,7 +16,7 @@ from ..learn.ppo import collect, value
 from ..learn.rollout import Rollout
 from .build import build, build_learner
 
-ABOUT = """Where the time goes on this machine: valid rows a second of acting (collect), of the value
+ABOUT = """Measure the speed of training on this machine: steps per second of acting (collect), of the value
 pass, of the update, and of the environment alone. Takes the options of train."""
 SECONDS = 5.0
 
@@ -24,18 +24,18 @@ SECONDS = 5.0
 def run_bench(arguments: list[str]) -> int:
     """Measure a preset for a few seconds and print a table."""
     config: RunConfig = assemble(arguments, "recollect bench", ABOUT)
-    envs, learner, config = _ready(config)
-    phases, rows = _measure(envs, learner, config, SECONDS)
+    envs, learner, config = _build(config)
+    phases, steps = _measure(envs, learner, config, SECONDS)
     total = sum(phases.values())
     print(
         f"{config.env.id}  {config.model}  backend {envs.adapter.backend}  "
         f"N {envs.num_envs}  T {config.ppo.num_steps}"
     )
-    print(f"{'phase':<12}{'ms a rollout':>14}{'share':>8}{'rows/s':>12}")
+    print(f"{'phase':<12}{'ms/rollout':>14}{'share':>8}{'steps/s':>12}")
     for name, seconds in phases.items():
         share = f"{seconds / total:.0%}"
-        print(f"{name:<12}{1000 * seconds:>14.2f}{share:>8}{rows / seconds:>12,.0f}")
-    print(f"{'all':<12}{1000 * total:>14.2f}{'':>8}{rows / total:>12,.0f}")
+        print(f"{name:<12}{1000 * seconds:>14.2f}{share:>8}{steps / seconds:>12,.0f}")
+    print(f"{'all':<12}{1000 * total:>14.2f}{'':>8}{steps / total:>12,.0f}")
     print(f"environment alone, random actions: {_environment_alone(envs):,.0f} steps/s")
     print(f"one run of {SECONDS:g} s, seed {config.seed}: medians over its rollouts; other runs differ")
     envs.adapter.close()
@@ -43,16 +43,16 @@ def run_bench(arguments: list[str]) -> int:
 
 
 def estimate_seconds(config: RunConfig, seconds: float = 1.0) -> float:
-    """About how long a run takes, in seconds, by its first rollouts."""
-    envs, learner, config = _ready(config)
-    phases, rows = _measure(envs, learner, config, seconds)
+    """Estimate how many seconds a run takes, by timing rollouts for `seconds`."""
+    envs, learner, config = _build(config)
+    phases, steps = _measure(envs, learner, config, seconds)
     envs.adapter.close()
     rollouts = config.rollouts or float("inf")
-    return sum(phases.values()) * min(rollouts, (config.steps or float("inf")) / rows)
+    return sum(phases.values()) * min(rollouts, (config.steps or float("inf")) / steps)
 
 
-def _ready(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
-    """What a run begins with."""
+def _build(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
+    """Build environments and learner; return them with the resolved config."""
     envs, agent, config = build(config)
     return envs, build_learner(config, envs, agent), config
 
@@ -60,27 +60,28 @@ def _ready(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
 def _measure(
     envs: Envs, learner: Learner, config: RunConfig, seconds: float
 ) -> tuple[dict[str, float], float]:
-    """Median seconds of each phase, and mean valid rows, of the rollouts of a few seconds."""
+    """Median seconds of each phase and mean steps of a rollout, over at least three rollouts."""
     plan = config.plan
     length = plan.ppo.chunk_length(any(learner.agent.initial_state(1)))
     rollout = Rollout(learner.agent, learner.row, plan.ppo.num_steps)
     update = UPDATES[config.algorithm]
     times: dict[str, list[float]] = {"collect": [], "value": [], "update": []}
-    rows: list[int] = []
+    steps: list[int] = []
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(rows) < 3:
+    while time.perf_counter() < end or len(steps) < 3:
         torch.set_num_threads(1)
         times["collect"].append(_timed(lambda: collect(envs, learner, rollout, plan, length)))
         torch.set_num_threads(plan.threads)
         times["value"].append(_timed(lambda: value(learner, rollout, length)))
         times["update"].append(_timed(lambda: update(learner, rollout, plan, length)))
         learner.update_statistics(rollout)
-        rows.append(int(rollout.valid[:-1].sum()))
-    return {name: statistics.median(found) for name, found in times.items()}, statistics.mean(rows)
+        steps.append(int(rollout.valid[:-1].sum()))
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+    return medians, statistics.mean(steps)
 
 
 def _environment_alone(envs: Envs) -> float:
-    """Steps a second with actions drawn beforehand."""
+    """Steps per second of the environment with random actions, which are sampled beforehand."""
     actions = [_random_action(envs) for _ in range(100)]
     count, start = 0, time.perf_counter()
     while time.perf_counter() < start + 1:
@@ -96,6 +97,7 @@ def _random_action(envs: Envs) -> np.ndarray:
 
 
 def _timed(work: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""What a run begins with: environments, an agent, and a config in which nothing is left open."""
+"""Build what a run starts from: environments, agent, learner, and the resolved config."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,10 @@ Factory = Callable[[], gymnasium.Env[Any, Any]]
 
 
 def resolved_config(config: RunConfig) -> RunConfig:
-    """What a run of this config would write down: its environments decide what was left open."""
+    """The config with all open fields decided, as a run of it would write it to config.yaml.
+
+    Builds the environments, because backend, tier and time limit decide some fields.
+    """
     envs = make(config.env)
     try:
         return _resolved(config, envs, new=True)
@@ -36,14 +39,15 @@ def _resolved(config: RunConfig, envs: Envs, new: bool) -> RunConfig:
 def build(
     config: RunConfig, factory: Factory | None = None, ranks: Ranks = ALONE, new: bool = True
 ) -> tuple[Envs, Agent, RunConfig]:
-    """This process's environments, an agent, and the config of all.
+    """Build the environments of this process, an agent, and the resolved config of the whole run.
 
-    new  whether the run has not begun: memories begin from what their configs name
+    new  whether the run starts now: memories load the pretrained weights that their configs name
     """
     keep_freed_memory()
+    # Checked before anything is built, so that a wrong size is reported at once.
     length = config.ppo.chunk_length(False)
-    config.ppo.chunks_per_minibatch(config.env.num_envs, length)  # sizes first: it costs nothing
-    envs = make(_own(config, ranks), factory)
+    config.ppo.chunks_per_minibatch(config.env.num_envs, length)
+    envs = make(_share_of_envs(config, ranks), factory)
     try:
         config = _resolved(config, envs, new)
         spaces = envs.obs_spec, envs.action_spec
@@ -54,17 +58,20 @@ def build(
         size = config.ppo.chunks_per_minibatch(config.env.num_envs, length)
         _check_shares(config.env.num_envs, size, ranks)
     except UsageError:
-        envs.adapter.close()  # worker processes would complain after the one line
+        envs.adapter.close()  # worker processes would print their own errors after this one
         raise
     return envs, agent, config
 
 
-def _own(config: RunConfig, ranks: Ranks) -> EnvConfig:
+def _share_of_envs(config: RunConfig, ranks: Ranks) -> EnvConfig:
     """The environments of this process: an equal share, on its share of the cores."""
     if ranks.size == 1:
         return config.env
     if config.algorithm != "ppo":
-        raise UsageError(f"algorithm {config.algorithm} learns in one process; on several, ppo does")
+        raise UsageError(
+            f"algorithm {config.algorithm} runs in one process, here are {ranks.size}; use ppo, or start it "
+            "without torchrun"
+        )
     _check_shares(config.env.num_envs, config.env.num_envs, ranks)
     threads = max(1, (config.env.threads or CORES) // ranks.local_size)
     return replace(config.env, num_envs=config.env.num_envs // ranks.size, threads=threads)
@@ -74,19 +81,19 @@ def _check_shares(num_envs: int, size: int, ranks: Ranks) -> None:
     if blocks_of(num_envs, size, ranks) % ranks.size:
         raise UsageError(
             f"{ranks.size} processes cannot share {num_envs} environments and minibatches of {size} chunks "
-            "equally: take 2, 4 or 8 processes, and env.num_envs and chunks of a minibatch that are "
-            "multiples of them"
+            "equally: take 2, 4 or 8 processes, and env.num_envs and chunks per minibatch that are "
+            "multiples of that number"
         )
 
 
 def begin_memories(agent: Agent) -> None:
-    """Of a run that has learned nothing yet."""
-    for part in agent.modules():
-        if isinstance(part, Memory):
-            part.begin()
+    """Let the memories of a new run load their pretrained weights."""
+    for module in agent.modules():
+        if isinstance(module, Memory):
+            module.begin()
 
 
 def build_learner(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks = ALONE) -> Learner:
-    """A learner that has not learned yet."""
+    """The learner of a new run."""
     env = config.env
     return begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)

@@ -1,8 +1,8 @@
-"""A learner as one file: safetensors with JSON in its header; data only, written atomically.
+"""Checkpoints: a learner as one safetensors file with JSON in its header; data only, written atomically.
 
-A file is either whole or not there: it is written beside its place, synced, and renamed. It holds a
-digest of all it says, so a flipped bit is found before anything is taken from it. Loading checks
-everything first and then copies, so a learner is never half another.
+A file is complete or does not exist: it is written under a temporary name, synced and renamed. It contains
+a digest of tensors and metadata, so damage is detected before anything is loaded. Loading checks everything
+first and copies then, so a learner never mixes two states.
 """
 
 import contextlib
@@ -28,14 +28,15 @@ from ..learn.learner import Learner, first_row
 from ..learn.rollout import Row
 
 FORMAT = 1
-OWN = ("row.", "state.", "envs.")  # what belongs to environments: first axis N
+PER_ENV = ("row.", "state.", "envs.")  # prefixes of tensors whose first axis is N, the environments
 
 
 # Files ----------------------------------------------------------------------------------------
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Write atomically; on any error the old file stands and nothing is left over."""
+    """Write a file atomically. On an error the old file remains, and the temporary file is removed."""
+    # Clones, because safetensors refuses tensors that share memory, and weights are views of one vector.
     dense = {name: x.detach().contiguous().clone() for name, x in tensors.items()}
     text = json.dumps(meta, sort_keys=True, allow_nan=True)
     header = {"format": str(FORMAT), "meta": text, "sha256": _digest(dense, text)}
@@ -44,12 +45,14 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
         with open(temporary, "wb") as file:
             file.write(to_bytes(dense, header))
             file.flush()
+            # Before the rename: otherwise a power cut could leave a renamed file without its contents.
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    # The rename itself is stored in the folder, which has to be synced as well.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -58,7 +61,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and metadata of a file whose digest holds, or a CheckpointError that says why not."""
+    """Read tensors and metadata; CheckpointError if the file is incomplete, foreign or damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
@@ -69,7 +72,8 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise CheckpointError(f"{path} was not written by recollect: its header has no digest")
     if header.get("format") != str(FORMAT):
         raise CheckpointError(
-            f"{path} has format {header.get('format')}, this version reads {FORMAT}; upgrade recollect"
+            f"{path} has format {header.get('format')}, this version reads {FORMAT}; use the version of "
+            "recollect that wrote it, or a newer one"
         )
     if _digest(tensors, header["meta"]) != header["sha256"]:
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
@@ -92,7 +96,7 @@ def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def learner_tensors(learner: Learner) -> dict[str, Tensor]:
-    """Every array of a learner, by path; live where training writes in place."""
+    """All tensors of a learner by path. They share memory with it: training overwrites them in place."""
     row, episodes = learner.row, learner.episodes
     recent = np.array(episodes.recent, dtype=np.float64).reshape(-1, 3)
     parts: dict[str, Any] = {
@@ -114,7 +118,7 @@ def learner_tensors(learner: Learner) -> dict[str, Tensor]:
 
 
 def counters(learner: Learner) -> dict[str, int]:
-    """Every count of a learner."""
+    """All counters of a learner."""
     return {
         "iteration": learner.iteration,
         "step": learner.step,
@@ -125,40 +129,45 @@ def counters(learner: Learner) -> dict[str, int]:
 
 
 def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> None:
-    """The learner and its environments, at a moment between two iterations.
+    """Save the learner and its environments, between two iterations.
 
-    All processes of a run call this, and the one that leads writes what all of them have.
+    All processes of a run must call this. Rank 0 gathers the environments of all and writes the file.
     """
-    tensors, data = learner_tensors(learner), {}
+    tensors = learner_tensors(learner)
+    data: dict[str, Any] = {}
     if envs.adapter.tier == "native":
         state = envs.adapter.get_state()
         for name, x in state.arrays.items():
-            assert len(x) == envs.num_envs, f"{name} of the environments' state is {x.shape}, not (N, ...)"
+            assert len(x) == envs.num_envs, f"envs.{name} has shape {x.shape}; its first axis must be N"
             tensors[f"envs.{name}"] = torch.from_numpy(np.ascontiguousarray(x))
         data = state.data
-    own = {name: x for name, x in tensors.items() if name.startswith(OWN)}
-    told = learner.ranks.gather((own, data))
+    block = {name: x for name, x in tensors.items() if name.startswith(PER_ENV)}
+    blocks = learner.ranks.gather((block, data))
     if not learner.ranks.is_rank_zero:
         return
-    whole = {name: torch.cat([theirs[name] for theirs, _ in told]) for name in own}
-    envs_data = [data for _, data in told]
+    # In the order of ranks, which is the order of environments, as if one process had them all.
+    joined = {name: torch.cat([tensors_of_rank[name] for tensors_of_rank, _ in blocks]) for name in block}
+    envs_data = [data_of_rank for _, data_of_rank in blocks]
     write(
         path,
-        tensors | whole,
+        tensors | joined,
         {
             **meta,
             "counters": counters(learner),
-            "envs": envs_data[0] if len(told) == 1 else envs_data,
-            "processes": len(told),
+            "envs": envs_data[0] if len(blocks) == 1 else envs_data,
+            "processes": len(blocks),
         },
     )
 
 
 def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, Any]:
-    """Make a fresh learner and fresh environments what they were; the metadata."""
+    """Restore a new learner and new environments from a file; return its metadata.
+
+    Nothing is changed before all checks are passed, but barrier environments are reset to check them.
+    """
     tensors, meta = read(path)
-    own = learner.ranks.block(envs.num_envs)
-    tensors |= {name: x[own] for name, x in tensors.items() if name.startswith(OWN)}
+    block = learner.ranks.block(envs.num_envs)
+    tensors |= {name: x[block] for name, x in tensors.items() if name.startswith(PER_ENV)}
     saved = {name: x for name, x in tensors.items() if not name.startswith("envs.")}
     _check_shapes(path, saved, learner_tensors(learner))
     obs = {name: saved[f"row.obs.{name}"].numpy().copy() for name in learner.row.obs}
@@ -167,16 +176,19 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
         for name, x in state.arrays.items():
             if len(x) != envs.num_envs:
                 raise UsageError(
-                    f"{path} is of another version of recollect: envs.{name} is not of {envs.num_envs} "
-                    "environments; start a new run with --run-id, or in another --out"
+                    f"{path} is of another version of recollect: envs.{name} has {len(x)} entries, not one "
+                    f"for each of {envs.num_envs} environments; start a new run with --run-id, or in another "
+                    "--out"
                 )
         envs.adapter.set_state(state)
     else:
+        # A checkpoint of these falls on a barrier, where they were just reset. The same keys must give the
+        # observations that were saved; if not, the resumed run would silently differ.
         fresh = first_row(envs, learner.agent, seed, meta["counters"]["iteration"], learner.ranks)
         if any((fresh.obs[name] != x).any() for name, x in obs.items()):
             raise UsageError(
-                f"{path}: the environments do not repeat from their seeds, so this run cannot be resumed "
-                f"exactly: begin a new one with --run-id, or remove {path.parents[1]} and run this again"
+                f"{path}: the environments do not repeat from their seeds, so this run cannot be resumed: "
+                f"begin a new one with --run-id, or remove {path.parents[1]} and run this again"
             )
     row = {name: saved[f"row.{name}"].numpy().copy() for name in Row._fields if name != "obs"}
     learner.row = Row(obs=obs, **row)
@@ -185,12 +197,12 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
 
 
 def _env_state(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], ranks: Ranks) -> EnvState:
-    """What this process's own environments were."""
+    """The saved state of the environments of this process."""
     processes = meta.get("processes", 1)
     if processes != ranks.size:
         raise UsageError(
-            f"{path} was saved by {processes} processes, here are {ranks.size}, and these environments "
-            f"cannot be dealt out anew: resume with torchrun --nproc-per-node {processes}"
+            f"{path} was saved by {processes} processes, here are {ranks.size}; the state of these "
+            f"environments cannot be split differently: resume with torchrun --nproc-per-node {processes}"
         )
     prefix = "envs."
     arrays = {k.removeprefix(prefix): x.numpy() for k, x in tensors.items() if k.startswith(prefix)}
@@ -198,7 +210,7 @@ def _env_state(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any
 
 
 def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int]) -> None:
-    """Everything of a learner but its row."""
+    """Copy everything but the row and the environments into a learner."""
     learner.iteration, learner.step = counts["iteration"], counts["step"]
     learner.episodes.finished = counts["episodes"]
     learner.optimizer.skipped = counts["skipped"]
@@ -218,44 +230,46 @@ def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int])
 def load_weights(agent: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy weights and observation statistics into an agent."""
     prefix = "agent."
-    found = {k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)}
-    agent.load_state_dict(found)
+    agent.load_state_dict({k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)})
 
 
 def _check_shapes(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """A file that does not fit is whole: the run that it is of is not begun again over it."""
-    other = f"{path} is of other spaces or settings, or of another version of recollect"
-    mend = "start a new run with --run-id, or in another --out"
+    """Raise UsageError if the tensors of a file are not those of the learner.
+
+    Not a CheckpointError: the file is intact, so the run must not restart and overwrite it.
+    """
+    problem = f"{path} is of other spaces or settings, or of another version of recollect"
+    fix = "start a new run with --run-id, or in another --out"
     missing, extra = sorted(set(wanted) - set(saved)), sorted(set(saved) - set(wanted))
     if missing or extra:
-        raise UsageError(f"{other}: it lacks {missing[:3]} and has {extra[:3]} instead; {mend}")
+        raise UsageError(f"{problem}: it lacks {missing[:3]} and has {extra[:3]} instead; {fix}")
     for name, x in wanted.items():
         if name != "episodes.recent" and saved[name].shape != x.shape:
             raise UsageError(
-                f"{other}: {name} has shape {tuple(saved[name].shape)}, here it is {tuple(x.shape)}; {mend}"
+                f"{problem}: {name} has shape {tuple(saved[name].shape)}, here it is {tuple(x.shape)}; {fix}"
             )
 
 
-# A folder of them -----------------------------------------------------------------------------
+# A folder of checkpoints ----------------------------------------------------------------------
 
 
 def path_of(folder: Path, iteration: int) -> Path:
-    """Where the checkpoint of an iteration lies."""
+    """The path of the checkpoint of an iteration."""
     return folder / f"iteration-{iteration:08d}.safetensors"
 
 
 def existing(folder: Path) -> list[Path]:
-    """Checkpoints of a folder, oldest first."""
+    """The checkpoints of a folder, oldest first."""
     return sorted(folder.glob("iteration-*.safetensors"))
 
 
 def clear(folder: Path) -> None:
-    """Remove all checkpoints."""
+    """Remove all checkpoints of a folder."""
     for path in existing(folder):
         path.unlink(missing_ok=True)
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest checkpoints, and what interrupted saves left over."""
+    """Remove all but the newest checkpoints, and temporary files of interrupted saves."""
     for path in [*existing(folder)[:-keep], *folder.glob(".*.tmp")]:
         path.unlink(missing_ok=True)

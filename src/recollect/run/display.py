@@ -1,4 +1,4 @@
-"""Progress of a run on a screen: a panel on a terminal, lines elsewhere."""
+"""Progress of a run: a panel on a terminal, plain lines elsewhere."""
 
 import time
 from abc import ABC, abstractmethod
@@ -14,22 +14,22 @@ from ..common.metrics import Metrics, is_finite
 
 
 class Display(ABC):
-    """What a user sees while a run goes on."""
+    """Output for the user during a run."""
 
     @abstractmethod
     def show(self, metrics: Metrics, progress: float) -> None:
-        """The newest metrics and the fraction of the run that is behind."""
+        """Show the newest metrics, and the fraction of the run that is complete."""
 
     @abstractmethod
     def print_line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that remains on the screen."""
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to leave)
-        """Leave the screen as it is."""
+    def close(self) -> None:  # noqa: B027 (most displays have nothing to release)
+        """Stop updating the screen."""
 
 
 class SilentDisplay(Display):
-    """Nothing at all."""
+    """No output."""
 
     def show(self, metrics: Metrics, progress: float) -> None:
         pass
@@ -39,7 +39,7 @@ class SilentDisplay(Display):
 
 
 class LineDisplay(Display):
-    """Plain lines, a few a minute: for files, pipes and batch systems."""
+    """One plain line every few seconds, for files, pipes and batch systems."""
 
     def __init__(self, every: float = 5.0) -> None:
         self._every, self._next = every, 0.0
@@ -51,7 +51,7 @@ class LineDisplay(Display):
         self._next = now + self._every
         print(
             f"step {int(metrics['step'] or 0):>10,}  {progress:4.0%}  return {number(metrics['return']):>8}  "
-            f"{int(metrics['sps'] or 0):>8,} steps/s  left {duration(left(metrics, progress))}",
+            f"{int(metrics['sps'] or 0):>8,} steps/s  left {duration(seconds_left(metrics, progress))}",
             flush=True,
         )
 
@@ -66,7 +66,7 @@ SHOWN_LOSSES = {
 
 
 class PanelDisplay(Display):
-    """A panel that is redrawn in place, at most eight times a second."""
+    """A panel that is redrawn in place, at most eight times per second."""
 
     def __init__(self, title: str, console: Console) -> None:
         self._title, self._console = title, console
@@ -97,7 +97,7 @@ class PanelDisplay(Display):
             Text(self._title, style="bold"),
             ProgressBar(total=1.0, completed=min(progress, 1.0), width=24),
             f"{progress:4.0%}",
-            f"[dim]left[/] {duration(left(metrics, progress))}",
+            f"[dim]left[/] {duration(seconds_left(metrics, progress))}",
         )
         body = Table.grid(padding=(0, 3))
         trend = self._trend()
@@ -113,7 +113,7 @@ class PanelDisplay(Display):
         return Group(head, body)
 
     def _trend(self) -> str:
-        """The return so far as a row of blocks, and whether it still climbs."""
+        """The returns so far as a line of blocks, and an arrow for the change over the last ten."""
         if len(self._returns) < 2:
             return "[dim]waiting for 100 episodes[/]" if not self._returns else ""
         points = self._returns[:: max(1, len(self._returns) // 30)][-32:]
@@ -126,7 +126,7 @@ class PanelDisplay(Display):
 
 
 def make_display(title: str, quiet: bool) -> Display:
-    """A panel on a terminal, lines elsewhere, nothing on request."""
+    """A panel on a terminal, lines elsewhere, nothing if quiet."""
     if quiet:
         return SilentDisplay()
     console = Console()
@@ -134,6 +134,6 @@ def make_display(title: str, quiet: bool) -> Display:
     return PanelDisplay(title, console) if interactive else LineDisplay()
 
 
-def left(metrics: Metrics, progress: float) -> float | None:
-    """Seconds to the end at the pace so far."""
+def seconds_left(metrics: Metrics, progress: float) -> float | None:
+    """Estimated seconds to the end of the run, from its mean speed so far."""
     return (metrics["time"] or 0.0) * (1 - progress) / progress if progress > 0 else None

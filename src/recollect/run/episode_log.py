@@ -7,18 +7,18 @@ from pathlib import Path
 from ..learn.episodes import Episode
 
 
-def lines_of(episodes: Iterable[Episode]) -> str:
+def format_episodes(episodes: Iterable[Episode]) -> str:
     """The lines of these episodes, in their order."""
     return "".join(episode.line for episode in episodes)
 
 
 def read_episodes(path: Path) -> list[Episode]:
-    """Every episode of a file, in the order in which they ended; a torn last line is left out."""
+    """All episodes of a file, in the order in which they ended; an incomplete last line is skipped."""
     complete = path.read_text().split("\n")[:-1]
-    return [_parsed(json.loads(line)) for line in complete]
+    return [_parse(json.loads(line)) for line in complete]
 
 
-def _parsed(entry: dict[str, float | None]) -> Episode:
+def _parse(entry: dict[str, float | None]) -> Episode:
     values = [float("nan") if value is None else value for value in entry.values()]
     step, env, total, length, success, terminated = values
     return Episode(int(step), int(env), float(total), int(length), float(success), bool(terminated))

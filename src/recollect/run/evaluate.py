@@ -1,4 +1,4 @@
-"""Play episodes with an agent that no longer learns, and count honestly."""
+"""Evaluation: play whole episodes with a trained agent, each environment a fixed number of them."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -15,14 +15,14 @@ from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 
 
 class PlayerLike(Protocol):
-    """Anything that acts for N environments at once."""
+    """Anything that acts for N environments at once, such as `agent.player.Player`."""
 
     def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Any:
-        """Actions for observations, as the environments take them."""
+        """Actions for a batch of observations, as the environments take them."""
 
 
 class RandomPlayer:
-    """Acts uniformly at random: the baseline every agent must beat."""
+    """Acts uniformly at random: the baseline for every agent."""
 
     def __init__(self, space: gymnasium.Space[Any], num_envs: int, seed: int) -> None:
         self._spaces = [space] * num_envs
@@ -35,11 +35,14 @@ class RandomPlayer:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns and lengths of finished episodes, and what they say."""
+    """Returns, lengths and successes of evaluation episodes, one per episode.
+
+    task       what else, beside the id, defines the environment
+    successes  NaN where the environment reports none
+    """
 
     env: str
     task: dict[str, Any]
-    """What else makes the environment the task it is."""
     agent: str
     seed: int
     deterministic: bool
@@ -53,7 +56,7 @@ class Evaluation:
         return float(np.mean(self.returns))
 
     def summary(self) -> dict[str, Any]:
-        """What is quoted: mean, deviation, interquartile mean, 95 % interval of the mean, if there is one."""
+        """Mean, standard deviation, interquartile mean, and the 95 % interval of the mean if it exists."""
         low, high = bootstrap(self.returns) if len(self.returns) > 1 else (None, None)
         reported = [x for x in self.successes if np.isfinite(x)]
         return {
@@ -68,7 +71,7 @@ class Evaluation:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for --json."""
+        """All episodes and the summary, for --json."""
         successes = [x if np.isfinite(x) else None for x in self.successes]
         return {**asdict(self), "successes": successes, **self.summary()}
 
@@ -80,32 +83,37 @@ def play_episodes(
     seeds: list[int],
     on_episode: Callable[[float], None] | None = None,
 ) -> tuple[list[float], list[int], list[float]]:
-    """Returns, lengths and successes; environment j plays a fixed share of the episodes.
+    """Play episodes; return their returns, lengths and successes, ordered by environment.
 
-    Counting the first episodes to finish, as is common, would favour short ones.
+    Environment j plays a fixed share of the episodes, and all of them count. Counting the first episodes
+    to finish, as is common, would be biased towards short episodes.
     """
     num = envs.num_envs
     share = np.array([episodes // num + (j < episodes % num) for j in range(num)])
-    found: list[list[tuple[float, int, float]]] = [[] for _ in range(num)]
-    returns, lengths = np.zeros(num), np.zeros(num, dtype=np.int64)
-    obs, reward = envs.adapter.reset(seeds), np.zeros(num)
-    first, tail = np.ones(num, dtype=bool), np.zeros(num, dtype=bool)
-    while any(len(column) < n for column, n in zip(found, share, strict=True)):
+    finished: list[list[tuple[float, int, float]]] = [[] for _ in range(num)]
+    returns = np.zeros(num)
+    lengths = np.zeros(num, dtype=np.int64)
+    obs = envs.adapter.reset(seeds)
+    reward = np.zeros(num)
+    first = np.ones(num, dtype=bool)
+    tail = np.zeros(num, dtype=bool)  # where the observation is final: the next step only resets
+    while any(len(played) < n for played, n in zip(finished, share, strict=True)):
         step = envs.adapter.step(player.act(obs, reward, first))
         returns += np.where(tail, 0.0, step.reward)
         lengths += ~tail
         ended = (step.terminated | step.truncated) & ~tail
         for j in np.flatnonzero(ended):
-            if len(found[j]) < share[j]:
+            if len(finished[j]) < share[j]:
                 success = np.nan if step.success is None else float(step.success[j])
-                found[j].append((float(returns[j]), int(lengths[j]), success))
+                finished[j].append((float(returns[j]), int(lengths[j]), success))
                 if on_episode:
                     on_episode(float(returns[j]))
             returns[j], lengths[j] = 0.0, 0
+        # A step from a tail row opens an episode, so `first` is the `tail` of the step before.
         obs, reward, first, tail = step.obs, step.reward, tail, ended
-    flat = [episode for column in found for episode in column]
-    columns = [list(column) for column in zip(*flat, strict=True)]
-    return columns[0], columns[1], columns[2]
+    flat = [episode for played in finished for episode in played]
+    all_returns, all_lengths, all_successes = zip(*flat, strict=True)
+    return list(all_returns), list(all_lengths), list(all_successes)
 
 
 def evaluate(
@@ -118,7 +126,13 @@ def evaluate(
     factory: Callable[[], gymnasium.Env[Any, Any]] | None = None,
     on_episode: Callable[[float], None] | None = None,
 ) -> Evaluation:
-    """Play with an agent, or at random without one, on seeds no training ever sees."""
+    """Evaluate an agent, or random actions if it is None, on seeds that training does not use.
+
+    deterministic  take the most likely actions; False: sample from the policy
+    name           of the agent in the result
+    factory        builds one environment, if `env` names a callable
+    on_episode     called with the return of each finished episode
+    """
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, 50)
@@ -130,23 +144,27 @@ def evaluate(
             check_spaces(agent, envs, env.id)
             player = agent.player(num, deterministic, seed)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, num)
-        played = play_episodes(envs, player, episodes, seeds, on_episode)
+        results = play_episodes(envs, player, episodes, seeds, on_episode)
     finally:
         envs.adapter.close()
-    return Evaluation(env.id, describe_task(env), name, seed, deterministic, *played)
+    return Evaluation(env.id, describe_task(env), name, seed, deterministic, *results)
 
 
 def describe_task(env: EnvConfig) -> dict[str, Any]:
-    """What, beside its id, makes an environment another task, as plain data."""
+    """The options beside its id that define an environment, as plain data."""
     return {"kwargs": dict(env.kwargs), "mask": list(env.mask), "time_limit": env.time_limit}
 
 
 def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:
-    """An agent acts only in spaces like its own."""
+    """Raise UsageError if the spaces of the environments are not those of the agent."""
     if agent.obs_spec.leaves != envs.obs_spec.leaves:
         raise UsageError(
-            f"{env_id} gives observations {envs.obs_spec.leaves}, the agent takes {agent.obs_spec.leaves}"
+            f"{env_id} gives observations {envs.obs_spec.leaves}, the agent takes {agent.obs_spec.leaves}; "
+            "take an environment with the spaces of the agent"
         )
-    mine, theirs = agent.action_spec, envs.action_spec
-    if (mine.kind, mine.sizes, mine.shape) != (theirs.kind, theirs.sizes, theirs.shape):
-        raise UsageError(f"{env_id} takes actions {theirs}, the agent gives {mine}")
+    agents, taken = agent.action_spec, envs.action_spec
+    if (agents.kind, agents.sizes, agents.shape) != (taken.kind, taken.sizes, taken.shape):
+        raise UsageError(
+            f"{env_id} takes actions {taken}, the agent gives {agents}; take an environment with the spaces "
+            "of the agent"
+        )

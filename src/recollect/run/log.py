@@ -1,4 +1,4 @@
-"""Sinks of metrics: metrics.jsonl, TensorBoard, Weights & Biases."""
+"""Sinks of metrics: metrics.jsonl, TensorBoard and Weights & Biases."""
 
 import json
 import os
@@ -10,25 +10,28 @@ from ..common.metrics import METRICS, Metrics, is_finite
 
 
 class JsonLines:
-    """A file of one JSON object a line; on resume it is cut to where the checkpoint was."""
+    """A file with one JSON object per line.
+
+    offset  bytes to keep of an existing file: its length when the checkpoint was saved
+    """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
         self._file = open(path, "ab")  # noqa: SIM115 (open for the life of the run)
         self._file.truncate(offset)
 
     def write(self, metrics: Metrics) -> None:
-        """Append one line of metrics; what is not finite is null."""
+        """Append one line of metrics; values that are not finite are null."""
         finite = {k: metrics[k] if is_finite(metrics[k]) else None for k in METRICS}
         self.append(json.dumps(finite) + "\n")
 
     def append(self, lines: str) -> None:
-        """Append whole lines; other processes can read them at once."""
+        """Append complete lines; flushed, so other processes can read them immediately."""
         self._file.write(lines.encode())
         self._file.flush()
 
     @property
     def offset(self) -> int:
-        """Bytes so far: where a resumed run goes on."""
+        """The length of the file in bytes, from which a resumed run continues."""
         self._file.seek(0, os.SEEK_END)
         return self._file.tell()
 
@@ -38,7 +41,10 @@ class JsonLines:
 
 
 class TensorBoard:
-    """An event file with every metric; on resume, events from the step on are purged."""
+    """An event file of TensorBoard with every metric.
+
+    purge_from  first step whose earlier events TensorBoard is to discard, after a resume; None: none
+    """
 
     def __init__(self, folder: Path, purge_from: int | None) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -51,7 +57,7 @@ class TensorBoard:
             self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=purge_from, session_log=start))
 
     def write(self, metrics: Metrics) -> None:
-        """One event that holds all metrics."""
+        """Write one event with all metrics."""
         values = [
             self._summary.Summary.Value(tag=key, simple_value=value)
             for key, value in metrics.items()
@@ -62,12 +68,12 @@ class TensorBoard:
         self._writer.add_event(event)
 
     def close(self) -> None:
-        """Write out what is queued."""
+        """Write queued events and close the file."""
         self._writer.close()
 
 
 class Wandb:
-    """Weights & Biases, when a project is named; WANDB_MODE=offline keeps it on this machine."""
+    """A run of Weights & Biases; WANDB_MODE=offline keeps it on this machine."""
 
     def __init__(self, project: str, entity: str | None, run_id: str, folder: Path, config: Any) -> None:
         import wandb
@@ -77,7 +83,7 @@ class Wandb:
         )
 
     def write(self, metrics: Metrics) -> None:
-        """One row; a step that was logged before a resume is not logged again."""
+        """Log one row. Weights & Biases ignores steps that were logged before a resume."""
         self._run.log({k: v for k, v in metrics.items() if v is not None}, step=int(metrics["step"] or 0))
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Episodes played with what everybody knew written down: rows, rewards, states, and what was hidden.
+"""Record episodes: the inputs of the agent, rewards, ends, hidden variables and images.
 
-Shapes.  T rows of N environments, R rows of them that belong to an episode.
+Shapes.  T rows of N environments, and a row T at the end in which no action is taken.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,26 +23,28 @@ from .evaluate import play_episodes
 
 KeepPicture: TypeAlias = Callable[[Array], Any]
 
-MAX_ENVS = 50  # environments, as recollect eval has them
+MAX_ENVS = 50  # environments at once, as in `recollect eval`
 
 
 class EpisodeScores(NamedTuple):
-    """One number an episode."""
+    """One number per episode each; successes are NaN where the environment reports none."""
 
     returns: Floats
     lengths: Floats
     successes: Floats
-    """NaN where none is reported."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What was played, in the order of time; row T was seen and nobody acted in it.
+    """Recorded episodes, time-major.
 
-    rows    as the actor read them (T + 1, N, ...)
-    valid   whether somebody acted there (T, N), as do all that follow
-    hidden  name -> what the observation does not tell (T + 1, N); NaN where it is not hidden
-    pictures  what was kept of those of environment 0, as people see it (T + 1); none where nobody asked
+    rows        inputs of the actor (T + 1, N, ...); row T is an observation without an action
+    valid       whether the agent acted, false on tail rows (T, N)
+    reward      after the action (T, N)
+    terminated  whether the step ended the episode by the task (T, N)
+    truncated   whether the step ended the episode by a limit (T, N)
+    hidden      name -> variable that the observation does not show (T + 1, N); NaN where it shows it
+    pictures    what `keep` returned for the images of environment 0 (T + 1); empty if none were kept
     """
 
     rows: Rows
@@ -55,105 +57,114 @@ class Record:
 
     @property
     def step(self) -> Array:
-        """How many rows the episode had before each (T, N)."""
-        opened = self.rows.first[:-1].numpy()
-        row = np.arange(len(opened))[:, None]
-        return np.asarray(row - np.maximum.accumulate(np.where(opened, row, 0)))
+        """Steps since the start of the episode (T, N)."""
+        first = self.rows.first[:-1].numpy()
+        row = np.arange(len(first))[:, None]
+        return np.asarray(row - np.maximum.accumulate(np.where(first, row, 0)))
 
     @property
     def episode(self) -> Array:
-        """Which episode each row belongs to (T, N), no number twice."""
-        opened = self.rows.first[:-1].numpy()
-        return np.asarray(opened.cumsum(0) * opened.shape[1] + np.arange(opened.shape[1]))
+        """A number of the episode of each row (T, N), unique over environments."""
+        first = self.rows.first[:-1].numpy()
+        return np.asarray(first.cumsum(0) * first.shape[1] + np.arange(first.shape[1]))
 
 
 class Recorder(VecEnv):
-    """Environments that write down what they say and what they hide."""
+    """A wrapper around environments that records a player's inputs, rewards, ends, hidden variables, images."""
 
     tier: Literal["native", "barrier"] = "barrier"
 
     def __init__(self, player: Player, envs: Envs, keep: KeepPicture | None) -> None:
         self.player = player
-        self.inside, self.spec = envs.adapter, replace(envs.obs_spec, mask=())
-        self.masked = envs.obs_spec.mask
-        self.num_envs, self.backend = envs.num_envs, envs.adapter.backend
-        self.observation_space, self.action_space = self.inside.observation_space, self.inside.action_space
+        self.inside = envs.adapter
+        self.num_envs = envs.num_envs
+        self.backend = self.inside.backend
+        self.observation_space = self.inside.observation_space
+        self.action_space = self.inside.action_space
+        self.mask = envs.obs_spec.mask
+        self.unmasked_spec = replace(envs.obs_spec, mask=())
         self.rows: list[Rows] = []
         self.steps: list[Step] = []
         self.hidden_rows: list[dict[str, Array]] = []
-        self.keep, self.pictures = keep, list[Any]()
+        self.keep = keep
+        self.pictures: list[Any] = []
 
     def reset(self, seeds: list[int]) -> Any:
         self.obs = self.inside.reset(seeds)
-        self._note()
+        self._record_row()
         return self.obs
 
     def step(self, action: Array) -> Step:
         self.record_inputs()
         step = self.inside.step(action)
         self.obs = step.obs
-        # Arrays may be written to by the next step; of the observation the rows tell.
+        # Copies, because the next step may overwrite the arrays in place. Observations are in the inputs.
         self.steps.append(Step(None, step.reward.copy(), step.terminated.copy(), step.truncated.copy()))
-        self._note()
+        self._record_row()
         return step
 
     def record_inputs(self) -> None:
-        """Copy the inputs of the player's latest step, before the environments write to their arrays."""
+        """Record the inputs of the player's latest step.
+
+        Clones, because inputs may share memory with the environments, whose next step overwrites it.
+        """
         obs, *rest = self.player.inspect().rows
         self.rows.append(Rows({name: x.clone() for name, x in obs.items()}, *(x.clone() for x in rest)))
 
-    def _note(self) -> None:
-        """What is hidden now; what a mask hides is still in what the environment says."""
-        found = {name: np.array(x, dtype=np.float64) for name, x in self.inside.hidden().items()}
-        if self.masked:
-            (seen,) = self.spec.split(self.obs).values()
-            found |= {f"masked entry {entry}": seen[:, entry].astype(np.float64) for entry in self.masked}
-        self.hidden_rows.append(found)
-        if self.keep and (picture := self.inside.picture()) is not None:
+    def _record_row(self) -> None:
+        """Record hidden variables, masked entries and the image of the present row."""
+        variables = {name: np.array(x, dtype=np.float64) for name, x in self.inside.hidden().items()}
+        if self.mask:
+            (vector,) = self.unmasked_spec.split(self.obs).values()
+            variables |= {f"masked entry {i}": vector[:, i].astype(np.float64) for i in self.mask}
+        self.hidden_rows.append(variables)
+        if self.keep and (picture := self.inside.render()) is not None:
             self.pictures.append(self.keep(picture))
 
 
 def play_deterministic(agent: Agent, envs: Envs, episodes: int, seed: int) -> EpisodeScores:
-    """Episodes as `recollect eval` plays them: from the same seeds, with the likeliest actions.
+    """Play episodes as `recollect eval` does: on the same seeds, with the most likely actions.
 
-    The first episode of each environment begins alike whoever plays; so do later ones where each
-    environment draws from a generator of its own, and resets alone draw from it.
+    The first episodes start equally for all agents. So do later ones, where every environment has its own
+    random generator and only resets draw from it.
     """
-    return _played(agent.player(envs.num_envs, True, seed), envs, episodes, _seeds(envs, seed))
+    return _play(agent.player(envs.num_envs, True, seed), envs, episodes, _seeds(envs, seed))
 
 
 def record_deterministic(agent: Agent, envs: Envs, episodes: int, seed: int) -> tuple[EpisodeScores, Record]:
-    """The same, with everything written down."""
+    """Play episodes as `play_deterministic` does, and record them."""
     return record(agent.player(envs.num_envs, True, seed), envs, episodes, _seeds(envs, seed))
 
 
 def record(
     player: Player, envs: Envs, episodes: int, seeds: list[int], keep: KeepPicture | None = None
 ) -> tuple[EpisodeScores, Record]:
-    """Episodes of a player from these seeds of the environments, with everything written down.
+    """Play episodes with a player, from these seeds of the environments, and record them.
 
-    keep  what to keep of a picture, whose array is written to again; None: no pictures are made
+    keep  image -> what to keep of it, which must be a copy: renderers may reuse the array;
+          None: nothing is rendered
     """
     recorder = Recorder(player, envs, keep)
-    scores = _played(player, Envs(recorder, envs.obs_spec.mask), episodes, seeds)
-    valid, first = _kinds(recorder.steps)
-    # Row T, which nobody acts in: the critic must see how the last episodes ended.
+    scores = _play(player, Envs(recorder, envs.obs_spec.mask), episodes, seeds)
+    valid, first = _row_kinds(recorder.steps)
+    # One more call for row T, whose action is not used: the final observations of the last episodes are in
+    # it, and the critic needs them for bootstrapping.
     player.act(recorder.obs, recorder.steps[-1].reward, first)
     recorder.record_inputs()
-    return scores, _record(recorder, valid)
+    return scores, _assemble(recorder, valid)
 
 
 def _seeds(envs: Envs, seed: int) -> list[int]:
     return rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, envs.num_envs)
 
 
-def _played(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> EpisodeScores:
+def _play(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> EpisodeScores:
     columns = play_episodes(envs, player, episodes, seeds)
     return EpisodeScores(*(np.array(column, dtype=np.float64) for column in columns))
 
 
-def _kinds(steps: list[Step]) -> tuple[Array, Array]:
-    """Which rows (T, N) are no tail rows, and which of row T (N,) open an episode."""
+def _row_kinds(steps: list[Step]) -> tuple[Array, Array]:
+    """`valid` of all rows (T, N), and `first` of row T (N,)."""
     tail = np.zeros_like(steps[0].terminated)
     valid, first = [], tail
     for step in steps:
@@ -162,9 +173,10 @@ def _kinds(steps: list[Step]) -> tuple[Array, Array]:
     return np.stack(valid), first
 
 
-def _record(recorder: Recorder, valid: Array) -> Record:
+def _assemble(recorder: Recorder, valid: Array) -> Record:
     rows = recorder.rows
-    names = list(dict.fromkeys(name for found in recorder.hidden_rows for name in found))
+    # An environment need not report the same variables at every step.
+    names = list(dict.fromkeys(name for row in recorder.hidden_rows for name in row))
     unknown = np.full(recorder.num_envs, np.nan)
     return Record(
         rows=Rows(
@@ -175,23 +187,23 @@ def _record(recorder: Recorder, valid: Array) -> Record:
         reward=np.stack([step.reward for step in recorder.steps]).astype(np.float64),
         terminated=np.stack([step.terminated for step in recorder.steps]) & valid,
         truncated=np.stack([step.truncated for step in recorder.steps]) & valid,
-        hidden={n: np.stack([found.get(n, unknown) for found in recorder.hidden_rows]) for n in names},
+        hidden={n: np.stack([row.get(n, unknown) for row in recorder.hidden_rows]) for n in names},
         pictures=recorder.pictures,
     )
 
 
-# States ---------------------------------------------------------------------------------------
+# Memory states --------------------------------------------------------------------------------
 
 
 def has_memory(branch: object) -> bool:
-    """Whether a branch has a memory: a state that holds any number."""
+    """Whether a branch has a memory, i.e. a state with at least one number."""
     if not isinstance(branch, Branch):
         return False
     return any(leaf.numel() for leaf in leaves(branch.memory.initial_state(1)).values())
 
 
 def memory_states(branch: Branch, rows: Rows) -> Iterator[Tree]:
-    """What a branch remembers after each row."""
+    """The memory state of a branch after each row."""
     state = branch.memory.initial_state(rows.first.shape[1])
     for t in range(len(rows.first)):
         state = branch.features(slice_rows(rows, slice(t, t + 1)), state)[1]
@@ -199,5 +211,5 @@ def memory_states(branch: Branch, rows: Rows) -> Iterator[Tree]:
 
 
 def float_leaves(state: Tree) -> dict[str, Tensor]:
-    """The leaves that hold floats; counters of steps are none."""
+    """The floating-point leaves of a state by path, without counters of steps."""
     return {path: leaf for path, leaf in leaves(state).items() if leaf.is_floating_point()}

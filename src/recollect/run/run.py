@@ -1,12 +1,12 @@
-"""One run, from its beginning or from where it stopped, and what is left of it.
+"""Start or resume a run, and the trained agent that it returns.
 
 runs/<model>/<env>/<id>/
-    config.yaml       everything that was decided
-    metrics.jsonl     a line per iteration
-    episodes.jsonl    a line per training episode
-    events.*          the same for TensorBoard
-    checkpoints/      iteration-*.safetensors to resume from; last and best: the weights
-    summary.json      how it ended
+    config.yaml       the whole config
+    metrics.jsonl     one line per iteration
+    episodes.jsonl    one line per training episode
+    events.*          metrics for TensorBoard
+    checkpoints/      iteration-*.safetensors: to resume from; last and best: weights
+    summary.json      status and last metrics
 """
 
 import importlib.util
@@ -28,13 +28,18 @@ from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
 from .run_folder import find_unfinished, is_unstarted, locked, new_folder, read_summary, write_json
-from .session import Destination, Session, opening_summary
+from .session import Destination, Session, initial_summary
 from .weights import load_rewards, save_weights
 
 
 @dataclass
 class Trained:
-    """A finished or stopped run: an agent, and where everything about it lies."""
+    """A trained agent with its config and files.
+
+    folder   the run folder; after `load`, the path that was loaded
+    summary  summary.json; empty after `load`
+    factory  builds one environment, if the environment was given as a callable
+    """
 
     agent: Agent
     config: RunConfig
@@ -43,10 +48,10 @@ class Trained:
     factory: Factory | None = None
 
     def episodes(self) -> list[Episode]:
-        """Every finished training episode, in the order in which they ended."""
+        """All finished training episodes, in the order in which they ended."""
         path = self.folder / "episodes.jsonl"
         if not path.is_file():
-            raise UsageError(f"{path} does not exist; training writes it into the folder of a run")
+            raise UsageError(f"{path} does not exist; training writes it into the run folder, so load that")
         return read_episodes(path)
 
     def evaluate(
@@ -56,68 +61,78 @@ class Trained:
         deterministic: bool = True,
         on_episode: Callable[[float], None] | None = None,
     ) -> Evaluation:
-        """Play episodes on seeds that no training ever sees."""
-        args = self.agent, self.config.env, episodes, seed, deterministic, str(self.folder)
-        return evaluate(*args, factory=self.factory, on_episode=on_episode)
+        """Evaluate the agent on seeds that training and validation do not use.
+
+        deterministic  take the most likely actions; False: sample from the policy
+        on_episode     called with the return of each finished episode
+        """
+        return evaluate(
+            self.agent,
+            self.config.env,
+            episodes,
+            seed,
+            deterministic,
+            name=str(self.folder),
+            factory=self.factory,
+            on_episode=on_episode,
+        )
 
     def save(self, path: str | Path) -> None:
-        """The weights and all that is needed to act with them, as one file."""
+        """Save the weights, and everything that is needed to act with them, as one file."""
         rewards = load_rewards(self.folder, self.config, self.config.env.num_envs)
         save_weights(Path(path), self.agent, self.config, rewards)
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> Player:
-        """Something that acts, for your own loop."""
+        """A player that acts with this agent in your own loop."""
         return self.agent.player(num_envs, deterministic, seed)
 
 
-# Begin and go on ------------------------------------------------------------------------------
+# Start and resume -----------------------------------------------------------------------------
 
 
-def start(config: RunConfig, where: Destination, factory: Factory | None = None) -> Trained:
-    """Train from the beginning in a new folder."""
-    if where.wandb_project and importlib.util.find_spec("wandb") is None:
+def start_run(config: RunConfig, destination: Destination, factory: Factory | None = None) -> Trained:
+    """Train from the start, in a new folder."""
+    if destination.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
     with joined() as ranks:
         envs, agent, config = build(config, factory, ranks, new=True)
-        again = any(ranks.all_reduce_max(restarted()))
-        failed = find_unfinished(where.out, config_hash(config)) if again else None
+        # torchrun repeats the same command after a failure, so `train` must find the run that failed. All
+        # processes ask, because only those that torchrun restarted know of the failure.
+        was_restarted = any(ranks.all_reduce_max(restarted()))
+        failed = find_unfinished(destination.out, config_hash(config)) if was_restarted else None
         if failed is not None:
             envs.adapter.close()
-            return _resume(failed, config, ranks, where.quiet, factory=factory)
-        folder = new_folder(config, where.out, where.run_id)
+            return _resume(failed, config, ranks, destination.quiet, factory=factory)
+        folder = new_folder(config, destination.out, destination.run_id)
         if ranks.is_rank_zero:
-            _open(folder)
-        with _writing(folder, ranks):
+            if not is_unstarted(folder):
+                raise UsageError(
+                    f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another "
+                    "--run-id"
+                )
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        with _lock(folder, ranks):
             if ranks.is_rank_zero:
                 write_yaml(config, folder / "config.yaml")
-                write_json(folder / "summary.json", opening_summary(config, where))
+                write_json(folder / "summary.json", initial_summary(config, destination))
             learner = build_learner(config, envs, agent, ranks)
-            summary = Session(config, folder, envs, learner, where).go(factory)
+            summary = Session(config, folder, envs, learner, destination).run(factory)
             return Trained(agent, config, folder, summary, factory)
 
 
-def _open(folder: Path) -> None:
-    """A new folder."""
-    if not is_unstarted(folder):
-        raise UsageError(
-            f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another --run-id"
-        )
-    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-
-
-def _writing(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
-    """The process that leads is the one that writes."""
+def _lock(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
+    """The lock of the folder, held by rank 0; the other processes write nothing."""
     return locked(folder) if ranks.is_rank_zero else nullcontext()
 
 
-def resume(
+def resume_run(
     folder: Path,
     config: RunConfig,
     quiet: bool = False,
     ignore_versions: bool = False,
     factory: Factory | None = None,
 ) -> Trained:
-    """Go on from the newest whole checkpoint, to what the run would have been without the stop."""
+    """Resume from the newest intact checkpoint; the result equals that of a run without a stop."""
     with joined() as ranks:
         return _resume(folder, config, ranks, quiet, ignore_versions, factory)
 
@@ -131,18 +146,20 @@ def _resume(
     factory: Factory | None = None,
 ) -> Trained:
     summary = read_summary(folder)
-    with _writing(folder, ranks):
+    with _lock(folder, ranks):
         envs, agent, resolved = build(config, factory, ranks, new=False)
         if resolved != config:
             raise UsageError(
-                f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}"
+                f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}; "
+                "install what the backend of the run needs"
             )
-        where = Destination(**{**summary["logging"], "quiet": quiet})
+        destination = Destination(**{**summary["logging"], "quiet": quiet})
         if summary["status"] == "finished":
             checkpoint.load_weights(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
             display = make_display("", quiet or not ranks.is_rank_zero)
             display.print_line(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
             return Trained(agent, config, folder, summary, factory)
-        session = Session(config, folder, envs, build_learner(config, envs, agent, ranks), where)
-        session.load(ignore_versions)
-        return Trained(agent, config, folder, session.go(factory), factory)
+        learner = build_learner(config, envs, agent, ranks)
+        session = Session(config, folder, envs, learner, destination)
+        session.resume(ignore_versions)
+        return Trained(agent, config, folder, session.run(factory), factory)

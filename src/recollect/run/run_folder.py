@@ -1,4 +1,4 @@
-"""The folder of a run: its place, its summary, and one writer at a time."""
+"""The folder of a run: its path, its summary, its lock and its claim."""
 
 import contextlib
 import fcntl
@@ -14,92 +14,101 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..common.errors import UsageError
 
-if TYPE_CHECKING:  # it brings torch, which who only looks into folders has no use for
+if TYPE_CHECKING:  # at run time it would import torch, which tools that only read folders do not need
     from ..config.config import RunConfig
 
 CLAIM = ".claim"
 
 
 def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
-    """<out>/<model>/<env>/<run id>; an id that nobody chose is one that is free."""
-    plain = (name.replace("/", "-").replace(":", "-") for name in (config.model, config.env.id))
-    home = out.joinpath(*plain)
+    """<out>/<model>/<env>/<run id>; without a run id, a name from seed and time that does not exist yet."""
+    names = (name.replace("/", "-").replace(":", "-") for name in (config.model, config.env.id))
+    parent = out.joinpath(*names)
     if run_id:
-        return home / run_id.replace("/", "-").replace(":", "-")
+        return parent / run_id.replace("/", "-").replace(":", "-")
     name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
-    free = (home / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
-    return next(path for path in free if not path.exists())
+    paths = (parent / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
+    return next(path for path in paths if not path.exists())
 
 
 def parse_folder(text: str) -> Path:
-    """A folder as it is named on the command line: a path, or that of a file:// address."""
-    kind, mark, rest = text.partition("://")
-    if not mark:
+    """The path of a folder on the command line, which may be a file:// address."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
         return Path(text)
-    if kind != "file" or not rest.startswith("/"):
+    if scheme != "file" or not rest.startswith("/"):
         raise UsageError(
-            f"{text}: runs need locks, appends and renames, which a folder has and {kind}:// has not; "
-            "mount the storage where every machine sees it, and give that path or file:///PATH"
+            f"{text}: runs need locks, appends and renames, which {scheme}:// does not offer; "
+            "mount the storage on every machine, and give that path or file:///PATH"
         )
     return Path(rest)
 
 
 def is_unstarted(folder: Path) -> bool:
-    """Whether no run began there: it is not there, or was left before it said anything of itself."""
-    before = {"config.yaml", "checkpoints", "summary.tmp", ".lock", CLAIM}
-    return not folder.exists() or {path.name for path in folder.iterdir()} <= before
+    """Whether no run has started in a folder: it does not exist, or has no summary.json and no results."""
+    # What `start_run` writes before summary.json; a process that was killed in between leaves these.
+    early = {"config.yaml", "checkpoints", "summary.tmp", ".lock", CLAIM}
+    return not folder.exists() or {path.name for path in folder.iterdir()} <= early
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Who is to have a run of a cluster."""
+    """The process of a cluster that owns a run.
+
+    A machine that was cut off may still hold the lock of a run that was given to another machine. The new
+    owner writes a claim, and the old one stops when it reads it.
+
+    task     the same for all processes that one task of the cluster started, on one machine or another
+    process  unique for each process
+    """
 
     task: str
-    """What the processes share that one task began, on one machine after another."""
     process: str
     host: str
 
     @classmethod
     def new(cls, task: str) -> "Claim":
-        """Of this process."""
+        """A claim of this process."""
         return cls(task, uuid.uuid4().hex, socket.gethostname())
 
     @classmethod
     def read(cls, folder: Path) -> "Claim | None":
-        """The last one that was made."""
+        """The newest claim on a folder; None if there is no readable one."""
         try:
             return cls(**json.loads((folder / CLAIM).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def write(self, folder: Path) -> None:
-        """Make it."""
+        """Write this claim to a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CLAIM).write_text(json.dumps(asdict(self)))
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
+    """summary.json of a run that has started; UsageError if it is missing or damaged."""
     try:
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
         if summary["status"] and summary["logging"] is not None:
             return summary
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder / 'summary.json'} cannot be read: {error!r}") from error
-    raise UsageError(f"{folder / 'summary.json'} says nothing of the run")
+    raise UsageError(f"{folder / 'summary.json'} has no status of the run; restore the file, or train again")
 
 
 def find_unfinished(out: Path, config_hash: str) -> Path | None:
-    """The newest run of this config under a folder that has not come to its end."""
-    found = []
+    """The folder of the newest unfinished run of a config under `out`, or None."""
+    matches = []
     for path in out.rglob("summary.json"):
         with contextlib.suppress(UsageError):
             summary = read_summary(path.parent)
             if summary.get("config_hash") == config_hash and summary["status"] != "finished":
-                found.append(path)
-    return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
+                matches.append(path)
+    return max(matches, key=lambda path: path.stat().st_mtime).parent if matches else None
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Write JSON through a temporary file, so that other processes never read half of it."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(data, indent=2) + "\n")
     os.replace(temporary, path)
@@ -107,16 +116,19 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer a folder; the lock goes with the process, however it ends."""
-    file: IO[str] = open(folder / ".lock", "w")  # noqa: SIM115 (held, not read)
+    """Hold the lock of a folder; UsageError if another process holds it.
+
+    The system releases the lock when the process ends, in whatever way, so no stale lock can remain.
+    """
+    file: IO[str] = open(folder / ".lock", "w")  # noqa: SIM115 (must stay open while the lock is held)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.close()
-        raise UsageError(f"{folder} is in use by another process") from error
+        raise UsageError(f"{folder} is in use by another process; wait for it, or stop it") from error
     except OSError as error:
         file.close()
-        raise OSError(f"{folder} lies on storage that has no locks: {error}") from error
+        raise OSError(f"{folder} lies on storage that has no locks: {error}; use another --out") from error
     try:
         yield
     finally:
@@ -124,7 +136,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether another process has it now."""
+    """Whether a process holds the lock of a folder now."""
     try:
         with locked(folder):
             return False

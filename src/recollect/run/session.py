@@ -1,4 +1,9 @@
-"""A run while it goes on: loop over train(), validate, log, checkpoint, and stop in good order."""
+"""One run from its first rollout to its last: train, validate, log, save checkpoints, stop on a signal.
+
+`Session.run` is the outline. It drives `train`, the generator of the algorithm, and is the only place where
+training meets files, the screen and the clock. Where a run is split over processes, all of them execute
+this file: rank 0 writes the files and the screen, and validates.
+"""
 
 import time
 import warnings
@@ -24,206 +29,202 @@ from ..learn.ppo import train
 from . import checkpoint
 from .build import Factory, begin_memories
 from .display import make_display
-from .episode_log import lines_of
+from .episode_log import format_episodes
 from .evaluate import play_episodes
 from .log import JsonLines, TensorBoard, Wandb
 from .run_folder import write_json
 from .weights import agent_metadata, processor_name, save_weights, versions
 
-WARN_ERROR = 1e-3  # of ratio_error and value_error; at 1e-2 the run stops (ppo.py)
-NEAR_BARRIER = 5.0  # seconds a signal waits for the next barrier
+WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/ppo.py)
+NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """Where a run is kept and who is told."""
+    """Where the files and metrics of a run go."""
 
     out: Path = Path("runs")
-    """The folder of all runs."""
+    """Folder of all runs; the folder of this run is <out>/<model>/<env>/<run id>."""
     run_id: str | None = None
-    """Names the run's folder; None: the seed and the time."""
+    """Name of the run's folder; None: the seed and the time."""
     wandb_project: str | None = None
-    """Log to this project of Weights & Biases too."""
+    """Weights & Biases project to log to; None: no logging to Weights & Biases."""
     wandb_entity: str | None = None
-    """The account the project belongs to."""
+    """Weights & Biases account of the project; None: the default account."""
     quiet: bool = False
     """Print nothing."""
 
 
-def opening_summary(config: RunConfig, where: Destination) -> dict[str, Any]:
-    logging = {"wandb_project": where.wandb_project, "wandb_entity": where.wandb_entity}
+def initial_summary(config: RunConfig, destination: Destination) -> dict[str, Any]:
+    """summary.json of a run that has just started."""
     return {
         "status": "running",
         "config_hash": config_hash(config),
         "versions": versions(),
         "processor": processor_name(),
-        "logging": logging,
+        "logging": {
+            "wandb_project": destination.wandb_project,
+            "wandb_entity": destination.wandb_entity,
+        },
     }
 
 
 class Session:
-    """A run while it goes on."""
+    """A run in progress.
+
+    elapsed          seconds of training so far, summed over resumes
+    best             best validation return so far
+    offset           bytes of metrics.jsonl that belong to the checkpoint resumed from
+    episodes_offset  the same of episodes.jsonl
+    purge_from       first step whose TensorBoard events are discarded; None: it is a new run
+    """
 
     def __init__(
-        self, config: RunConfig, folder: Path, envs: Envs, learner: Learner, where: Destination
+        self, config: RunConfig, folder: Path, envs: Envs, learner: Learner, destination: Destination
     ) -> None:
-        self.config, self.folder, self.where = config, folder, where
-        self.envs, self.learner = envs, learner
+        self.config = config
+        self.folder = folder
         self.checkpoints = folder / "checkpoints"
-        self.elapsed, self.offset, self.best = 0.0, 0, -np.inf
+        self.envs = envs
+        self.learner = learner
+        self.destination = destination
+        self.elapsed = 0.0
+        self.best = -np.inf
+        self.offset = 0
         self.episodes_offset = 0
         self.purge_from: int | None = None
-        self.validator: Envs | None = None
-        self.jsonl: JsonLines | None = None
-        self.episodes: JsonLines | None = None
-        self.leads = learner.ranks.is_rank_zero
+        self.validation_envs: Envs | None = None
+        self.metrics_file: JsonLines | None = None
+        self.episodes_file: JsonLines | None = None
+        self.is_rank_zero = learner.ranks.is_rank_zero
         title = f"{config.model}  {config.env.id}  seed {config.seed}"
-        self.display = make_display(title, where.quiet or not self.leads)
+        self.display = make_display(title, destination.quiet or not self.is_rank_zero)
         if envs.adapter.note:
             self.display.print_line(envs.adapter.note)
-        if self.leads:
+        if self.is_rank_zero:
             checkpoint.prune(self.checkpoints, config.keep)
 
-    def load(self, ignore_versions: bool) -> None:
-        """The newest checkpoint that is whole; without any, the run begins again."""
+    # Resume ---------------------------------------------------------------------------------------
+
+    def resume(self, ignore_versions: bool) -> None:
+        """Restore the newest intact checkpoint. Without any, the run restarts from its seed."""
         self.purge_from = 0
         for path in reversed(checkpoint.existing(self.checkpoints)):
             try:
                 meta = checkpoint.restore(path, self.learner, self.envs, self.config.seed)
             except CheckpointError as error:
-                self.display.print_line(f"passed over: {error}")
+                self.display.print_line(f"skipped: {error}")
                 continue
             different = {k: v for k, v in meta["versions"].items() if versions().get(k) != v}
             if different and not ignore_versions:
                 raise UsageError(
-                    f"{path} was written with {different}, here it is {versions()}; --ignore-versions "
-                    "goes on without the promise of equality"
+                    f"{path} was written with {different}, here it is {versions()}; install those versions, "
+                    "or resume with --ignore-versions, after which results may differ"
                 )
-            self.elapsed, self.offset, self.best = meta["time"], meta["offset"], meta["best"]
-            self.episodes_offset = meta.get("episodes_offset", 0)  # older versions kept no episodes
+            self.elapsed = meta["time"]
+            self.offset = meta["offset"]
+            self.episodes_offset = meta.get("episodes_offset", 0)  # older versions wrote no episodes
+            self.best = meta["best"]
             self.purge_from = self.learner.step + 1
             self.learner.ranks.check_equal(self.learner.optimizer.flats)
             self.display.print_line(f"resumed {path.name} at step {self.learner.step:,}")
             before, now = meta.get("processes", 1), self.learner.ranks.size
             if before != now:
                 self.display.print_line(
-                    f"processes: {before} before, {now} now; all is equal but for rounding"
+                    f"processes: {before} before, {now} now; results are equal up to rounding"
                 )
             return
-        self.display.print_line("no whole checkpoint: beginning again from the seed")
-        if self.leads:  # the highest iterations are kept, so what was passed over would outlive the new ones
+        self.display.print_line("no intact checkpoint: restarting from the seed")
+        if self.is_rank_zero:
+            # `prune` keeps the highest iterations, so the damaged files would outlive the new ones.
             checkpoint.clear(self.checkpoints)
         begin_memories(self.learner.agent)
         self.learner.restart(self.envs, self.config.seed)
 
-    def go(self, factory: Factory | None) -> dict[str, Any]:
-        """Train to the end or to a signal; the summary of the run."""
-        sinks = self._sinks() if self.leads else []
+    # Run ------------------------------------------------------------------------------------------
+
+    def run(self, factory: Factory | None) -> dict[str, Any]:
+        """Train to the end or to a signal; return the summary of the run.
+
+        factory  builds one environment, for validation in environments that are a callable
+        """
+        sinks = self._open_sinks() if self.is_rank_zero else []
         try:
             with Signals() as signals:
-                status = self._loop(sinks, signals, factory)
+                status = self._train(sinks, signals, factory)
         except Exception:
-            self._summarize("failed")
+            self._write_summary("failed")
             raise
         finally:
-            for sink in (*sinks, *([self.episodes] if self.episodes else []), self.display):
+            for sink in (*sinks, *([self.episodes_file] if self.episodes_file else []), self.display):
                 sink.close()
-            for envs in (self.envs, self.validator):
+            for envs in (self.envs, self.validation_envs):
                 if envs is not None:
                     envs.adapter.close()
         return self._finish(status)
 
-    def _sinks(self) -> list[Any]:
-        """Where metrics are written."""
-        self.jsonl = JsonLines(self.folder / "metrics.jsonl", self.offset)
-        self.episodes = JsonLines(self.folder / "episodes.jsonl", self.episodes_offset)
-        sinks: list[Any] = [self.jsonl, TensorBoard(self.folder, self.purge_from)]
-        if self.where.wandb_project:
-            account = self.where.wandb_project, self.where.wandb_entity
-            name = "-".join(self.folder.parts[-3:])
-            sinks.append(Wandb(*account, name, self.folder, to_dict(self.config)))
+    def _open_sinks(self) -> list[Any]:
+        """Open the files and services to which metrics are written."""
+        # The files are cut to the checkpoint, because the iterations after it will be written again.
+        self.metrics_file = JsonLines(self.folder / "metrics.jsonl", self.offset)
+        self.episodes_file = JsonLines(self.folder / "episodes.jsonl", self.episodes_offset)
+        sinks: list[Any] = [self.metrics_file, TensorBoard(self.folder, self.purge_from)]
+        project, entity = self.destination.wandb_project, self.destination.wandb_entity
+        if project:
+            wandb_id = "-".join(self.folder.parts[-3:])
+            sinks.append(Wandb(project, entity, wandb_id, self.folder, to_dict(self.config)))
         return sinks
 
-    def _loop(self, sinks: list[Any], signals: Signals, factory: Factory | None) -> str:
-        plan, learner, config = self.config.plan, self.learner, self.config
-        interval = config.val_check_interval or 0
+    def _train(self, sinks: list[Any], signals: Signals, factory: Factory | None) -> str:
+        """Train; return "finished", or the name of the signal that stopped the run."""
+        config, learner, plan = self.config, self.learner, self.config.plan
         started = time.perf_counter() - self.elapsed
-        before, step_before = self.elapsed, learner.step
+        time_before, step_before = self.elapsed, learner.step
         for metrics in train(self.envs, learner, plan, UPDATES[config.algorithm]):
-            due = self.leads and interval > 0 and learner.iteration % interval == 0
-            metrics["val_return"] = self._validate(factory) if due else None
+            metrics["val_return"] = self._validate(factory) if self._is_validation_due() else None
             self.elapsed = time.perf_counter() - started
+            seconds = self.elapsed - time_before
             metrics["time"] = self.elapsed
-            metrics["sps"] = (learner.step - step_before) / max(self.elapsed - before, 1e-9)
-            pace, before, step_before = self.elapsed - before, self.elapsed, learner.step
-            if self.episodes:
-                self.episodes.append(lines_of(learner.episodes.latest))
+            metrics["sps"] = (learner.step - step_before) / max(seconds, 1e-9)
+            time_before, step_before = self.elapsed, learner.step
+
+            if self.episodes_file:
+                self.episodes_file.append(format_episodes(learner.episodes.latest))
             for sink in sinks:
                 sink.write(metrics)
             self._warn(metrics)
             self.display.show(metrics, plan.progress(learner.iteration, learner.step))
+            # Saved after the metrics are written, because the checkpoint records the length of the files.
             if config.save_interval and learner.iteration % config.save_interval == 0:
-                self._save()
-            caught, slowest = learner.ranks.all_reduce_max(signals.caught or 0, pace)
-            if caught and self._may_stop(slowest):
-                return Signal(int(caught)).name
+                self._save_checkpoint()
+
+            # All processes must stop in the same iteration: one that stopped alone would leave the others
+            # waiting for its gradients. So they share the signal, and the time that decides below.
+            signal, slowest = learner.ranks.all_reduce_max(signals.caught or 0, seconds)
+            if signal and self._may_stop(slowest):
+                return Signal(int(signal)).name
         return "finished"
 
-    def _may_stop(self, pace: float) -> bool:
-        """After a signal: at once where the state can be saved, or where no barrier is near."""
-        barrier = self.config.barrier
-        to_go = -self.learner.iteration % barrier if barrier else 0
-        if to_go and to_go * pace <= NEAR_BARRIER:
-            return False
-        if not to_go and self.config.save_interval:
-            self._save()
-        return True
+    def _is_validation_due(self) -> bool:
+        interval = self.config.val_check_interval or 0
+        return self.is_rank_zero and interval > 0 and self.learner.iteration % interval == 0
 
     def _validate(self, factory: Factory | None) -> float:
-        """The mean return of a few episodes in environments of their own."""
+        """The mean return of a few episodes in separate environments; saves the weights if it is the best.
+
+        Validation has seeds of its own and draws from no generator of training, so it changes no result.
+        """
         config, episodes = self.config, self.config.val_episodes
-        torch.set_num_threads(1)
-        if self.validator is None:
-            self.validator = make_for_evaluation(replace(config.env, num_envs=episodes), factory)
+        torch.set_num_threads(1)  # as when collecting: batches are small; `update` sets it again
+        if self.validation_envs is None:
+            self.validation_envs = make_for_evaluation(replace(config.env, num_envs=episodes), factory)
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, self.learner.iteration, episodes)
         player = self.learner.agent.player(episodes)
-        mean = float(np.mean(play_episodes(self.validator, player, episodes, seeds)[0]))
+        mean = float(np.mean(play_episodes(self.validation_envs, player, episodes, seeds)[0]))
         if mean >= self.best:
             self.best = mean
-            self._guarded(lambda: self._keep("best"))
+            self._guard(lambda: self._save_weights("best"))
         return mean
-
-    def _save(self) -> None:
-        meta = {
-            **agent_metadata(self.learner.agent, self.config),
-            "offset": self.jsonl.offset if self.jsonl else 0,
-            "episodes_offset": self.episodes.offset if self.episodes else 0,
-            "time": self.elapsed,
-            "best": self.best,
-        }
-        path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
-
-        def write() -> None:
-            checkpoint.save(path, self.learner, self.envs, meta)
-            if self.leads:
-                self._keep("last")
-                checkpoint.prune(self.checkpoints, self.config.keep)
-
-        self._guarded(write)
-
-    def _keep(self, name: str) -> None:
-        """The agent as it is, as a file of weights."""
-        learner = self.learner
-        save_weights(self.checkpoints / f"{name}.safetensors", learner.agent, self.config, learner.rewards)
-
-    def _guarded(self, write: Callable[[], None]) -> None:
-        """A full disk costs a checkpoint, not the run: the older ones stand."""
-        try:
-            write()
-        except OSError as error:
-            self.display.print_line(
-                f"not saved at step {self.learner.step:,}: {error}; older checkpoints stand, training goes on"
-            )
 
     def _warn(self, metrics: dict[str, float | None]) -> None:
         for name in ("ratio_error", "value_error"):
@@ -232,32 +233,84 @@ class Session:
                 text = f"{name} is {error:.2g}: acting and learning disagree more than rounding explains"
                 warnings.warn(text, stacklevel=2)
 
-    def _finish(self, status: str) -> dict[str, Any]:
-        """Keep the weights of a finished run, and say how it ended."""
-        if status == "finished" and self.leads:
-            self._keep("last")
-            if not (self.checkpoints / "best.safetensors").exists():
-                self._keep("best")
-        summary = self._summarize(status)
-        if status == "finished":
+    def _may_stop(self, pace: float) -> bool:
+        """Whether to stop after this iteration, given a signal; saves a checkpoint if that is possible.
+
+        Barrier environments can only be saved at a barrier, where they are reset. So the run continues to
+        the next barrier if it is near, and otherwise stops with the last checkpoint that it has.
+
+        pace  seconds per iteration of the slowest process
+        """
+        barrier = self.config.barrier
+        to_go = -self.learner.iteration % barrier if barrier else 0
+        if to_go and to_go * pace <= NEAR_BARRIER:
+            return False
+        if not to_go and self.config.save_interval:
+            self._save_checkpoint()
+        return True
+
+    # Save -----------------------------------------------------------------------------------------
+
+    def _save_checkpoint(self) -> None:
+        meta = {
+            **agent_metadata(self.learner.agent, self.config),
+            "offset": self.metrics_file.offset if self.metrics_file else 0,
+            "episodes_offset": self.episodes_file.offset if self.episodes_file else 0,
+            "time": self.elapsed,
+            "best": self.best,
+        }
+        path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
+
+        def write() -> None:
+            checkpoint.save(path, self.learner, self.envs, meta)
+            if self.is_rank_zero:
+                self._save_weights("last")
+                checkpoint.prune(self.checkpoints, self.config.keep)
+
+        self._guard(write)
+
+    def _save_weights(self, name: str) -> None:
+        """Save the weights of the agent as checkpoints/<name>.safetensors."""
+        learner = self.learner
+        save_weights(self.checkpoints / f"{name}.safetensors", learner.agent, self.config, learner.rewards)
+
+    def _guard(self, write: Callable[[], None]) -> None:
+        """Write a file. On a full disk, training continues and the older checkpoints remain."""
+        try:
+            write()
+        except OSError as error:
             self.display.print_line(
-                f"{summary['step']:,} steps in {duration(self.elapsed)}, kept in {self.folder}"
+                f"not saved at step {self.learner.step:,}: {error}; "
+                "older checkpoints remain and training goes on"
             )
+
+    # Finish ---------------------------------------------------------------------------------------
+
+    def _finish(self, status: str) -> dict[str, Any]:
+        """Save the weights of a finished run, and write its summary."""
+        if status == "finished" and self.is_rank_zero:
+            self._save_weights("last")
+            if not (self.checkpoints / "best.safetensors").exists():
+                self._save_weights("best")
+        summary = self._write_summary(status)
+        if status == "finished":
+            steps, seconds = summary["step"], duration(self.elapsed)
+            self.display.print_line(f"{steps:,} steps in {seconds}, saved in {self.folder}")
         else:
             self.display.print_line(f"stopped by {status}; recollect resume {self.folder}")
         return summary
 
-    def _summarize(self, status: str) -> dict[str, Any]:
-        """Write summary.json as things stand."""
+    def _write_summary(self, status: str) -> dict[str, Any]:
+        """Write and return summary.json of the present state."""
         learner = self.learner
         summary = {
-            **opening_summary(self.config, self.where),
+            **initial_summary(self.config, self.destination),
             "status": status,
             **learner.progress(),
             "time": self.elapsed,
             "sps": learner.step / max(self.elapsed, 1e-9),
             "best_val_return": self.best if is_finite(self.best) else None,
         }
-        if self.leads:
+        if self.is_rank_zero:
             write_json(self.folder / "summary.json", summary)
         return summary

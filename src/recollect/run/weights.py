@@ -1,4 +1,4 @@
-"""Agents as files: weights, and all that is needed to build what they belong to."""
+"""Agents as files: weights, with the config and spaces that are needed to rebuild the agent."""
 
 import platform
 import re
@@ -20,14 +20,17 @@ from . import checkpoint
 
 
 def save_weights(path: Path, agent: Agent, config: RunConfig, rewards: RewardScale | None = None) -> None:
-    """An agent as one file that says how to build it, and what its values are measured in."""
+    """Save an agent as one file, with its config, spaces and reward scale."""
     tensors = {f"agent.{name}": x for name, x in agent.state_dict().items()}
     tensors |= {f"rewards.{name}": x for name, x in (rewards.tensors() if rewards else {}).items()}
     checkpoint.write(path, tensors, agent_metadata(agent, config))
 
 
 def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> tuple[Agent, RunConfig]:
-    """An agent from a run folder, a checkpoint or a weights file; nothing of it is executed."""
+    """Load an agent from a run folder, a checkpoint or a weights file.
+
+    config_of  parses the config; it decides which modules the file may import. Nothing else is executed.
+    """
     file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
     if not file.exists():
         raise UsageError(
@@ -43,16 +46,16 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
 
 
 def load_rewards(path: Path, config: RunConfig, num_envs: int) -> RewardScale | None:
-    """What rewards were learned as, from a run folder, a checkpoint or a weights file; None: not known."""
+    """The reward scale of training, from a run folder, a checkpoint or a weights file; None: unknown."""
     env = config.env
     scale = RewardScale(num_envs, config.ppo.gamma, env.normalize_reward, env.reward_scale)
     if not env.normalize_reward:
         return scale
     folder = path / "checkpoints"
-    # Of the weights that load_agent reads; an older run may have kept it with the whole learner alone.
-    files = [*checkpoint.existing(folder), folder / "last.safetensors"] if path.is_dir() else [path]
-    kept = [file for file in files if file.exists()]
-    tensors = checkpoint.read(kept[-1])[0] if kept else {}
+    # The file that load_agent reads comes last. Older versions saved the scale in checkpoints only.
+    candidates = [*checkpoint.existing(folder), folder / "last.safetensors"] if path.is_dir() else [path]
+    files = [file for file in candidates if file.exists()]
+    tensors = checkpoint.read(files[-1])[0] if files else {}
     if "rewards.var" not in tensors:
         return None
     scale.load({name: tensors[f"rewards.{name}"] for name in scale.tensors()})
@@ -60,27 +63,31 @@ def load_rewards(path: Path, config: RunConfig, num_envs: int) -> RewardScale | 
 
 
 def agent_metadata(agent: Agent, config: RunConfig) -> dict[str, Any]:
-    """What a file of weights says of itself."""
+    """Metadata of a file with the weights of an agent."""
     spaces = spaces_to_json(agent.obs_spec, agent.action_spec)
     return {"config": to_dict(config), "spaces": spaces, "versions": versions()}
 
 
 def versions() -> dict[str, str]:
-    """What bit-for-bit equality depends on besides the config."""
-    found = {"recollect": __version__, "torch": torch.__version__, "numpy": np.__version__}
-    found["gymnasium"] = gymnasium.__version__
-    found["cpu"] = torch.backends.cpu.get_cpu_capability()
-    return found
+    """The versions that results depend on, besides the config, bit for bit."""
+    return {
+        "recollect": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "gymnasium": gymnasium.__version__,
+        # torch selects its kernels by the instruction set, and they round differently.
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
 
 
 def processor_name() -> str:
-    """The model of this machine's processor, for whoever reads its results; equality does not depend on it.
+    """The processor model of this machine, to be stated with results.
 
-    Virtual machines often hide the marketing name, so family and model are given too.
+    It includes the family and model numbers, because virtual machines often hide the name.
     """
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux
+    except OSError:  # not on Linux
         return platform.processor() or platform.machine()
     first = text.split("\n\n")[0]
     facts = dict(re.findall(r"^([^\t\n:]+?)\s*:\s*(.*)$", first, re.MULTILINE))
@@ -90,9 +97,13 @@ def processor_name() -> str:
     return f"{name} (family {facts['cpu family']}, model {facts['model']})"
 
 
-def version_mismatch(host: str, found: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
-    """What a machine lacks of the versions that are wanted; its processor is another matter."""
+def version_mismatch(host: str, installed: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
+    """One line on the versions of a machine that differ from the wanted ones, or None; ignores the cpu."""
     others = [
-        f"{x} {found[x]} (not {wanted.get(x)})" for x in found if x != "cpu" and found[x] != wanted.get(x)
+        f"{name} {version} (not {wanted.get(name)})"
+        for name, version in installed.items()
+        if name != "cpu" and version != wanted.get(name)
     ]
-    return f"{host} has {', '.join(others)}: the same versions are needed everywhere" if others else None
+    if not others:
+        return None
+    return f"{host} has {', '.join(others)}: the same versions are needed everywhere"
