@@ -169,7 +169,7 @@ if __name__ == "__main__":
     what, folder = globals()[sys.argv[1]], Path(sys.argv[2])
     if what is silent:
         ranks.PATIENCE = timedelta(seconds=8)
-    with ranks.joined() as here:
+    with ranks.process_group() as here:
         torch.save(what(here), folder / f"{here.rank}.pt")
     # A thread that lives on when Python ends may abort the process.
     assert not (left := [name for name, _ in threads() if "gloo" in name]), left

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import recollect
-from recollect.common.distributed import ALONE, Ranks, bound, joined, polite
+from recollect.common.distributed import ALONE, Ranks, batch_scheduling, pinned_cores, process_group
 from recollect.common.errors import UsageError
 from recollect.run import checkpoint, run
 
@@ -118,10 +118,10 @@ def test_processes_of_a_machine_keep_to_cores_of_their_own(monkeypatch):
     monkeypatch.setattr(os, "getppid", os.getpid)
     before, shares = os.sched_getaffinity(0), []
     for place in range(len(before)):
-        with bound(place, len(before)):
+        with pinned_cores(place, len(before)):
             shares.append(os.sched_getaffinity(0))
     assert shares == [{core} for core in sorted(before)]
-    with bound(0, len(before) + 1):
+    with pinned_cores(0, len(before) + 1):
         assert os.sched_getaffinity(0) == before
 
 
@@ -130,7 +130,7 @@ def test_who_is_bound_already_stays_so(monkeypatch):
     with subprocess.Popen(["sleep", "60"]) as other:
         os.sched_setaffinity(other.pid, [min(before)])
         monkeypatch.setattr(os, "getppid", lambda: other.pid)
-        with bound(0, 2):
+        with pinned_cores(0, 2):
             assert os.sched_getaffinity(0) == before
         other.kill()
 
@@ -144,9 +144,9 @@ def test_threads_that_send_do_not_interrupt_one_another(tmp_path):
 
 
 def test_who_schedules_a_process_is_not_overruled():
-    code = "import os; from recollect.common.distributed import polite\n"
+    code = "import os; from recollect.common.distributed import batch_scheduling\n"
     code += "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
-    code += "with polite(): assert os.sched_getscheduler(0) == os.SCHED_IDLE\n"
+    code += "with batch_scheduling(): assert os.sched_getscheduler(0) == os.SCHED_IDLE\n"
     code += "assert os.sched_getscheduler(0) == os.SCHED_IDLE"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
 
@@ -156,7 +156,7 @@ def test_where_nothing_may_be_scheduled_nothing_changes(monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setscheduler", refused)
-    with polite():
+    with batch_scheduling():
         assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
@@ -167,11 +167,11 @@ def test_alone_nothing_is_sent_or_copied():
 
 
 def test_a_world_of_one_is_alone(monkeypatch):
-    with joined() as here:
+    with process_group() as here:
         assert here is ALONE
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    with joined() as here:
+    with process_group() as here:
         assert here is ALONE
 
 
@@ -188,7 +188,7 @@ def test_a_gradient_that_is_not_finite_is_left_out_by_all(tmp_path):
 
 def test_weights_that_differ_by_a_bit_stop_all(tmp_path):
     for code, text in asked("unlike", tmp_path):
-        assert code == 1 and "processes [1] of 2 have other weights than process 0" in text
+        assert code == 1 and "the weights of processes [1] of 2 differ from those of process 0" in text
 
 
 def test_who_is_left_alone_ends(tmp_path):
@@ -318,7 +318,7 @@ def test_environments_that_begin_anew_may_be_dealt_to_another_number(tmp_path, c
     ],
 )
 def test_what_cannot_be_shared_is_said(num_envs, ppo, algorithm, said, monkeypatch, tmp_path):
-    monkeypatch.setattr(run, "joined", lambda: nullcontext(Ranks(1, 2)))
+    monkeypatch.setattr(run, "process_group", lambda: nullcontext(Ranks(1, 2)))
     config = small_config("poc", "auto", algorithm=algorithm)
     env, sizes = replace(config.env, num_envs=num_envs), replace(config.ppo, bptt=16, **ppo)
     with pytest.raises(UsageError, match=said):

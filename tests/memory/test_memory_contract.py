@@ -261,7 +261,7 @@ def test_a_memory_that_is_right_passes():
 
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_a_broken_memory_is_rejected_by_its_rule(kind):
-    with pytest.raises(AssertionError, match=f"^contract, {BROKEN[kind]}: .*To mend it: "):
+    with pytest.raises(AssertionError, match=f"^contract, {BROKEN[kind]}: .*Fix: "):
         check_memory(ToyConfig(kind=kind))
 
 

@@ -249,7 +249,7 @@ def test_any_episodes_equal_a_loop(drawn, kind, positions, norm, gradient, sizes
 @pytest.mark.parametrize("gradient", [None, 0, 1])
 def test_every_form_keeps_the_contract(kind, positions, norm, gradient, monkeypatch):
     if gradient is not None:  # errors that end early are what it asks for
-        rules = tuple(rule for rule in testing.RULES if rule is not testing.rules.carries_gradient)
+        rules = tuple(rule for rule in testing.RULES if rule is not testing.rules.check_gradient)
         monkeypatch.setattr(testing, "RULES", rules)
     options = {**WIDE, "context": 2, "positions": positions, "norm": norm, "gradient": gradient}
     testing.check_memory(kind(**options), IN)

@@ -1,1 +1,1 @@
-"""What every part uses: tensors in trees, errors, random numbers, statistics, processes."""
+"""Shared by all folders: trees of tensors, errors, random numbers, statistics, metrics, processes."""

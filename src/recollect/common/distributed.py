@@ -1,11 +1,11 @@
-"""One run on several processes, which torchrun begins: each has a block of the environments.
+"""Data-parallel training: one run on several processes, started by torchrun.
 
     torchrun --nproc-per-node 2 -m recollect train LunarLander-v3 -m ppo_lstm
 
-A process steps its own environments, keeps its own memories and learns from its own rows. What it must
-know of the others goes through here: sums of gradients, what came of a rollout, counts. Alone, all of
-this is nothing: no copy, no message, no rounding. All processes make the same decisions, because they
-make them from the same numbers.
+Each process steps a block of the environments, with their memory states, and computes the gradients of their
+steps. Gradients are summed, and rewards, values and counts are gathered through `Ranks`. So all processes
+take the same decisions from the same numbers. In a run of one process, `Ranks` does nothing: no copies, no
+messages, no rounding.
 """
 
 import contextlib
@@ -23,26 +23,32 @@ from torch import Tensor
 
 from .errors import DisagreementError, LostError
 
-PATIENCE = timedelta(minutes=5)  # until a process that says nothing is given up
+PATIENCE = timedelta(minutes=5)  # timeout of every message
 T = TypeVar("T")
 
 
-def _allowed(process: int) -> list[int]:
-    """The cores that a process may use; 0 is this one."""
+def _allowed_cores(process: int) -> list[int]:
+    """The cores that a process may use; process 0 is this one."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(process))
     return list(range(os.cpu_count() or 1))
 
 
-CORES = len(_allowed(0))  # counted before this process is bound to a share of them
+CORES = len(_allowed_cores(0))  # at import, before `pinned_cores` leaves only a share of them
 
 
 class Ranks:
-    """The processes of a run, seen from one of them."""
+    """The processes of a run, from the perspective of one of them.
+
+    rank        index of this process
+    size        number of processes
+    local_size  number of processes on this machine
+    """
 
     def __init__(self, rank: int = 0, size: int = 1, local_size: int = 1) -> None:
-        self.rank, self.size = rank, size
-        self.local_size = local_size  # processes on this machine, including this one
+        self.rank = rank
+        self.size = size
+        self.local_size = local_size
 
     @property
     def is_rank_zero(self) -> bool:
@@ -77,6 +83,7 @@ class Ranks:
         """Tensors (steps, N) of this rank's environments -> (steps, N size) of all ranks, in one message."""
         if self.size == 1:
             return list(parts)
+        # float64 holds every float32, bool and count exactly, so one message serves all types.
         gathered = self.all_gather(torch.cat([x.double() for x in parts]))
         together = torch.cat(gathered.unbind(), 1).split([len(x) for x in parts])
         return [x.to(part.dtype) for x, part in zip(together, parts, strict=True)]
@@ -100,11 +107,12 @@ class Ranks:
         differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
         if differing:
             raise DisagreementError(
-                f"processes {differing} of {self.size} have other weights than process 0: their machines do "
-                "not compute alike, or something changed them"
+                f"the weights of processes {differing} of {self.size} differ from those of process 0: their "
+                "machines round differently, or their weights were changed; use equal machines and versions"
             )
 
     def _send(self, message: Callable[[Any], object]) -> None:
+        """Call `message` with torch.distributed, which is imported only when it is needed."""
         import torch.distributed as dist
 
         try:
@@ -112,7 +120,7 @@ class Ranks:
         except RuntimeError as error:
             raise LostError(
                 f"process {self.rank} of {self.size} lost the others: one ended, or did not answer within "
-                f"{PATIENCE.seconds} seconds ({str(error).splitlines()[0]})"
+                f"{PATIENCE.seconds} seconds ({str(error).splitlines()[0]}); resume the run"
             ) from error
 
 
@@ -120,20 +128,22 @@ ALONE = Ranks()
 
 
 @contextlib.contextmanager
-def joined() -> Iterator[Ranks]:
-    """All processes that torchrun began; without torchrun, or in a world of one, this one alone."""
+def process_group() -> Iterator[Ranks]:
+    """The processes that torchrun started; without torchrun, or with one process, `ALONE`."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
         return
     import torch.distributed as dist
 
-    # Its functions keep the group they find when it is imported; a group that is kept never ends.
+    # This module keeps a reference to the group that exists at its import, and such a group is never
+    # destroyed. So it is imported before the group is created.
     importlib.import_module("torch.distributed.nn.functional")
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     rank, size, local_rank, local_size = (int(os.environ[name]) for name in names)
-    with bound(local_rank, local_size):  # before the threads begin that send
-        store = _fresh(_store(rank, size), rank, size)
-        with polite():
+    # Before init_process_group: its threads inherit the cores and the scheduling policy.
+    with pinned_cores(local_rank, local_size):
+        store = _fresh_store(_open_store(rank, size), rank, size)
+        with batch_scheduling():
             dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
         try:
             yield Ranks(rank, size, local_size)
@@ -142,30 +152,32 @@ def joined() -> Iterator[Ranks]:
 
 
 @contextlib.contextmanager
-def bound(place: int, neighbours: int) -> Iterator[None]:
-    """Keep to a share of the cores, unless somebody has bound this process already.
+def pinned_cores(local_rank: int, local_size: int) -> Iterator[None]:
+    """Pin this process to its share of the cores of the machine, unless it is pinned already.
 
-    Else a thread that sends waits where another process computes, until the system takes turns: for 4 ms,
-    where a minibatch takes 4.
+    Without it, a thread that sends gradients waits for a core on which another process computes, until the
+    scheduler switches: 4 ms, as long as a minibatch takes.
     """
-    whole = _allowed(0)
-    each = len(whole) // neighbours
-    if not (each and hasattr(os, "sched_setaffinity")) or whole != _allowed(os.getppid()):
+    cores = _allowed_cores(0)
+    share = len(cores) // local_size
+    # A process that may use fewer cores than its parent was pinned by the user, whose choice is kept.
+    if not (share and hasattr(os, "sched_setaffinity")) or cores != _allowed_cores(os.getppid()):
         yield
         return
-    os.sched_setaffinity(0, whole[place * each :][:each])
+    os.sched_setaffinity(0, cores[local_rank * share :][:share])
     try:
         yield
     finally:
-        os.sched_setaffinity(0, whole)
+        os.sched_setaffinity(0, cores)
 
 
 @contextlib.contextmanager
-def polite() -> Iterator[None]:
-    """Threads that begin in here wait, when they wake, until whoever has their core lets go of it.
+def batch_scheduling() -> Iterator[None]:
+    """Start threads with SCHED_BATCH: when they wake, they do not preempt the thread on their core.
 
-    Gloo has threads that send and one that waits for news. Where news interrupts who sends, on the same
-    core, it asks again and again for a lock that the other holds, until the system takes turns: for 4 ms.
+    Gloo has threads that send, and one that receives events. With the default policy, an event preempts the
+    sending thread on the same core while it holds a lock. The event thread then spins on that lock until the
+    scheduler switches: 4 ms.
     """
     if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
         yield
@@ -178,42 +190,46 @@ def polite() -> Iterator[None]:
 
 
 def _schedule(policy: int) -> None:
-    with contextlib.suppress(PermissionError):  # slower, no less right
+    with contextlib.suppress(PermissionError):  # the policy affects speed alone
         os.sched_setscheduler(0, policy, os.sched_param(0))
 
 
-def _store(rank: int, size: int) -> Any:
-    """Where processes find one another."""
+def _open_store(rank: int, size: int) -> Any:
+    """The key-value store through which the processes exchange their addresses."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    begins = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    return TCPStore(address, port, size, begins, PATIENCE)
+    is_server = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    return TCPStore(address, port, size, is_server, PATIENCE)
 
 
-def _fresh(store: Any, rank: int, size: int) -> Any:
-    """A part of it that no earlier attempt wrote to.
+def _fresh_store(store: Any, rank: int, size: int) -> Any:
+    """A part of the store that no earlier attempt wrote to.
 
-    torchrun keeps one store over its restarts, with the addresses of processes that are dead. So each
-    process writes a name that nobody had, and all names together are the place where all meet: whoever
-    read an old name finds nobody there and reads again.
+    torchrun keeps one store over its restarts, which contains the addresses of dead processes. So each
+    process writes a new random name, and the names of all processes together are the prefix under which they
+    meet. A process that still reads an old name waits alone under its prefix and reads again.
     """
     from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
     names = [f"process {other}" for other in range(size)]
     store.set(names[rank], uuid.uuid4().hex)
-    end, place = time.monotonic() + PATIENCE.total_seconds(), ""
+    end = time.monotonic() + PATIENCE.total_seconds()
+    prefix = ""
     while time.monotonic() < end:
-        found = "-".join(name.decode() for name in store.multi_get(names))
-        if found != place:
-            place = found
-            store.add(place, 1)
-        if store.add(place, 0) == size:
-            return PrefixStore(place, store)
+        newest = "-".join(name.decode() for name in store.multi_get(names))
+        if newest != prefix:
+            prefix = newest
+            store.add(prefix, 1)  # counts the processes that wait under this prefix
+        if store.add(prefix, 0) == size:
+            return PrefixStore(prefix, store)
         time.sleep(0.02)
-    raise LostError(f"process {rank} of {size} did not meet the others within {PATIENCE.seconds} seconds")
+    raise LostError(
+        f"process {rank} of {size} did not meet the others within {PATIENCE.seconds} seconds; check that all "
+        "of them were started, and that MASTER_ADDR can be reached"
+    )
 
 
-def restarted() -> bool:
-    """Whether torchrun began this process in place of one that failed."""
+def was_restarted() -> bool:
+    """Whether torchrun started this process to replace one that failed."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0

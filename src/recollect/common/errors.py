@@ -1,32 +1,32 @@
-"""Mistakes a user can mend. The command line prints each as one line."""
+"""The errors of the library. The command line prints each of them as one line."""
 
 
 class UsageError(ValueError):
-    """A setting, a name or a file that does not fit; exit code 2."""
+    """An invalid option, name or file; exit code 2."""
 
 
 class EnvDataError(UsageError):
-    """An environment gave what nothing can be learned from; exit code 2."""
+    """An environment returned data that cannot be used for training; exit code 2."""
 
 
 class CheckpointError(UsageError):
-    """A file that is not, or no longer, what was saved; exit code 2."""
+    """A checkpoint that is damaged, incomplete or not one of recollect; exit code 2."""
 
 
 class DisagreementError(RuntimeError):
-    """Acting and learning computed different numbers: a defect of a memory; exit code 1."""
+    """Acting and learning, or two processes, computed different numbers; exit code 1."""
 
 
 class LostError(RuntimeError):
-    """One of the processes of a run has ended, or does not answer; exit code 1."""
+    """Another process of the run ended or does not answer; exit code 1."""
 
 
 class DivergedError(RuntimeError):
-    """Learning no longer gives finite gradients; exit code 1."""
+    """Training diverged: gradients are no longer finite; exit code 1."""
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """The tail of an error about an unknown name: what may have been meant."""
+    """The end of an error about an unknown name: similar names, or the known ones."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, known, n=3, cutoff=0.5)

@@ -4,7 +4,7 @@ import math
 
 
 def number(value: float | None) -> str:
-    """Short enough to read at a glance."""
+    """At most four significant digits, or two in scientific notation; "-" if there is no finite value."""
     if value is None or not math.isfinite(value):
         return "-"
     if value == 0 or 0.001 <= abs(value) < 1e5:
@@ -13,7 +13,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """12s, 3m05s, 2h10m."""
+    """A duration as 12s, 3m05s or 2h10m; "-" if it is unknown."""
     if seconds is None:
         return "-"
     whole = int(seconds)

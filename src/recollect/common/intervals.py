@@ -1,14 +1,14 @@
-"""Intervals over a few seeds that hold what they promise.
+"""95 % confidence intervals with the right coverage for few seeds.
 
-The percentile bootstrap is too narrow for a few seeds: of intervals that claim 95 % about 75 % hold
-for 3 seeds, 85 % for 5, and 91 % for 10 (docs/reports.md has the table, benchmarks/intervals.py
-makes it). Two things are missing, and both are known. Resamples of n values vary less than the
-values by (n - 1) / n, and a deviation that is itself estimated asks for Student's t instead of the
-normal distribution. So the percentiles are taken, and their distances from the estimate multiplied
-by what is missing. For many seeds the factor is 1.
+The percentile bootstrap is too narrow for few seeds: its 95 % intervals cover the true value in about 75 %
+of cases for 3 seeds, 85 % for 5, and 91 % for 10 (table in docs/reports.md, computed by
+benchmarks/intervals.py). There are two reasons. The variance of resamples of n values is smaller than that
+of the values by the factor (n - 1) / n. And a standard deviation that is itself estimated needs Student's t
+instead of the normal distribution. So the distances of the percentiles from the estimate are multiplied by a
+factor for both, which is 1 for many seeds.
 
-Shares (of runs above a score, of pairs that are won) get score intervals instead: a bootstrap of
-runs that all won knows no doubt at all.
+Shares (of runs above a score, of pairs that are won) get score intervals instead: a bootstrap of runs that
+all won would have width 0.
 
 Shapes.  n seeds, P points of a curve, R resamples.
 """
@@ -25,14 +25,14 @@ from .statistics import iqm
 
 Floats: TypeAlias = NDArray[np.float64]
 
-RESAMPLES = 50_001  # with 2,001 the end of an interval of lumpy scores depended on the draw
-MERGED = 20  # seeds: of more, resamples hardly ever agree
-ENDS = [1250, 48_750]  # of so many sorted resamples: what 2.5 % are below, and what 2.5 % are above
-NORMAL = 1.959964  # the 97.5 % quantile
+RESAMPLES = 50_001  # with 2,001, intervals of scores with few distinct values depended on the draw
+MERGED = 20  # seeds; resamples of more seeds are almost never equal, so merging them gains nothing
+ENDS = [1250, 48_750]  # indices of the 2.5 % and 97.5 % quantiles among sorted resamples
+NORMAL = 1.959964  # the 97.5 % quantile of the normal distribution
 
 
 class Interval(NamedTuple):
-    """Where 95 of 100 such intervals hold what they are about."""
+    """A 95 % confidence interval."""
 
     low: float
     high: float
@@ -42,14 +42,14 @@ class Interval(NamedTuple):
 
 
 def mean_weights(n: int) -> Floats:
-    """What sorted values (n,) are multiplied by for their mean."""
+    """The weights of sorted values (n,) in their mean."""
     return np.full(n, 1 / n)
 
 
 @lru_cache
 def iqm_weights(n: int) -> Floats:
-    """What sorted values (n,) are multiplied by for their interquartile mean."""
-    # The mean of a step from 0 to 1 is the sum of the weights of its ones.
+    """The weights of sorted values (n,) in their interquartile mean."""
+    # The weighted mean of values that are 0 or 1 is the sum of the weights of the ones.
     steps = [iqm(np.arange(n) >= n - ones) for ones in range(n + 1)]
     return np.diff(steps)[::-1]
 
@@ -62,13 +62,13 @@ def band(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def stretched(centre: Floats, low: Floats, high: Floats, factor: float) -> tuple[Floats, Floats]:
-    """Percentiles, further away from the estimate."""
+    """Percentiles of resamples, with their distances from the estimate multiplied by a factor."""
     below, above = np.maximum(centre - low, 0), np.maximum(high - centre, 0)
     return centre - factor * below, centre + factor * above
 
 
 def one_factor(n: int) -> float:
-    """How much wider than the percentiles the interval of one group must be."""
+    """The factor by which the interval of one group is wider than the percentiles."""
     return math.sqrt(n / (n - 1)) * student(n - 1) / NORMAL
 
 
@@ -79,7 +79,7 @@ def ends_of_means(ordered: Floats, weights: Floats) -> tuple[Floats, Floats]:
 
 
 def quantiles(values: Floats, times: Floats) -> tuple[Floats, Floats]:
-    """Values (..., U), each drawn so many times (U,) -> ends of the middle 95 % of draws (...,), (...,)."""
+    """Values (..., U), each drawn `times` (U,) -> ends of the middle 95 % of draws (...,), (...,)."""
     order = np.argsort(values, axis=-1)
     below = np.cumsum(times[order], axis=-1)
     places = [(below <= end).sum(-1, keepdims=True) for end in ENDS]
@@ -89,11 +89,11 @@ def quantiles(values: Floats, times: Floats) -> tuple[Floats, Floats]:
 
 @lru_cache
 def resamples(weights: tuple[float, ...]) -> tuple[Floats, Floats]:
-    """Rows (U, n) whose product with sorted values is the weighted mean of a resample, and how often each
-    was drawn (U,).
+    """Resamples as rows of weights (U, n), and how often each was drawn (U,).
 
-    A resample of sorted values is known by the places it takes, so all points of all curves share one set
-    of resamples and are one product. Most resamples have the same interquartile mean as others.
+    The product of a row with sorted values is the weighted mean of the resample. Rows depend on ranks and
+    not on values, so all points of all curves share them and need one matrix product. Equal rows are merged,
+    because most resamples have the same interquartile mean as others.
     """
     n = len(weights)
     places = np.sort(_random().integers(n, size=(RESAMPLES, n)), axis=1)
@@ -112,14 +112,15 @@ Statistic: TypeAlias = Callable[[Sequence[Floats]], Floats]
 
 
 def stratified(strata: Sequence[Floats], statistic: Statistic) -> Interval | None:
-    """The interval of a statistic of several groups of seeds, each resampled in itself.
+    """The interval of a statistic of several groups of seeds, each resampled separately.
 
-    statistic  groups of rows (R, n) each -> (R,)
-    None where a group has one seed: nothing is known of chance there.
+    statistic  resamples (R, n) of each group -> (R,)
+
+    None if a group has one seed, whose variance is unknown.
     """
     if any(len(scores) < 2 for scores in strata):
         return None
-    ordered = [np.sort(scores) for scores in strata]  # the order of seeds must not matter
+    ordered = [np.sort(scores) for scores in strata]  # so that the order of seeds changes nothing
     low, high = percentiles(ordered, statistic)
     centre = statistic([scores[None] for scores in ordered])
     bounds = stretched(centre, np.array([low]), np.array([high]), factor(ordered))
@@ -127,7 +128,7 @@ def stratified(strata: Sequence[Floats], statistic: Statistic) -> Interval | Non
 
 
 def percentiles(strata: Sequence[Floats], statistic: Statistic) -> tuple[float, float]:
-    """The stratified percentile bootstrap, as the literature has it."""
+    """The stratified percentile bootstrap, as in the literature."""
     random = _random()
     drawn = [x[random.integers(len(x), size=(RESAMPLES, len(x)))] for x in strata]
     low, high = np.partition(statistic(drawn), ENDS)[ENDS]
@@ -135,9 +136,9 @@ def percentiles(strata: Sequence[Floats], statistic: Statistic) -> tuple[float, 
 
 
 def factor(strata: Sequence[Floats]) -> float:
-    """How much wider than the percentiles an interval over several groups must be.
+    """The factor by which an interval over several groups is wider than the percentiles.
 
-    Each group counts as much as it adds to the variance; Welch's degrees of freedom.
+    Groups are weighted by their share of the variance; the degrees of freedom are Welch's.
     """
     sizes = np.array([len(scores) for scores in strata])
     variances = np.array([np.var(scores, ddof=1) for scores in strata]) / sizes
@@ -151,24 +152,24 @@ def factor(strata: Sequence[Floats]) -> float:
 
 @lru_cache
 def student(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t."""
+    """The 97.5 % quantile of Student's t with so many degrees of freedom."""
     angles, mass = _student_angles(min(freedom, MANY_DEGREES))
     return math.sqrt(min(freedom, MANY_DEGREES)) * math.tan(float(np.interp(0.95, mass, angles)))
 
 
 def student_p(t: float, freedom: float) -> float:
-    """The probability that Student's t is further from 0 than t, on either side."""
+    """The two-sided p-value of a value t of Student's t."""
     freedom = min(freedom, MANY_DEGREES)
     angles, mass = _student_angles(freedom)
     return max(0.0, 1 - float(np.interp(math.atan(abs(t) / math.sqrt(freedom)), angles, mass)))
 
 
-MANY_DEGREES = 1000.0  # of freedom: beyond, t is normal to three digits
+MANY_DEGREES = 1000.0  # of freedom; beyond, Student's t equals the normal distribution to three digits
 
 
 @lru_cache
 def _student_angles(freedom: float) -> tuple[Floats, Floats]:
-    """Angles, and how probable it is that atan(|t| / sqrt(freedom)) is below each.
+    """Angles, and the probability that atan(|t| / sqrt(freedom)) is below each.
 
     t = sqrt(freedom) tan(angle), whose density is cos(angle)^(freedom - 1).
     """
@@ -180,7 +181,7 @@ def _student_angles(freedom: float) -> tuple[Floats, Floats]:
 
 
 def _random() -> np.random.Generator:
-    """The same numbers every time: a report of the same runs is the same report."""
+    """A generator with a fixed seed, so that the same runs always give the same report."""
     return np.random.Generator(np.random.Philox(0))
 
 
@@ -188,35 +189,35 @@ def _random() -> np.random.Generator:
 
 
 def share_interval(share: Floats, n: int) -> tuple[Floats, Floats]:
-    """Of n runs, the share that did something (...,): Wilson's interval of its probability."""
+    """Wilson's interval of a probability, from the share (...,) of n runs in which the event happened."""
     return _score_interval(share, lambda p: p * (1 - p) / n)
 
 
 def wins_interval(share: Floats, n: int, m: int) -> tuple[Floats, Floats]:
-    """Of n m pairs, the share that the first won (...,): the interval of the probability to win."""
+    """The interval of the probability of winning, from the share (...,) of n m pairs that were won."""
     return _score_interval(share, lambda p: wins_variance(p, n, m))
 
 
 def wins_variance(p: Floats, n: int, m: int) -> Floats:
-    """Of the share of n m pairs that are won, where the probability to win is p (...,).
+    """The variance of the share of n m pairs that are won, for a probability p (...,) of winning.
 
-    Pairs share runs, so they are no n m trials: the variance is that of Hanley and McNeil, in the form of
-    Newcombe's fifth method (2006).
+    Pairs share runs, so they are not n m independent trials. The variance is that of Hanley and McNeil, in
+    the form of Newcombe's fifth method (2006).
     """
     extra = (n + m) / 2 - 1
     return p * (1 - p) / (n * m) * (1 + extra * ((1 - p) / (2 - p) + p / (1 + p)))
 
 
 def paired_interval(lost: float, won: float, n: int) -> Interval:
-    """Of n pairs, a share was lost and another won: the interval of the difference, lost minus won.
+    """The interval of the difference of two shares of n pairs, lost minus won.
 
-    Newcombe's (1998) way from the intervals of two shares to that of their difference, where no pair can
-    be both. Pairs that never differ leave as much doubt as n of them do.
+    Newcombe's (1998) method for paired shares that exclude each other. Where no pair differs, its width is
+    that of n observations without an event.
     """
     shares = np.array([lost, won])
     (p, q), (low, high) = shares, share_interval(shares, n)
     odds = p * q / max((1 - p) * (1 - q), 1e-12)
-    bound = -math.sqrt(odds)  # how far the one says that the other is not
+    bound = -math.sqrt(odds)  # correlation of the two shares
 
     def reach(one: float, other: float) -> float:
         return math.sqrt(max(one**2 - 2 * bound * one * other + other**2, 0.0))
@@ -226,21 +227,21 @@ def paired_interval(lost: float, won: float, n: int) -> Interval:
 
 
 def mean_of_shares(shares: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
-    """The mean of independent shares (K, ...) and its interval: distances squared and added."""
+    """The mean of independent shares (K, ...) and its interval, from the sums of squared distances."""
     mean, k = shares.mean(0), len(shares)
     below = np.sqrt(((shares - low) ** 2).sum(0)) / k
     above = np.sqrt(((high - shares) ** 2).sum(0)) / k
-    # Distances that are added up may pass the ends of what a share can be.
+    # Combined distances may exceed the range of a share.
     return mean, np.maximum(mean - below, 0), np.minimum(mean + above, 1)
 
 
 def most_failures(n: int) -> float:
-    """Of n runs none failed: the probability of failing is below this, with 95 % confidence."""
+    """The largest probability of failure, with 95 % confidence, if none of n runs failed."""
     return float(1 - 0.05 ** (1 / n))
 
 
 def _score_interval(share: Floats, variance: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
-    """Every probability that the share seen is not too far from, found by halving."""
+    """Wilson's interval: all probabilities from which the share is not significantly far, by bisection."""
 
     def edge(far: float) -> Floats:
         inside, outside = share.astype(np.float64), np.full(share.shape, far)

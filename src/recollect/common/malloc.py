@@ -1,18 +1,18 @@
-"""Freed memory stays with the process.
+"""Keep freed memory in the process.
 
-An update frees what it asked for, and the next asks for as much. Where the C library gives memory back in
-between, as it does when too much of it lies free at the end of the heap, the system clears every page
-anew. Whether that happens depends on what else lies there, so it made equal runs unequally fast.
+Every update allocates and frees the same amount of memory. glibc returns free memory at the end of the heap
+to the system, which must clear each page when it is allocated again. Whether this happens depends on the
+other allocations, so equal runs differed in speed.
 """
 
 import ctypes
 
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of glibc, of which there is no other list here
-LARGEST = 32 * 2**20  # bytes; glibc keeps no larger piece
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+LARGEST = 32 * 2**20  # bytes; the largest M_MMAP_THRESHOLD that glibc accepts
 
 
 def keep_freed_memory() -> None:
-    """Ask glibc to; where there is another C library nothing changes."""
+    """Make glibc keep freed memory; with another C library nothing changes."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt") and library.mallopt(MMAP_THRESHOLD, LARGEST):
         library.mallopt(TRIM_THRESHOLD, 2**30)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 Metrics: TypeAlias = Mapping[str, float | None]
 
-# Every key of a line of metrics.jsonl; docs/metrics.md says what each means.
+# The keys of a line of metrics.jsonl, in their order; docs/metrics.md explains them.
 METRICS = (
     "step",
     "iteration",
@@ -32,5 +32,5 @@ METRICS = (
 
 
 def is_finite(value: float | None) -> bool:
-    """Whether a metric is a number that can be drawn."""
+    """Whether a metric has a finite value."""
     return value is not None and math.isfinite(value)

@@ -1,7 +1,7 @@
 """Every random number is a function of (run seed, purpose, iteration, index).
 
-Nothing draws from a global generator, so there is no generator state to save, and what one purpose
-draws never shifts what another draws.
+No global generator is used. So checkpoints contain no generator state, and the draws of one purpose never
+shift those of another.
 """
 
 from enum import IntEnum
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Purpose(IntEnum):
-    """What a random number is for; the values are part of the meaning of a run's seed."""
+    """The use of a random number. Changing a value would change the results of every seed."""
 
     INIT = 0
     ENV = 1
@@ -24,25 +24,26 @@ class Purpose(IntEnum):
 
 
 def _words(seed: int, purpose: Purpose, *index: int) -> np.random.SeedSequence:
-    # Two words for the seed, always: a long seed must not spill into the place of the purpose.
+    # Always two words for the seed: SeedSequence gives a seed above 2**32 two words by itself, and then
+    # its second word would take the place of the purpose.
     return np.random.SeedSequence((seed & 0xFFFFFFFF, seed >> 32, purpose, *index))
 
 
 def generator(seed: int, purpose: Purpose, *index: int) -> np.random.Generator:
-    """A fresh generator for one purpose at one place of a run."""
+    """A new generator for one purpose at one place of a run, e.g. (iteration, index)."""
     return np.random.Generator(np.random.Philox(_words(seed, purpose, *index)))
 
 
 def torch_seed(seed: int, purpose: Purpose, *index: int) -> int:
-    """A seed for what torch draws by itself: first weights, dropout."""
+    """A seed for torch's generator, which draws initial weights and dropout."""
     return int(generator(seed, purpose, *index).integers(2**63))
 
 
 def env_seeds(seed: int, purpose: Purpose, iteration: int, count: int) -> list[int]:
     """One 63-bit seed for each of `count` environments.
 
-    Environments seeded with seed + i, as Gymnasium and EnvPool do by default, share streams between
-    runs of neighbouring seeds; these never do.
+    Gymnasium and EnvPool seed environment i with seed + i by default. Then runs with neighbouring seeds
+    share most of their environments, and intervals over seeds are too narrow.
     """
     words = _words(seed, purpose, iteration).generate_state(count, np.uint64)
     return [int(word) >> 1 for word in words]

@@ -1,4 +1,4 @@
-"""Signals that stop a run in good order."""
+"""Signals that stop a run between two iterations."""
 
 import contextlib
 import os
@@ -8,23 +8,26 @@ from typing import Any
 
 
 class Signals:
-    """The first SIGINT or SIGTERM is noted and acted on between iterations; a second ends at once."""
+    """Handlers of SIGINT and SIGTERM: the first is stored in `caught`, a second ends the process at once.
+
+    The run checks `caught` between iterations, where its state can be saved.
+    """
 
     def __init__(self) -> None:
         self.caught: int | None = None
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
-        with contextlib.suppress(ValueError):  # not the main thread: signals are not ours to handle
+        with contextlib.suppress(ValueError):  # outside the main thread, where Python allows no handlers
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._old[number] = signal.signal(number, self._note)
+                self._old[number] = signal.signal(number, self._store)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _store(self, number: int, frame: FrameType | None) -> None:
         if self.caught:
             os._exit(128 + number)
         self.caught = number

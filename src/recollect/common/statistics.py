@@ -1,19 +1,19 @@
-"""Small honest statistics: means with bootstrap intervals."""
+"""Interquartile means, and bootstrap intervals of a mean over many values."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-RESAMPLES_AT_A_TIME = 5000  # bounds the memory that thousands of values take
+RESAMPLES_AT_A_TIME = 5000  # bounds the memory for thousands of values
 
 
 def iqm(values: ArrayLike) -> float:
-    """The interquartile mean: of the middle half, partial weights at its ends."""
+    """The interquartile mean: the mean of the middle half, with partial weights at its ends."""
     x = np.sort(np.asarray(values, dtype=np.float64))
     return float(_iqm_rows(x[None])[0])
 
 
 def _iqm_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of sorted rows (R, n) -> (R,)."""
+    """Sorted rows (R, n) -> their interquartile means (R,)."""
     n = rows.shape[1]
     edges = np.arange(n + 1) / n
     weight = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0, None)
@@ -21,7 +21,11 @@ def _iqm_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def bootstrap(values: ArrayLike, seed: int = 0, resamples: int = 50_000) -> tuple[float, float]:
-    """The 95 % percentile interval of the mean; for the many values of an evaluation, not for a few seeds."""
+    """The 95 % percentile bootstrap interval of the mean.
+
+    For many values, such as the episodes of an evaluation. For a few seeds it is too narrow: see
+    `common.intervals`.
+    """
     x = np.asarray(values, dtype=np.float64)
     random = np.random.Generator(np.random.Philox(seed))
     blocks = -(-resamples // RESAMPLES_AT_A_TIME)

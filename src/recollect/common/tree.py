@@ -1,4 +1,4 @@
-"""Nested tuples and dicts of tensors: observations and memory states are such trees."""
+"""Trees: nested tuples and dicts of tensors, such as observations and memory states."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -10,7 +10,7 @@ Tree: TypeAlias = "Tensor | tuple[Tree, ...] | dict[str, Tree]"
 
 
 def map_leaves(fn: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """The same tree with fn applied to every tensor."""
+    """A tree of the same structure with fn applied to every tensor."""
     if isinstance(tree, Tensor):
         return fn(tree)
     if isinstance(tree, dict):
@@ -19,28 +19,28 @@ def map_leaves(fn: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
 
 
 def leaves(tree: Tree, prefix: str = "") -> dict[str, Tensor]:
-    """Every tensor by its path: {"actor.0": ..., "actor.1": ...}."""
+    """The tensors of a tree by path: {"actor.0": ..., "actor.1": ...}."""
     if isinstance(tree, Tensor):
         return {prefix: tree}
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for key, value in items:
-        found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
+        tensors |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    return tensors
 
 
-def unflatten(tree: Tree, found: dict[str, Tensor], prefix: str = "") -> Tree:
-    """The same tree with every tensor taken from `found` by its path: undoes `leaves`."""
+def unflatten(tree: Tree, tensors: dict[str, Tensor], prefix: str = "") -> Tree:
+    """A tree of the same structure with the tensors of these paths: the inverse of `leaves`."""
     if isinstance(tree, Tensor):
-        return found[prefix].to(tree.device)
+        return tensors[prefix].to(tree.device)
     path = f"{prefix}." if prefix else ""
     if isinstance(tree, dict):
-        return {key: unflatten(value, found, f"{path}{key}") for key, value in tree.items()}
-    return tuple(unflatten(value, found, f"{path}{i}") for i, value in enumerate(tree))
+        return {key: unflatten(value, tensors, f"{path}{key}") for key, value in tree.items()}
+    return tuple(unflatten(value, tensors, f"{path}{i}") for i, value in enumerate(tree))
 
 
 def stack(trees: list[Tree], dim: int = 0) -> Tree:
-    """One tree whose leaves are the leaves of many, stacked along a new axis."""
+    """A tree whose leaves are the leaves of many trees, stacked along a new axis."""
     head = trees[0]
     if isinstance(head, Tensor):
         return torch.stack([t for t in trees if isinstance(t, Tensor)], dim)

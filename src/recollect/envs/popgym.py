@@ -228,9 +228,7 @@ def make(config: EnvConfig, name: str) -> VecEnv:
     if name in _GAMES and config.backend in ("auto", "own"):
         return CardGame(_build_game(name, options), config, tuple(wrappers))
     if config.backend == "own":
-        raise UsageError(
-            f"env.backend own: recollect does not implement popgym:{name}; {nearest(name, list(_GAMES))}"
-        )
+        raise UsageError(f"env.backend own does not have popgym:{name}; {nearest(name, list(_GAMES))}")
     return _make_popgym(config, name, options, tuple(wrappers))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..agent.agent import Agent
 from ..agent.player import Player
-from ..common.distributed import Ranks, joined, restarted
+from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError
 from ..config.config import RunConfig, config_hash, write_yaml
 from ..learn.episodes import Episode
@@ -94,12 +94,12 @@ def start_run(config: RunConfig, destination: Destination, factory: Factory | No
     """Train from the start, in a new folder."""
     if destination.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
-    with joined() as ranks:
+    with process_group() as ranks:
         envs, agent, config = build(config, factory, ranks, new=True)
         # torchrun repeats the same command after a failure, so `train` must find the run that failed. All
         # processes ask, because only those that torchrun restarted know of the failure.
-        was_restarted = any(ranks.all_reduce_max(restarted()))
-        failed = find_unfinished(destination.out, config_hash(config)) if was_restarted else None
+        any_restarted = any(ranks.all_reduce_max(was_restarted()))
+        failed = find_unfinished(destination.out, config_hash(config)) if any_restarted else None
         if failed is not None:
             envs.adapter.close()
             return _resume(failed, config, ranks, destination.quiet, factory=factory)
@@ -133,7 +133,7 @@ def resume_run(
     factory: Factory | None = None,
 ) -> Trained:
     """Resume from the newest intact checkpoint; the result equals that of a run without a stop."""
-    with joined() as ranks:
+    with process_group() as ranks:
         return _resume(folder, config, ranks, quiet, ignore_versions, factory)
 
 

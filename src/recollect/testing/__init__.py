@@ -1,10 +1,10 @@
-"""The contract of a memory as a check that runs, for the memories here and for yours.
+"""Executable checks of the contract of memories, for built-in and third-party memories.
 
     from recollect.testing import check_memory
     check_memory(MyConfig(width=8))
 
-`check_memory` raises an AssertionError that names the first broken rule and how to mend it.
-`check_agent` does the same for a whole agent: acting must equal learning.
+`check_memory` raises an AssertionError that names the first violated rule and how to fix it. `check_agent`
+checks a whole agent: the outputs of acting must equal those of learning.
 """
 
 import copy
@@ -19,13 +19,16 @@ from ..common.tree import Tree
 from ..envs.spaces import Leaf
 from ..learn.rollout import slice_rows
 from ..memory import MemoryConfig
-from .compare import close, demand, distance
+from .compare import close, distance, require
 from .rules import RULES
 from .subject import BATCH, Subject
 
 
 def check_memory(config: MemoryConfig, in_dim: int = 5) -> None:
-    """Run the whole contract on the memory that `config` builds, in float64."""
+    """Check all rules of the contract on the memory that `config` builds, in float64.
+
+    in_dim  input features of the memory
+    """
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         subject = Subject(config, in_dim)
@@ -34,9 +37,12 @@ def check_memory(config: MemoryConfig, in_dim: int = 5) -> None:
 
 
 def check_agent(agent: Agent, length: int = 8, num_envs: int = BATCH) -> None:
-    """Acting row by row must equal learning from chunks of `length` rows, in float64.
+    """Check that acting, step by step, gives the outputs of learning from chunks, in float64.
 
-    The agent is copied, not changed.
+    The agent is copied and not changed.
+
+    length    steps of a chunk
+    num_envs  environments in the random inputs
     """
     agent = copy.deepcopy(agent).double().eval()
     with torch.random.fork_rng(devices=()), torch.no_grad():
@@ -47,36 +53,39 @@ def check_agent(agent: Agent, length: int = 8, num_envs: int = BATCH) -> None:
             ("actor", agent.actor, state.actor),
             ("critic", agent.critic, agent.critic.trunk.initial_state(num_envs)),
         ):
-            acted, learned = _both_ways(branch, rows, start, length)
-            demand(
+            acted, learned = _act_and_learn(branch, rows, start, length)
+            require(
                 close(acted, learned, 1e-12),
                 "agent",
-                f"the {name} computes other numbers row by row than in chunks of {length} rows "
+                f"the outputs of the {name} step by step differ from those in chunks of {length} steps "
                 f"(largest difference {distance(acted, learned):.2g})",
-                "run check_memory on its memory; layers around it must treat every row alone",
+                "run check_memory on its memory; layers outside of the memory must treat every step on its own",
             )
 
 
-def _both_ways(branch: Branch | SharedCritic, rows: Rows, state: Tree, length: int) -> tuple[Tensor, Tensor]:
-    """What a branch says row by row, and over two chunks side by side from their states."""
+def _act_and_learn(
+    branch: Branch | SharedCritic, rows: Rows, state: Tree, length: int
+) -> tuple[Tensor, Tensor]:
+    """The outputs of a branch step by step, and in one call over two chunks from their stored states."""
     num_envs = rows.first.shape[1]
-    said, starts = [], []
+    outputs, starts = [], []
     for t in range(2 * length):
         if t % length == 0:
             starts.append(state)
         y, state = branch(slice_rows(rows, slice(t, t + 1)), state)
-        said.append(y)
-    joined = tree.map_leaves(lambda x: x.flatten(0, 1), tree.stack(starts))
+        outputs.append(y)
+    # Side by side along the batch, as in a minibatch.
+    chunk_states = tree.map_leaves(lambda x: x.flatten(0, 1), tree.stack(starts))
 
     def cut(x: Tensor) -> Tensor:
         return torch.cat(torch.split(x, length), 1)
 
-    learned = branch(rows.map(cut), joined)[0]
-    return torch.cat(said), torch.cat(torch.split(learned, num_envs, 1))
+    learned = branch(rows.map(cut), chunk_states)[0]
+    return torch.cat(outputs), torch.cat(torch.split(learned, num_envs, 1))
 
 
 def _random_rows(agent: Agent, length: int, num_envs: int) -> Rows:
-    """Rows (T, N, ...) such as an environment could give."""
+    """Random inputs (T, N, ...) in the spaces of an agent."""
     first = torch.rand(length, num_envs) < 0.2
     first[0] = True
     obs = {key: _random_leaf(leaf, length, num_envs) for key, leaf in agent.obs_spec.leaves.items()}

@@ -1,4 +1,4 @@
-"""What the rules of the contract are made of: a demand with its mending, and comparisons."""
+"""Tools for the rules of the contract: requirements with a fix, and comparisons of trees and modules."""
 
 from typing import Any
 
@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from ..common import tree
 from ..common.tree import Tree
 
-TOLERANCE = 1e-10  # float64 rounds at 1e-16; a memory may add in another order, but not much more
+TOLERANCE = 1e-10  # float64 rounds at 1e-16; sums in another order may differ, and little else
 
 
-def demand(holds: bool, rule: str, found: str, mend: str) -> None:
-    if not holds:
-        raise AssertionError(f"contract, {rule}: {found}. To mend it: {mend}.")
+def require(condition: bool, rule: str, problem: str, fix: str) -> None:
+    """Raise an AssertionError with the rule, the problem and its fix, unless the condition holds."""
+    if not condition:
+        raise AssertionError(f"contract, {rule}: {problem}. Fix: {fix}.")
 
 
 def close(a: Tensor, b: Tensor, tolerance: float = TOLERANCE) -> bool:
@@ -25,17 +26,18 @@ def distance(a: Tensor, b: Tensor) -> float:
 
 
 def equal(a: Tree, b: Tree) -> bool:
-    """Whether two trees are the same to the last bit."""
+    """Whether two trees are equal bit for bit."""
     left, right = tree.leaves(a), tree.leaves(b)
     return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
 def index(state: Tree, rows: Tensor) -> Tree:
+    """The state of some rows of the batch."""
     return tree.map_leaves(lambda leaf: leaf[rows], state)
 
 
 def structure(state: Any) -> Any:
-    """A state with every tensor replaced by its shape behind the batch axis and its type."""
+    """A state with every tensor replaced by its dtype and its shape without the batch axis."""
     if isinstance(state, Tensor):
         return tuple(state.shape[1:]), str(state.dtype)
     if isinstance(state, dict):
@@ -46,25 +48,26 @@ def structure(state: Any) -> Any:
 
 
 def contents(module: nn.Module) -> dict[str, Any]:
-    """Everything a module and its parts hold, by name; tensors copied."""
-    found: dict[str, Any] = {}
+    """All attributes of a module and its submodules by name, with tensors copied."""
+    attributes: dict[str, Any] = {}
     for path, part in module.named_modules():
         for key, value in vars(part).items():
-            found[f"{path}.{key}" if path else key] = _copied(value)
-    return found
+            attributes[f"{path}.{key}" if path else key] = _copy(value)
+    return attributes
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
+        return {key: _copy(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_copied(part) for part in value]
+        return [_copy(part) for part in value]
     return value
 
 
 def same(a: Any, b: Any) -> bool:
+    """Whether two copies of an attribute are equal; tensors bit for bit."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, dict) and isinstance(b, dict):

@@ -1,6 +1,6 @@
-"""What rules are tested on: a memory, random rows for it, and who of them sees whom.
+"""The memory under test: random inputs for it, and which outputs depend on which inputs.
 
-Shapes.  T rows, B rows of a batch, in_dim features, with those of an action that comes apart.
+Shapes.  T steps, B sequences of a batch, in_dim features including those of a separate previous action.
 """
 
 import torch
@@ -13,37 +13,37 @@ from .compare import close
 
 BATCH = 3
 LENGTH = 9
-ACTION = 2  # features of an action that comes apart
-LONGEST_WINDOW = 128  # rows with which a bounded memory is filled
+ACTION = 2  # features of a previous action that is a separate input (action_apart)
+LONGEST_WINDOW = 128  # steps; a bounded memory is filled with at most so many
 
 
 class Subject:
-    """A memory under test, and random rows for it."""
+    """A memory under test, in float64, with random inputs for it."""
 
     def __init__(self, config: MemoryConfig, in_dim: int) -> None:
-        # Without dropout, as in acting.
-        apart = (ACTION,) if config.action_apart else ()
-        self.in_dim = in_dim + sum(apart)
-        self.memory = config.build(self.in_dim, *apart).double().eval()
+        action_dim = (ACTION,) if config.action_apart else ()
+        self.in_dim = in_dim + sum(action_dim)
+        # eval: without dropout, as in acting.
+        self.memory = config.build(self.in_dim, *action_dim).double().eval()
         with torch.no_grad():
             for p in self.memory.parameters():
-                p.add_(0.05 * torch.randn_like(p))  # weights that begin at 0 would hide a leak
+                p.add_(0.05 * torch.randn_like(p))  # zero-initialised weights would hide dependences
 
     def inputs(self, length: int, batch: int = BATCH) -> Tensor:
-        """(T, B, in_dim)."""
+        """Random inputs (T, B, in_dim)."""
         return torch.randn(length, batch, self.in_dim, dtype=torch.float64)
 
     def flags(self, length: int, batch: int = BATCH) -> Tensor:
-        """`first` (T, B): every fourth row opens an episode, by chance."""
+        """Random `first` (T, B): each step opens an episode with probability 1/4."""
         return torch.rand(length, batch) < 0.25
 
     @property
     def window(self) -> int:
-        """Rows that fill a bounded memory, unless it is very long."""
+        """Steps that fill a bounded memory, at most LONGEST_WINDOW; 0 if it is unbounded."""
         return min(self.memory.reach or 0, LONGEST_WINDOW)
 
     def past(self, batch: int = BATCH) -> Tree:
-        """The state of rows that remember as much as they can."""
+        """A state after so many steps that a bounded memory is full."""
         length = LENGTH + self.window
         x = self.inputs(length, batch)
         return self.run(x, self.memory.initial_state(batch), no_flags(length, batch))[1]
@@ -56,14 +56,14 @@ class Subject:
 
 
 def no_flags(length: int, batch: int = BATCH) -> Tensor:
-    """`first` (T, B) of one episode that goes on."""
+    """`first` (T, B) without an episode start."""
     return torch.zeros(length, batch, dtype=torch.bool)
 
 
 def in_parts(
     subject: Subject, x: Tensor, state: Tree, first: Tensor, lengths: list[int]
 ) -> tuple[Tensor, Tree]:
-    """Calls of these lengths, one after another."""
+    """Outputs and final state of consecutive calls of these lengths."""
     parts = []
     for part, flags in zip(torch.split(x, lengths), torch.split(first, lengths), strict=True):
         y, state = subject.run(part, state, flags)
@@ -71,38 +71,39 @@ def in_parts(
     return torch.cat(parts), state
 
 
-def go_on_alike(subject: Subject, a: Tree, b: Tree) -> bool:
-    """Whether two states remember the same, told by what follows: their layout may differ."""
-    found = list(tree.leaves(a).values())
-    if not found:
+def continue_equally(subject: Subject, a: Tree, b: Tree) -> bool:
+    """Whether two states give the same outputs from here on. Their own numbers may differ in layout."""
+    tensors = list(tree.leaves(a).values())
+    if not tensors:
         return True
-    x, first = subject.inputs(LENGTH, len(found[0])), no_flags(LENGTH, len(found[0]))
+    batch = len(tensors[0])
+    x, first = subject.inputs(LENGTH, batch), no_flags(LENGTH, batch)
     return close(subject.run(x, a, first)[0], subject.run(x, b, first)[0])
 
 
 def dependence(subject: Subject, state: Tree, first: Tensor) -> Tensor:
-    """Whether y[t, b] depends on x[u, c], by the gradient of a random mixture: (T, B, T, B)."""
+    """Whether y[t, b] depends on x[u, c], by the gradient of a random projection of y: (T, B, T, B)."""
     length, batch = first.shape
     x = subject.inputs(length, batch).requires_grad_()
     y, _ = subject.memory(x, state, first)
-    mixture = y @ torch.randn(y.shape[-1], dtype=y.dtype)
-    seen = torch.zeros(length, batch, length, batch, dtype=torch.bool)
+    projection = y @ torch.randn(y.shape[-1], dtype=y.dtype)
+    depends = torch.zeros(length, batch, length, batch, dtype=torch.bool)
     for t in range(length):
         for b in range(batch):
-            seen[t, b] = rows_with_gradient(mixture[t, b], x)
-    return seen
+            depends[t, b] = steps_with_gradient(projection[t, b], x)
+    return depends
 
 
-def rows_seen_by_last(subject: Subject, length: int) -> Tensor:
+def inputs_of_last(subject: Subject, length: int) -> Tensor:
     """Whether the last y of one episode depends on x[u]: bool (T,)."""
     x = subject.inputs(length, 1).requires_grad_()
     y, _ = subject.memory(x, subject.past(1), no_flags(length, 1))
-    mixture = y[-1, 0] @ torch.randn(y.shape[-1], dtype=y.dtype)
-    return rows_with_gradient(mixture, x)[:, 0]
+    projection = y[-1, 0] @ torch.randn(y.shape[-1], dtype=y.dtype)
+    return steps_with_gradient(projection, x)[:, 0]
 
 
-def rows_with_gradient(scalar: Tensor, x: Tensor) -> Tensor:
-    """Where the gradient of a scalar by x (T, B, in_dim) is not exactly 0: bool (T, B)."""
+def steps_with_gradient(scalar: Tensor, x: Tensor) -> Tensor:
+    """Where the gradient of a scalar with respect to x (T, B, in_dim) is not exactly 0: bool (T, B)."""
     if not scalar.requires_grad:
         return torch.zeros(x.shape[:2], dtype=torch.bool)
     (gradient,) = torch.autograd.grad(scalar, x, retain_graph=True, allow_unused=True)
