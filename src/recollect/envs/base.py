@@ -171,7 +171,9 @@ class Envs:
         # NaN, infinities and numbers beyond 1e12 all fail this one comparison: 1 us per step instead of
         # the three passes of isfinite and abs. `not <` rather than `>=`, because NaN compares as False.
         if not _squared(step.reward) < LARGEST_REWARD**2:
-            self._check_reward(step.reward)
+            bad = np.flatnonzero(~(np.abs(step.reward) <= LARGEST_REWARD))
+            if len(bad):
+                self._refuse(int(bad[0]), "reward", step.reward[bad[0]])
         return step._replace(obs=obs)
 
     def _check_obs(self, obs: Obs) -> None:
@@ -185,11 +187,6 @@ class Envs:
             if len(bad):
                 env, *place = (int(i) for i in bad[0])
                 self._refuse(env, f"{name}{place if place else ''}", array[tuple(bad[0])])
-
-    def _check_reward(self, reward: Array) -> None:
-        bad = np.flatnonzero(~(np.abs(reward) <= LARGEST_REWARD))
-        if len(bad):
-            self._refuse(int(bad[0]), "reward", reward[bad[0]])
 
     def _refuse(self, env: int, key: str, value: Any) -> None:
         raise EnvDataError(

@@ -47,7 +47,9 @@ def train(
             )
         config = env
     else:
-        env_id = env if isinstance(env, str) else _name(env)
+        env_id = env
+        if not isinstance(env, str):
+            env_id = f"callable-{getattr(env, '__name__', type(env).__name__).strip('<>')}"
         fields = {"env.id": env_id, "model": model or "ppo", **(options or {})}
         config = assemble(as_flags(fields), "recollect.train", "")
     if steps is not None:
@@ -92,7 +94,3 @@ def load(path: str | Path, *, env: Environment | None = None, imports: Sequence[
     if isinstance(env, str) and env != config.env.id:
         config = replace(config, env=replace(config.env, id=env, backend="auto"))
     return Trained(agent, config, Path(path), {}, env if callable(env) else None)
-
-
-def _name(factory: Callable[..., Any]) -> str:
-    return f"callable-{getattr(factory, '__name__', type(factory).__name__).strip('<>')}"

@@ -178,10 +178,12 @@ class Session:
     def _train(self, sinks: list[Any], signals: Signals, factory: Factory | None) -> str:
         """Train; return "finished", or the name of the signal that stopped the run."""
         config, learner, plan = self.config, self.learner, self.config.plan
+        interval = config.val_check_interval or 0  # None: no validation
         started = time.perf_counter() - self.elapsed
         time_before, step_before = self.elapsed, learner.step
         for metrics in train(self.envs, learner, plan, UPDATES[config.algorithm]):
-            metrics["val_return"] = self._validate(factory) if self._is_validation_due() else None
+            validate = self.is_rank_zero and interval > 0 and learner.iteration % interval == 0
+            metrics["val_return"] = self._validate(factory) if validate else None
             self.elapsed = time.perf_counter() - started
             seconds = self.elapsed - time_before
             metrics["time"] = self.elapsed
@@ -204,10 +206,6 @@ class Session:
             if signal and self._may_stop(slowest):
                 return Signal(int(signal)).name
         return "finished"
-
-    def _is_validation_due(self) -> bool:
-        interval = self.config.val_check_interval or 0
-        return self.is_rank_zero and interval > 0 and self.learner.iteration % interval == 0
 
     def _validate(self, factory: Factory | None) -> float:
         """The mean return of a few episodes in separate environments; saves the weights if it is the best.
