@@ -71,7 +71,7 @@ class EnvPool(VecEnv):
         self._options: dict[str, Any] = {**config.kwargs, "num_threads": config.threads}
         if config.time_limit is not None:
             self._options["max_episode_steps"] = config.time_limit
-        self._build([0] * self.num_envs)
+        self._build([0] * self.num_envs)  # for the spaces and the time limit; `reset` replaces this pool
         with _without_warnings():
             self.observation_space = self._pool.observation_space
             self.action_space = self._pool.action_space

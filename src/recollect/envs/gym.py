@@ -80,6 +80,7 @@ class GymEnv(VecEnv):
 
     def _build(self) -> None:
         factories = [self._factory] * self.num_envs
+        # Both vector environments use next-step autoreset by default.
         try:
             if self.backend == "workers":
                 self._vec: AsyncVectorEnv | SyncVectorEnv = AsyncVectorEnv(factories)
@@ -114,7 +115,7 @@ class GymEnv(VecEnv):
 
     def reset(self, seeds: list[int]) -> Any:
         """Build new environments and reset them, because a reset may leave state behind (Box2D's world)."""
-        if not self._fresh:
+        if not self._fresh:  # new environments have no earlier state, so they need not be built twice
             self._vec.close()
             self._build()
         self._fresh = False
@@ -123,7 +124,7 @@ class GymEnv(VecEnv):
 
     def step(self, action: Array) -> Step:
         obs, reward, terminated, truncated, self._info = self._vec.step(action)
-        truncated = truncated & ~terminated
+        truncated = truncated & ~terminated  # terminated takes precedence: no bootstrap
         return Step(obs, reward, terminated, truncated, _success(self._info, self.num_envs))
 
     def hidden(self) -> dict[str, Array]:
@@ -149,6 +150,8 @@ class GymEnv(VecEnv):
     def get_state(self) -> EnvState:
         assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
         envs = [env.unwrapped for env in self._vec.envs]
+        # Private attributes, which Gymnasium offers no access to: the environments that the next step will
+        # reset, and the steps that TimeLimit has counted.
         arrays = {
             "state": np.array([env.state for env in envs]),
             "resets": np.array(self._vec._autoreset_envs),
@@ -164,7 +167,7 @@ class GymEnv(VecEnv):
 
     def set_state(self, state: EnvState) -> None:
         assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
-        self.reset([0] * self.num_envs)
+        self.reset([0] * self.num_envs)  # creates the attributes that are set below
         self._vec._autoreset_envs = state.arrays["resets"].copy()
         rows = zip(self._vec.envs, state.arrays["state"], state.data["random"], strict=True)
         for i, (env, row, random) in enumerate(rows):

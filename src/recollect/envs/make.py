@@ -94,4 +94,5 @@ def listing() -> dict[str, dict[str, str]]:
 
 
 def _module(name: str) -> ModuleType:
+    # Imported by name, so that a new suite is one new file. Suites import optional packages when they build.
     return importlib.import_module(f"{__package__}.{name}")

@@ -175,7 +175,7 @@ def _parse_list(value: Scalar) -> list[Any]:
 def _bound(env: gym.Env[Any, Any], name: str, config: EnvConfig) -> int | None:
     """The largest number of steps of an episode by the rules of the task; None if it is unbounded."""
     try:
-        env.reset(seed=0)
+        env.reset(seed=0)  # sets max_episode_steps from the parameters
     # The type of the error depends on where the task first uses the wrong parameter.
     except Exception as error:
         if not config.kwargs:

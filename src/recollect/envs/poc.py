@@ -54,7 +54,7 @@ class Poc(VecEnv):
     def reset(self, seeds: list[int]) -> Array:
         self._random = [np.random.default_rng(seed) for seed in seeds]
         self._position, self._goal_side, self._steps = np.zeros((3, self.num_envs), dtype=np.int64)
-        self._ended = np.ones(self.num_envs, dtype=bool)
+        self._ended = np.ones(self.num_envs, dtype=bool)  # so that an episode starts in all of them
         self._start_episodes()
         self._ended = np.zeros(self.num_envs, dtype=bool)
         return self._observe()

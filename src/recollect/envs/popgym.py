@@ -89,8 +89,9 @@ class CardGame(VecEnv):
 
     def reset(self, seeds: list[int]) -> Any:
         self._random = [np.random.default_rng(seed) for seed in seeds]
-        self._decks = np.zeros((*self._ordered.shape, self.num_envs), dtype=np.int64)  # (B, C, N)
-        self._deck = len(self._decks) - 1
+        # (B, C, N): the cards that all environments show in one step are contiguous.
+        self._decks = np.zeros((*self._ordered.shape, self.num_envs), dtype=np.int64)
+        self._deck = len(self._decks) - 1  # the last one, so that `_start_episodes` shuffles new decks
         self._start_episodes()
         return self._observe()
 
@@ -121,6 +122,7 @@ class CardGame(VecEnv):
             if answer is not None:
                 correct = action == self._decks[self._deck, answer]
                 reward = np.where(correct, game.scale, -game.scale)
+            # A copy, because the policy may reuse its buffer before the observation is made.
             self._t, self._action = t + 1, action.copy()
             terminated = self._t == game.length
             truncated = self._t == self._last and not terminated

@@ -64,7 +64,7 @@ class Probe(VecEnv):
         self._random = [np.random.default_rng(seed) for seed in seeds]
         self._secret = np.zeros((self.num_envs, len(self._sizes)), dtype=np.int64)
         self._steps = np.zeros(self.num_envs, dtype=np.int64)
-        self._ended = np.ones(self.num_envs, dtype=bool)
+        self._ended = np.ones(self.num_envs, dtype=bool)  # so that an episode starts in all of them
         self._start_episodes()
         self._ended = np.zeros(self.num_envs, dtype=bool)
         return self._task.show(self._secret, self._steps)

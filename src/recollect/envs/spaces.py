@@ -129,6 +129,7 @@ class ActionSpec:
         if self.kind == "categorical":
             out = action + np.array(self.start, dtype=action.dtype) if any(self.start) else action
         else:
+            # In float64, because high - low may overflow float32.
             low, high = (bound.astype(np.float64) for bound in self._bounds)
             with np.errstate(invalid="ignore"):
                 scaled = low + (np.clip(action, -1, 1) + 1) * 0.5 * (high - low)

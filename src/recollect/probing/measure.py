@@ -7,8 +7,8 @@ import torch
 from ..common.errors import UsageError
 from ..config.config import memory_name
 from ..envs import EnvConfig, Envs, make_for_evaluation, suite_of
-from ..run.evaluate import check_spaces, describe_task
-from ..run.recording import MAX_ENVS, EpisodeScores, has_memory, play_deterministic, record_deterministic
+from ..run.evaluate import MAX_ENVS, check_spaces, describe_task
+from ..run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
 from ..run.run import Trained
 from .ablate import Ablation, Difference, Score, Source, ablation, difference, score, source, tries
 from .critic import Critic, ask

@@ -69,6 +69,7 @@ def _measure(
     steps: list[int] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(steps) < 3:
+        # The threads of each phase are those of training (learn/ppo.py).
         torch.set_num_threads(1)
         times["collect"].append(_timed(lambda: collect(envs, learner, rollout, plan, length)))
         torch.set_num_threads(plan.threads)

@@ -50,6 +50,7 @@ def build(
     envs = make(_share_of_envs(config, ranks), factory)
     try:
         config = _resolved(config, envs, new)
+        # From the seed of the run alone, so all processes start with the same weights.
         spaces = envs.obs_spec, envs.action_spec
         agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
         if new:
@@ -73,6 +74,7 @@ def _share_of_envs(config: RunConfig, ranks: Ranks) -> EnvConfig:
             "without torchrun"
         )
     _check_shares(config.env.num_envs, config.env.num_envs, ranks)
+    # CORES counts those of the machine, which the processes on it share.
     threads = max(1, (config.env.threads or CORES) // ranks.local_size)
     return replace(config.env, num_envs=config.env.num_envs // ranks.size, threads=threads)
 

@@ -84,8 +84,9 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    """The digest of metadata and tensors: names, dtypes, shapes and bytes."""
     digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
+    for name in sorted(tensors):  # safetensors may reorder them
         x = tensors[name]
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
         digest.update(x.reshape(-1).view(torch.uint8).numpy().data)
@@ -170,6 +171,7 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     tensors |= {name: x[block] for name, x in tensors.items() if name.startswith(PER_ENV)}
     saved = {name: x for name, x in tensors.items() if not name.startswith("envs.")}
     _check_shapes(path, saved, learner_tensors(learner))
+    # Copies, because training writes into these arrays.
     obs = {name: saved[f"row.obs.{name}"].numpy().copy() for name in learner.row.obs}
     if envs.adapter.tier == "native":
         state = _env_state(path, tensors, meta, learner.ranks)
@@ -216,6 +218,7 @@ def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int])
     learner.optimizer.skipped = counts["skipped"]
     learner.optimizer.skipped_in_a_row = counts["skipped_in_a_row"]
     load_weights(learner.agent, saved)
+    # In place: weights and moments are views of flat vectors, which training continues to use.
     for name, x in learner.optimizer.tensors().items():
         x.copy_(saved[f"optimizer.{name}"])
     learner.rewards.load({name: saved[f"rewards.{name}"] for name in learner.rewards.tensors()})

@@ -13,6 +13,9 @@ from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 
+# Environments of an evaluation at most. A constant, because returns depend on how episodes are distributed.
+MAX_ENVS = 50
+
 
 class PlayerLike(Protocol):
     """Anything that acts for N environments at once, such as `agent.player.Player`."""
@@ -25,7 +28,7 @@ class RandomPlayer:
     """Acts uniformly at random: the baseline for every agent."""
 
     def __init__(self, space: gymnasium.Space[Any], num_envs: int, seed: int) -> None:
-        self._spaces = [space] * num_envs
+        self._spaces = [space] * num_envs  # one generator, so samples of environments differ
         space.seed(rng.torch_seed(seed, rng.Purpose.ACT) >> 32)
 
     def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Array:
@@ -135,7 +138,7 @@ def evaluate(
     """
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
-    num = min(episodes, 50)
+    num = min(episodes, MAX_ENVS)
     envs = make_for_evaluation(replace(env, num_envs=num), factory)
     try:
         if agent is None:

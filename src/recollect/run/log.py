@@ -27,12 +27,13 @@ class JsonLines:
     def append(self, lines: str) -> None:
         """Append complete lines; flushed, so other processes can read them immediately."""
         self._file.write(lines.encode())
+        # No fsync: a power cut may lose lines, but `resume` cuts those after the checkpoint anyway.
         self._file.flush()
 
     @property
     def offset(self) -> int:
         """The length of the file in bytes, from which a resumed run continues."""
-        self._file.seek(0, os.SEEK_END)
+        self._file.seek(0, os.SEEK_END)  # before the first write, tell() of an appended file may be 0
         return self._file.tell()
 
     def close(self) -> None:
@@ -53,6 +54,7 @@ class TensorBoard:
         self._event, self._summary = event_pb2, summary_pb2
         self._writer = EventFileWriter(str(folder))
         if purge_from is not None:
+            # On a START event TensorBoard discards all earlier events from this step on.
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._writer.add_event(event_pb2.Event(wall_time=time.time(), step=purge_from, session_log=start))
 

@@ -23,8 +23,6 @@ from .evaluate import play_episodes
 
 KeepPicture: TypeAlias = Callable[[Array], Any]
 
-MAX_ENVS = 50  # environments at once, as in `recollect eval`
-
 
 class EpisodeScores(NamedTuple):
     """One number per episode each; successes are NaN where the environment reports none."""
@@ -170,6 +168,7 @@ def _row_kinds(steps: list[Step]) -> tuple[Array, Array]:
     for step in steps:
         valid.append(~tail)
         first, tail = tail, (step.terminated | step.truncated) & ~tail
+    # The same rule as in `play_episodes`: a tail row follows an end, and `first` follows a tail row.
     return np.stack(valid), first
 
 

@@ -103,6 +103,7 @@ def start_run(config: RunConfig, destination: Destination, factory: Factory | No
         if failed is not None:
             envs.adapter.close()
             return _resume(failed, config, ranks, destination.quiet, factory=factory)
+        # The name may hold the time, so other processes may compute another one; only rank 0 uses it.
         folder = new_folder(config, destination.out, destination.run_id)
         if ranks.is_rank_zero:
             if not is_unstarted(folder):
@@ -112,6 +113,7 @@ def start_run(config: RunConfig, destination: Destination, factory: Factory | No
                 )
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         with _lock(folder, ranks):
+            # After the lock, because `is_unstarted` cannot see a run that another process starts right now.
             if ranks.is_rank_zero:
                 write_yaml(config, folder / "config.yaml")
                 write_json(folder / "summary.json", initial_summary(config, destination))
@@ -148,6 +150,7 @@ def _resume(
     summary = read_summary(folder)
     with _lock(folder, ranks):
         envs, agent, resolved = build(config, factory, ranks, new=False)
+        # config.yaml is fully resolved, so it changes only if this machine chooses another backend.
         if resolved != config:
             raise UsageError(
                 f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}; "

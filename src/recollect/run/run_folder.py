@@ -120,6 +120,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     The system releases the lock when the process ends, in whatever way, so no stale lock can remain.
     """
+    # The file is never removed: another process could lock a new file of that name at the same time.
     file: IO[str] = open(folder / ".lock", "w")  # noqa: SIM115 (must stay open while the lock is held)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -102,7 +102,7 @@ class Session:
         if envs.adapter.note:
             self.display.print_line(envs.adapter.note)
         if self.is_rank_zero:
-            checkpoint.prune(self.checkpoints, config.keep)
+            checkpoint.prune(self.checkpoints, config.keep)  # also removes what a killed process left over
 
     # Resume ---------------------------------------------------------------------------------------
 
@@ -126,6 +126,7 @@ class Session:
             self.episodes_offset = meta.get("episodes_offset", 0)  # older versions wrote no episodes
             self.best = meta["best"]
             self.purge_from = self.learner.step + 1
+            # Processes on several machines may have read different files.
             self.learner.ranks.check_equal(self.learner.optimizer.flats)
             self.display.print_line(f"resumed {path.name} at step {self.learner.step:,}")
             before, now = meta.get("processes", 1), self.learner.ranks.size
@@ -153,6 +154,7 @@ class Session:
             with Signals() as signals:
                 status = self._train(sinks, signals, factory)
         except Exception:
+            # Not for SIGKILL or a power cut: then the summary says "running", and `resume` works as well.
             self._write_summary("failed")
             raise
         finally:
@@ -179,7 +181,7 @@ class Session:
         """Train; return "finished", or the name of the signal that stopped the run."""
         config, learner, plan = self.config, self.learner, self.config.plan
         interval = config.val_check_interval or 0  # None: no validation
-        started = time.perf_counter() - self.elapsed
+        started = time.perf_counter() - self.elapsed  # as if the earlier sessions had just happened
         time_before, step_before = self.elapsed, learner.step
         for metrics in train(self.envs, learner, plan, UPDATES[config.algorithm]):
             validate = self.is_rank_zero and interval > 0 and learner.iteration % interval == 0
@@ -219,7 +221,7 @@ class Session:
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, self.learner.iteration, episodes)
         player = self.learner.agent.player(episodes)
         mean = float(np.mean(play_episodes(self.validation_envs, player, episodes, seeds)[0]))
-        if mean >= self.best:
+        if mean >= self.best:  # of equal returns the later agent, which has trained longer
             self.best = mean
             self._guard(lambda: self._save_weights("best"))
         return mean

@@ -38,6 +38,7 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
         )
     tensors, meta = checkpoint.read(file)
     config = config_of(meta["config"])
+    # The seed is arbitrary, because all weights are overwritten.
     agent = build_agent(
         spaces_from_json(meta["spaces"]), config.actor, config.critic, config.env.normalize_obs, 0
     )

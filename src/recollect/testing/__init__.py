@@ -59,7 +59,7 @@ def check_agent(agent: Agent, length: int = 8, num_envs: int = BATCH) -> None:
                 "agent",
                 f"the outputs of the {name} step by step differ from those in chunks of {length} steps "
                 f"(largest difference {distance(acted, learned):.2g})",
-                "run check_memory on its memory; layers outside of the memory must treat every step on its own",
+                "run check_memory on its memory; layers outside of it must treat every step on its own",
             )
 
 
