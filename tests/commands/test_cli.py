@@ -92,7 +92,7 @@ BAD_INPUT = {
     "kwargs": (["train", "Acrobot-v1", "--env.kwargs.x", "1"], "unexpected keyword argument 'x'"),
     "mask": (
         ["train", "CartPole-v1", "--env.mask", "9"],
-        "env.mask [9] is outside an observation of 4 entries",
+        "env.mask [9] does not fit an observation of 4 entries",
     ),
     "run": (["eval", "nowhere"], "nowhere does not exist"),
     "no run": (["resume"], "which run?"),

@@ -125,7 +125,7 @@ def test_a_state_that_is_not_by_environment_is_refused_and_left(tmp_path, monkey
         tensors, meta = checkpoint.read(path)
         checkpoint.write(path, tensors | {"envs.state": tensors["envs.state"].T}, meta)
     before = [path.read_bytes() for path in paths]
-    with pytest.raises(UsageError, match=r"another version of recollect: envs\.state is not of 8"):
+    with pytest.raises(UsageError, match=r"another version of recollect: envs\.state has 4 entries, not one for each of 8"):
         api.resume(stopped.folder, quiet=True)
     assert [path.read_bytes() for path in paths] == before
 
@@ -416,7 +416,7 @@ class Poison(gymnasium.Wrapper):
 def test_bad_data_stops_the_run_before_anything_is_learned_from_it(tmp_path) -> None:
     counter = itertools.count(1)
     config = small_config(barrier=1)
-    with pytest.raises(EnvDataError, match=r"environment \d gave obs\[0\] = nan at step \d+"):
+    with pytest.raises(EnvDataError, match=r"environment \d returned obs\[0\] = nan at step \d+"):
         run_quietly(config, tmp_path, factory=lambda: Poison(gymnasium.make("CartPole-v1"), counter))
     folder = tmp_path / "ppo" / "CartPole-v1" / "run" / "checkpoints"
     tensors, meta = checkpoint.read(checkpoint.existing(folder)[-1])
