@@ -125,7 +125,7 @@ def test_a_state_that_is_not_by_environment_is_refused_and_left(tmp_path, monkey
         tensors, meta = checkpoint.read(path)
         checkpoint.write(path, tensors | {"envs.state": tensors["envs.state"].T}, meta)
     before = [path.read_bytes() for path in paths]
-    with pytest.raises(UsageError, match=r"another version of recollect: envs\.state has 4 entries, not one for each of 8"):
+    with pytest.raises(UsageError, match=r"another version of recollect: envs\.state has 4 entries"):
         api.resume(stopped.folder, quiet=True)
     assert [path.read_bytes() for path in paths] == before
 

@@ -68,7 +68,7 @@ class Record:
 
 
 class Recorder(VecEnv):
-    """A wrapper around environments that records a player's inputs, rewards, ends, hidden variables, images."""
+    """Environments that record the inputs of a player, rewards, ends, hidden variables and images."""
 
     tier: Literal["native", "barrier"] = "barrier"
 
