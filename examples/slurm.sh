@@ -1,5 +1,5 @@
 #!/bin/bash
-# A study on the nodes of a SLURM job. When its time is up the runs are saved; sbatch it again to go on.
+# A study on the nodes of a SLURM job. Before its time limit the runs are saved; sbatch it again to resume.
 #
 #   sbatch examples/slurm.sh
 #SBATCH --job-name=recollect
@@ -10,7 +10,7 @@
 #SBATCH --signal=B:TERM@120
 set -euo pipefail
 
-export RAY_AUTH_MODE=token # without it, whoever reaches the port may run commands as you
+export RAY_AUTH_MODE=token # without it, anyone who can reach the port can run commands as you
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
 export RAY_AUTH_TOKEN
 

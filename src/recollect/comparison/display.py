@@ -80,6 +80,7 @@ def score(evaluation: Mapping[str, Any]) -> float:
 def group_jobs(jobs: Sequence[Job]) -> list[RunGroup]:
     """Jobs that differ in the seed alone in one group, labelled by what distinguishes it from others."""
     by_folder = {job.folder: job for job in jobs}
+    # The labels of a report, so that a table and a report name models alike.
     runs = [Run(job.folder, to_dict(job.config), {}, {}) for job in jobs]
     return [RunGroup(g.env, g.label, [by_folder[run.folder] for run in g.runs]) for g in group_runs(runs)]
 
@@ -96,6 +97,7 @@ class LiveTable:
 
     def __enter__(self) -> "LiveTable":
         if self.console.is_terminal and not self.quiet:
+            # Refreshed by `show` alone, which the loop over runs calls anyway.
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
         return self

@@ -72,6 +72,7 @@ class Job:
 
 def plan_jobs(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bool = False) -> list[Job]:
     """A job for each config, in the folder of its earlier run or in a new one."""
+    # Hashes ignore where a run lies, so runs of other studies and moved folders count as well.
     folders, hashes = existing_runs(out), [config_hash(config) for config in configs]
     counts = Counter(hashes)
     for config, key in zip(configs, hashes, strict=True):
@@ -85,6 +86,7 @@ def plan_jobs(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bo
         folder = folders.get(key)
         job = Job(config, folder or new_folder(config, out, f"s{config.seed}-{key[:8]}"), probes=probes)
         if folder is not None:
+            # Interrupted, until its results say that it is done.
             job.state = "begun"
             job.read_results(episodes)
         elif not is_unstarted(job.folder):
@@ -100,7 +102,7 @@ def existing_runs(out: Path) -> dict[str, Path]:
         try:
             summary = read_summary(path.parent)
         except UsageError:
-            continue
+            continue  # of a run that was killed before its first summary; plan_jobs decides what to do
         key, entry = str(summary.get("config_hash")), (summary["status"] == "finished", path.parent)
         runs[key] = max(runs.get(key, entry), entry)
     return {key: folder for key, (_, folder) in runs.items()}
@@ -120,7 +122,7 @@ def last_line(path: Path) -> dict[str, Any] | None:
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - LAST_LINE))
+            file.seek(max(0, file.tell() - LAST_LINE))  # the whole file would be read at every poll
             complete = file.read().rpartition(b"\n")[0]  # the line after it is still being written
         metrics: dict[str, Any] = json.loads(complete.rpartition(b"\n")[2])
         return metrics

@@ -36,6 +36,7 @@ class LocalExecutor:
 
     def ended(self) -> list[tuple[Job, str | None]]:
         """Runs that ended since the last call, each with its error message, or None."""
+        # A process id may be reused once its process was polled, so ids leave the set at the same time.
         over = [entry for entry in self._running if entry[1].poll() is not None]
         self._running = [entry for entry in self._running if entry not in over]
         self._interrupted -= {process.pid for _, process, _ in over}

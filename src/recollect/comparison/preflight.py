@@ -50,6 +50,7 @@ def call_on_each(
     hosts = {}
     for node in nodes:
         strategy = affinity(node["NodeID"], soft=False)
+        # No CPUs, so that a check does not wait for a run; soft=False: on this machine or not at all.
         remote = ray.remote(num_cpus=0, scheduling_strategy=strategy, max_retries=0)(function)
         hosts[remote.remote(*arguments)] = node["NodeManagerHostname"]
     answered, _ = ray.wait(list(hosts), num_returns=len(hosts), timeout=ANSWER_SECONDS)

@@ -18,6 +18,7 @@ def random_baselines(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -
     for name, env in tasks.items():
         folder = baseline_folder(out, env)
         evaluation = read_evaluation(folder)
+        # An evaluation by an older version may lack its task; it is repeated.
         task = describe_task(env)
         if evaluation is None or (evaluation["episodes"], evaluation.get("task")) != (episodes, task):
             evaluation = evaluate(None, env, episodes, name="random").as_json()

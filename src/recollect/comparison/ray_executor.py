@@ -138,6 +138,7 @@ class RayExecutor:
         if not self._tasks:
             return []
         stopped: list[tuple[Job, str | None]] = [(job, None) for job in self._restart_lost()]
+        # timeout 0: collect what has ended without waiting for the rest.
         over, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
         self._cancelled -= set(over)
         return stopped + [(self._tasks.pop(task)[0], self._failure(task)) for task in over]
@@ -157,6 +158,8 @@ class RayExecutor:
             # Once for each process: until the new one has claimed the run, the claim names the dead one.
             if claim and claim.host in lost_hosts and self._abandoned.get(task_id) != claim.process:
                 self._abandoned[task_id] = claim.process
+                # The request keeps its task id, so an old process that is still alive sees the new claim
+                # as one of its own task, and stops.
                 self._ray.cancel(task, force=True)
                 del self._tasks[task]
                 if task in self._cancelled:

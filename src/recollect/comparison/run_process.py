@@ -29,7 +29,7 @@ def start_process(request: RunRequest) -> tuple[subprocess.Popen[bytes], IO[byte
         [sys.executable, "-m", "recollect.comparison.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        stderr=errors,
+        stderr=errors,  # a pipe would block the run when it is full
         # One core for each run: threads of several runs would wait for each other.
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         start_new_session=True,  # Ctrl-C reaches the comparison alone, which passes it on
@@ -90,6 +90,7 @@ def run_task(request: RunRequest) -> str | None:
             process.terminate()  # SIGINT is blocked in the processes that a Ray worker starts
             process.wait()
         fault = failure(process, errors)
+        # Only a kill is worth another try: an error would occur again, and a stop was asked for.
         if process.returncode != -signal.SIGKILL:
             break
     return fault

@@ -48,6 +48,7 @@ def train_and_evaluate(
     else:
         trained = resume_run(folder, config, quiet=True)
     if trained.summary["status"] == "finished":
+        # Seeded by the run's seed, so that a repeated evaluation gives the same returns.
         write_json(folder / EVALUATION, trained.evaluate(episodes, seed=config.seed).as_json())
         if with_probe:
             write(probe(trained, episodes, config.seed), (folder / PROBE_FILE).parent)
@@ -62,6 +63,7 @@ def stop_when_replaced(folder: Path, task: str, lock_folder: Path) -> None:
     """
     claim = Claim.new(task)
     claim.write(folder)
+    # Before the lock is taken: the claim makes a process elsewhere release it.
 
     def watch_claim() -> None:
         while True:
@@ -71,6 +73,7 @@ def stop_when_replaced(folder: Path, task: str, lock_folder: Path) -> None:
                     os.kill(os.getpid(), signal.SIGTERM)
                     return
 
+    # A daemon thread, which does not keep the process alive when the run has ended.
     threading.Thread(target=watch_claim, daemon=True).start()
 
 
@@ -86,6 +89,7 @@ def is_replaced(claim: Claim, newest: Claim | None, lock_folder: Path) -> bool:
 def stop_with_stdin() -> None:
     """Wait until stdin is closed, then stop this process."""
     sys.stdin.read()
+    # The signal handler of the run saves before it exits; during imports the default one ends the process.
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -112,6 +116,7 @@ def main() -> int:
     except (UsageError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
+    # As a shell reports a process that a signal ended: 128 + the number of the signal.
     return {"finished": 0, "SIGINT": 130, "SIGTERM": 143}[status]
 
 

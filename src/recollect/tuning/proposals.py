@@ -44,6 +44,7 @@ def fit_sizes(settings: Settings, recurrent: bool) -> Settings:
     recurrent  whether a branch has a memory, so that chunks default to a whole rollout, not to single steps
     """
     changes: Settings = {}
+    # Both mean whole rollouts as far as sizes are concerned.
     if settings["ppo.bptt"] in (0, "episode"):
         settings = {**settings, "ppo.bptt": settings["ppo.num_steps"]}
     for size in SIZES:

@@ -102,6 +102,7 @@ def importances(study: "optuna.Study") -> dict[str, float]:
     judged = [trial for trial in study.get_trials(deepcopy=False) if step in trial.intermediate_values]
     if len(judged) < ENOUGH_TRIALS:
         return {}
+    # A study in memory with the early returns as values: the stored study must not change.
     early = optuna.create_study(direction="maximize")
     for trial in judged:
         early.add_trial(
@@ -188,6 +189,7 @@ class TuningResult:
             return
         config = self.spec.build_config(to_flags(self.best.settings))
         comments = [*self.verdict, *(f"{name}: {command}" for name, command in self.commands.items())]
+        # The result as comments, so that the file explains itself when it is copied elsewhere.
         head = "".join(f"# {line}\n" for line in comments)
         (self.folder / "best.yaml").write_text(head + _yaml(to_dict(config)), encoding="utf-8")
         fresh = self.folder / "fresh.yaml"

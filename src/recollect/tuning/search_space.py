@@ -110,10 +110,12 @@ def default_space(config: RunConfig, memories: Mapping[str, Sequence[MemoryConfi
     if any(hasattr(memory, "width") for memory in chain(*memories.values())):
         length = ppo.bptt if isinstance(ppo.bptt, int) and ppo.bptt else 16  # None, 0, episode: 16 and None
         space["ppo.bptt"] = Choices((*preset_and(length, 8, 16, 32).values, None))
+    # A shared critic uses the actor's memory, so sharing is an option only where the two are equal.
     if config.actor.memory == config.critic.memory:
         space["critic.shared"] = Choices((False, True))
     actor = _branch_space(config.actor, memories["actor"])
     critic = actor if config.critic.shared else _branch_space(config.critic, memories["critic"])
+    # One dimension for both branches where they agree: half as many dimensions to search.
     if actor == critic:
         space |= actor
     else:

@@ -51,6 +51,7 @@ def build_space(build_config: ConfigBuilder, file: Path | None, given: Sequence[
     for option, alternative in PAIRS:
         if {option, alternative} <= entries.keys():
             raise UsageError(f"{prefix}{option} and {alternative} set the same quantity: remove one of them")
+    # The memories of the file decide which sizes the default space has.
     config = build_config(())
     default = default_space(config, {branch: _memories(entries, branch, config) for branch in BRANCHES})
     taken = {option for name in (*entries, *given) for option in full_names(name, known)}

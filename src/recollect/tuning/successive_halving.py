@@ -58,7 +58,7 @@ class SuccessiveHalving:
         up, on two cores two of three would be finished before the third had started.
         """
         self._update_jobs()
-        for trial in list(self.trials):
+        for trial in list(self.trials):  # a copy, because ended trials are removed
             if self._judge(trial):
                 self.trials.remove(trial)
         if self._count_started() < self.total or any(trial.waiting_job() for trial in self.trials):
@@ -127,6 +127,7 @@ class SuccessiveHalving:
         if failed:
             self._end(trial, states.FAIL, error=failed.error)
             return True
+        # A resumed trial may pass several rungs at once.
         while trial.rung < len(RUNGS) and all(map(trial.at_target, trial.jobs)):
             if not self._continues(trial):
                 self._end(trial, states.PRUNED)
@@ -152,6 +153,7 @@ class SuccessiveHalving:
         trial.optuna_trial.report(value, step)
         judged = (other.intermediate_values for other in self.study.get_trials(deepcopy=False))
         ranked = sorted((values[step] for values in judged if step in values), reverse=True)
+        # Below 2 KEPT_FRACTION trials at a rung only the best so far continues.
         return value >= ranked[max(len(ranked) // KEPT_FRACTION, 1) - 1] or trial.number == 0
 
     def _end(self, trial: Trial, state: Any, error: str = "") -> None:

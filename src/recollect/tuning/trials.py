@@ -36,6 +36,7 @@ class TuningSpec:
 
     def runs(self, flags: tuple[str, ...]) -> list[RunConfig]:
         """A config for each seed. What depends on the environment is resolved once for all seeds."""
+        # Resolving builds an environment, which is expensive.
         config = resolved_config(self.build_config(flags))
         return [replace(config, seed=seed) for seed in self.seeds]
 

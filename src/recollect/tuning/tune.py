@@ -135,7 +135,7 @@ def run_trials(search: SuccessiveHalving, signals: Signals, display: TuningDispl
         search.step()
         display.show(search)
         time.sleep(POLL_SECONDS)
-    search.executor.stop()
+    search.executor.stop()  # runs of trials that ended early may still be executing
     while not search.executor.idle:
         search.executor.ended()
         time.sleep(POLL_SECONDS)
