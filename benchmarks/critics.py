@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from recollect.agent.agent import build_agent
+from recollect.config.assembly import assemble
 from recollect.config.config import RunConfig, resolve
-from recollect.config.presets import assemble
 from recollect.envs import Envs, make
 from recollect.learn.learner import Learner, begin
 from recollect.learn.maths import explained_variance
@@ -99,7 +99,7 @@ def run(config: RunConfig, others: Sequence[str], every: int) -> list[dict[str, 
 
 def beside(config: RunConfig, flags: str) -> RunConfig:
     """The config of a critic: flags over the preset; it acts as the acting agent does."""
-    options: RunConfig = assemble(["--env.id", config.env.id, *shlex.split(flags)], "critics", "")
+    options = assemble(["--env.id", config.env.id, *shlex.split(flags)])
     return replace(config, critic=options.critic, ppo=options.ppo)
 
 
@@ -124,7 +124,7 @@ def main() -> None:
     args = parser.parse_args()
     flags = ["--env.id", args.env, "--steps", str(args.steps), "--seed", str(args.seed)]
     args.out.mkdir(parents=True, exist_ok=True)
-    lines = run(assemble(flags, "critics", ""), args.critics, args.every)
+    lines = run(assemble(flags), args.critics, args.every)
     file = args.out / f"critics-{args.env}-{args.seed}.json"
     file.write_text(json.dumps({"critics": args.critics, "seed": args.seed, "lines": lines}, indent=1) + "\n")
 

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.common.errors import UsageError
-from recollect.config.config import read_yaml
+from recollect.config.data import read_yaml
 from recollect.run.episode_log import read_episodes
 
 Returns = npt.NDArray[np.float64]

@@ -60,7 +60,7 @@ def agent_row(agent: Path, episodes: int) -> Row:
 
 def finished_runs(out: Path) -> list[Path]:
     """The run folders of the study."""
-    study = read_study([], STUDY)
+    study = read_study(STUDY)
     jobs = plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
     for job in jobs:
         if job.state != "done":

@@ -36,8 +36,8 @@ from torch import Tensor
 import recollect
 from recollect.agent.agent import Agent
 from recollect.common import rng
+from recollect.config.assembly import assemble
 from recollect.config.config import RunConfig
-from recollect.config.presets import assemble
 from recollect.envs import make_for_evaluation
 from recollect.learn import ppo
 from recollect.learn.chunks import Batch
@@ -118,7 +118,7 @@ def errors(arm: Arm) -> Iterator[None]:
 def config_of(arm: Arm, seed: int, steps: int) -> RunConfig:
     """One run of an arm."""
     flags = ["--env.id", f"callable-{arm}", "--seed", str(seed), "--steps", str(steps)]
-    config: RunConfig = assemble(["--config", str(CONFIG), *flags], "", "")
+    config: RunConfig = assemble(["--config", str(CONFIG), *flags])
     return config
 
 

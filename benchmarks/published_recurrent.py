@@ -16,9 +16,10 @@ import json
 import statistics
 from pathlib import Path
 
+from recollect.comparison.compare import CompareOptions, study_of
 from recollect.comparison.jobs import plan_jobs
-from recollect.comparison.study import read_study
-from recollect.config.presets import assemble
+from recollect.config.assembly import assemble
+from recollect.config.command import parse
 from recollect.run.build import resolved_config
 
 RESULTS = Path(__file__).parents[1] / "docs/results/published_recurrent.json"
@@ -32,9 +33,9 @@ THEIRS = {
 def ours(name: str, out: Path) -> list[float]:
     """The last training return of each seed that is finished."""
     file = f"configs/{name}.yaml"
-    config = assemble(["--config", file], "", "")
-    flags = {"--env.id": config.env.id, "--model": config.model, "--seeds": "10", "--config": file}
-    study = read_study([(flag, [value]) for flag, value in flags.items()], None)
+    config = assemble(["--config", file])
+    flags = ["-e", config.env.id, "-m", config.model, "--seeds", "10", "--config", file]
+    study = study_of(parse(CompareOptions, flags, "recollect compare"))
     jobs = plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
     return [round(job.metrics["return"], 3) for job in jobs if job.state == "done"]
 

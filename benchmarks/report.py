@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from recollect.common.metrics import METRICS
-from recollect.config.config import config_hash, resolve, to_dict, write_yaml
-from recollect.config.presets import assemble
+from recollect.config.assembly import assemble
+from recollect.config.config import resolve
+from recollect.config.data import config_hash, to_dict, write_yaml
 from recollect.memory import available
 
 SEEDS = 5
@@ -65,7 +66,7 @@ def invent_run(
     flags  further options, as for recollect train
     """
     arguments = ["--env.id", env, "-m", model, "--seed", str(seed), *flags]
-    config = resolve(assemble(arguments, "", "", lambda x: x), "own", native=True, time_limit=500)
+    config = resolve(assemble(arguments), "own", native=True, time_limit=500)
     random = np.random.default_rng([seed, *map(ord, model + env + "".join(flags))])
     top = (MODELS[model] if skill is None else skill) + 0.05 * random.standard_normal()
     folder = out / model / env / f"s{seed}{'-'.join(['', *flags]).replace('--', '')}"

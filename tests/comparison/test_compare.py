@@ -23,8 +23,9 @@ from recollect.comparison.jobs import Job, last_line, plan_jobs
 from recollect.comparison.random_baselines import baseline_folder
 from recollect.comparison.run_request import ClusterRequest, RunRequest
 from recollect.comparison.study import read_study
-from recollect.config.config import RunConfig, tokens
-from recollect.config.presets import from_dict
+from recollect.config.assembly import from_dict
+from recollect.config.command import parse
+from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig
 from recollect.reporting import runs
 from recollect.reporting.summary import summarise
@@ -38,6 +39,10 @@ SMALL = ["-e", "CartPole-v1", "-m", "ppo", "ppo_stack", "--env.num-envs", "4", "
 SHORT = [*SMALL, "--rollouts", "4", "--seeds", "2", "--episodes", "3", "--jobs", "2"]
 # Long enough to be stopped inside, with a checkpoint at each of its rollouts.
 LONG = [*SMALL, "--rollouts", "100", "--seeds", "1", "--episodes", "3", "--jobs", "2", "--save-interval", "1"]
+
+
+def options(*arguments: str) -> compare.CompareOptions:
+    return parse(compare.CompareOptions, arguments, "recollect compare")
 
 
 def recollect(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -100,7 +105,7 @@ def test_random_actions_are_evaluated_as_a_baseline(done):
 def test_finished_runs_are_skipped(done, monkeypatch, capsys):
     before = {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")}
     monkeypatch.chdir(done)
-    assert compare.run_compare(SHORT) == 0
+    assert compare.run_compare(options(*SHORT)) == 0
     out = capsys.readouterr().out
     assert "2/2" in out and "random actions" in out
     assert {path: path.stat().st_mtime_ns for path in (done / "runs").rglob("*")} == before
@@ -118,7 +123,7 @@ def test_a_run_is_recognised_in_any_folder(done, tmp_path):
 
 
 def planned(out: Path, *arguments: str) -> list[Job]:
-    study = read_study(tokens(list(arguments)), None)
+    study = compare.study_of(options(*arguments))
     return plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
 
 
@@ -138,10 +143,10 @@ def test_finished_runs_are_probed_without_training(tmp_path, monkeypatch, capsys
     arguments = ["-e", "probe:recall", "-m", "ppo", "ppo_gru", "--env.num-envs", "4", "--ppo.num-steps", "16"]
     arguments += ["--rollouts", "2", "--seeds", "1", "--episodes", "10", "--jobs", "2"]
     monkeypatch.chdir(tmp_path)
-    assert compare.run_compare(arguments) == 0
+    assert compare.run_compare(options(*arguments)) == 0
     assert "memory" not in capsys.readouterr().out
     before = lines(tmp_path)
-    assert compare.run_compare([*arguments, "--probe"]) == 0
+    assert compare.run_compare(options(*arguments, "--probe")) == 0
     out = capsys.readouterr().out
     assert "has no memory (1)" in " ".join(out.split()) and lines(tmp_path) == before
     for folder in folders(tmp_path / "runs"):
@@ -153,16 +158,16 @@ def test_finished_runs_are_probed_without_training(tmp_path, monkeypatch, capsys
     path = job.folder / "probe" / "probe.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "episodes": 30}))
     assert probe_jobs(tmp_path / "runs", *arguments)[0].state == "begun"
-    assert compare.run_compare([*arguments, "--probe"]) == 0
+    assert compare.run_compare(options(*arguments, "--probe")) == 0
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
-    assert compare.run_compare([*arguments, "--probe"]) == 0
+    assert compare.run_compare(options(*arguments, "--probe")) == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == stamps
 
 
 def test_a_report_covers_only_the_runs_of_its_comparison(done, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(done / "runs", "runs")
-    assert compare.run_compare([*SHORT, "-m", "ppo", "--report", "page"]) == 0
+    assert compare.run_compare(options(*SHORT, "-m", "ppo", "--report", "page")) == 0
     text = (tmp_path / "page" / "report.md").read_text()
     assert "runs/ppo_stack" not in text and "2 runs, 1 environment, 2 seeds" in text
     assert "recollect compare -e CartPole-v1" in text and "page/report.html" in capsys.readouterr().out
@@ -171,7 +176,7 @@ def test_a_report_covers_only_the_runs_of_its_comparison(done, tmp_path, monkeyp
 
 def test_without_metrics_there_is_no_report(tmp_path, capsys):
     jobs = planned(tmp_path, "-e", "poc", "-m", "ppo", "--seeds", "1")
-    compare.write_run_report(jobs, SimpleNamespace(report=tmp_path / "page"), [])
+    compare.write_run_report(jobs, SimpleNamespace(report=tmp_path / "page"))
     assert "no report: no run has written metrics yet" in capsys.readouterr().err
     assert not (tmp_path / "page").exists()
 
@@ -196,7 +201,7 @@ def test_each_task_of_one_environment_has_a_baseline(tmp_path, capsys):
     )
     flags = ["--seeds", "1", "--episodes", "5", "--rollouts", "1", "--env.num-envs", "2", "--quiet"]
     folders = ["--out", str(tmp_path / "runs"), "--report", str(tmp_path / "report")]
-    assert compare.run_compare([str(study), *flags, *folders]) == 0
+    assert compare.run_compare(options(str(study), *flags, *folders)) == 0
     scores = [
         line.split("random actions")[1].strip()
         for line in capsys.readouterr().out.splitlines()
@@ -229,18 +234,17 @@ def test_a_baseline_of_another_task_is_not_read(tmp_path):
     ("words", "on"), [((), False), (("--dry-run",), True), (("--dry-run", "false"), False)]
 )
 def test_a_switch_is_on_where_it_is_named(words, on):
-    assert compare.parse(["-e", "poc", "-m", "ppo", *words]).dry_run is on
+    assert options("-e", "poc", "-m", "ppo", *words).dry_run is on
 
 
-@pytest.mark.parametrize("switch", compare.SWITCHES)
-def test_a_switch_takes_no_file(switch):
-    with pytest.raises(UsageError, match=f"{switch} takes true, false or nothing, not 'study.yaml'; a file"):
-        compare.parse(["-e", "poc", "-m", "ppo", switch, "study.yaml"])
+@pytest.mark.parametrize("switch", ["--probe", "--dry-run", "--quiet"])
+def test_a_file_may_follow_a_switch(switch):
+    assert options("-e", "poc", "-m", "ppo", switch, "study.yaml").file == Path("study.yaml")
 
 
 def probe_jobs(out: Path, *arguments: str) -> list[Job]:
     """The jobs of a comparison with `--probe`."""
-    study = read_study([flag for flag in tokens(list(arguments)) if flag[0] not in compare.VALUES], None)
+    study = compare.study_of(options(*arguments))
     return plan_jobs(
         [resolved_config(config) for config in study.configs()], out, study.episodes, probes=True
     )
@@ -369,7 +373,7 @@ def test_a_run_that_another_process_stops_is_resumed(straight, tmp_path):
 
 def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert compare.run_compare([*SHORT, "--dry-run"]) == 0
+    assert compare.run_compare(options(*SHORT, "--dry-run")) == 0
     assert list(tmp_path.iterdir()) == []
     out = capsys.readouterr().out
     assert "about" in out and "with 2 runs at a time" in out
@@ -379,9 +383,9 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--jobs", "0"], "--jobs takes a number above 0, not '0'"),
-        (["--jobs", "many"], "--jobs takes a number above 0, not 'many'"),
-        (["--out", "a", "b"], "--out takes one folder, not 2"),
+        (["--jobs", "0"], "--jobs is 0, at least 1 is needed"),
+        (["--jobs", "many"], "--jobs takes a whole number, not 'many'"),
+        (["--out", "a", "b"], "config file b"),
         (["--out", "s3://bucket/runs"], "s3://bucket/runs: runs need locks, appends and renames"),
         (["--out", "memory://runs"], "which memory:// does not offer; mount the storage"),
         (["--out", "file://host/runs"], "give that path or file:///PATH"),
@@ -394,12 +398,12 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
 def test_bad_options_are_refused_by_name(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
-        compare.run_compare(arguments)
+        compare.run_compare(options(*arguments))
 
 
 def test_a_folder_may_be_a_file_url():
-    assert compare.parse([*SHORT, "--out", "file:///shared/my runs"]).place.out == Path("/shared/my runs")
-    assert compare.parse([*SHORT, "--out", "shared/runs"]).place.out == Path("shared/runs")
+    assert options(*SHORT, "--out", "file:///shared/my runs").folder == Path("/shared/my runs")
+    assert options(*SHORT, "--out", "shared/runs").folder == Path("shared/runs")
 
 
 # The display --------------------------------------------------------------------------------
@@ -410,7 +414,7 @@ def test_groups_are_labelled_by_the_settings_that_differ(tmp_path):
     study.write_text(
         "environments: [CartPole-v1]\nmodels: [ppo, {model: ppo, ppo.gamma: 0.5}, ppo_gru]\nseeds: 3\n"
     )
-    configs = [resolved_config(config) for config in read_study([], study).configs()]
+    configs = [resolved_config(config) for config in read_study(study).configs()]
     groups = [(group.label, len(group.jobs)) for group in group_jobs(plan_jobs(configs, tmp_path, 5))]
     assert sorted(groups) == [("ppo, ppo.gamma 0.5", 3), ("ppo, ppo.gamma 0.99", 3), ("ppo_gru", 3)]
 

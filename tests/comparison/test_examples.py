@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from recollect.comparison import compare
+from recollect.config.command import parse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -34,8 +35,9 @@ def test_kuberay_starts_a_cluster_whose_pods_share_the_runs() -> None:
         (container,), (volume,) = pod["containers"], pod["volumes"]
         assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
         assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/shared"}]
-    options = compare.parse(compare_arguments(job["spec"]["entrypoint"]))
-    assert options.place.on == "ray:127.0.0.1:6379" and options.place.out == Path("/shared/runs")
+    arguments = compare_arguments(job["spec"]["entrypoint"])
+    options = parse(compare.CompareOptions, arguments, "recollect compare")
+    assert options.on == "ray:127.0.0.1:6379" and options.folder == Path("/shared/runs")
 
 
 def test_slurm_starts_a_cluster_and_the_study_on_it() -> None:

@@ -9,20 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.common.errors import UsageError
+from recollect.comparison.compare import CompareOptions, study_of
 from recollect.comparison.study import Study, Variant, read_study
-from recollect.config.config import tokens
-from recollect.config.presets import assemble
+from recollect.config.assembly import assemble
+from recollect.config.command import parse
 from recollect.memory.mlp import MlpConfig
 
 
 def of_flags(*arguments):
-    return read_study(tokens(arguments), None)
+    return study_of(parse(CompareOptions, arguments, "recollect compare"))
 
 
 def of_file(tmp_path, data, *arguments):
     path = tmp_path / "study.yaml"
     path.write_text(data if isinstance(data, str) else yaml.safe_dump(data))
-    return read_study(tokens(arguments), path)
+    return of_flags(str(path), *arguments)
 
 
 names = st.lists(st.sampled_from(["CartPole-v1", "Acrobot-v1", "poc"]), min_size=1, max_size=3, unique=True)
@@ -132,8 +133,8 @@ WHOLE = {"environments": ["poc"], "models": ["ppo"]}
         ({**WHOLE, "sedes": 3}, "unknown entry 'sedes'; did you mean seeds"),
         ({**WHOLE, "seeds": 0}, "--seeds 0: numbers must be above 0 and each given once"),
         ({**WHOLE, "seeds": [1, 1]}, "--seeds 1 1: numbers must be above 0 and each given once"),
-        ({**WHOLE, "seeds": "many"}, "--seeds takes whole numbers, not many"),
-        ({**WHOLE, "episodes": [1, 2]}, "--episodes takes one number, not 2"),
+        ({**WHOLE, "seeds": "many"}, "study.yaml: seeds takes whole numbers, or none for an empty list, not"),
+        ({**WHOLE, "episodes": [1, 2]}, "study.yaml: episodes takes a whole number, not [1, 2]"),
         ({**WHOLE, "models": "ppo"}, "models must be a list, or a mapping from names to settings"),
         ({**WHOLE, "models": []}, "models must be a list, or a mapping from names to settings"),
         ({**WHOLE, "models": [{"critic": "gpt2"}]}, "is neither a name nor settings with 'model'"),
@@ -179,21 +180,21 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_study_holds_whole_configs(path):
-    study = read_study([], path)
+    study = read_study(path)
     assert len(study.configs()) == len(study.environments) * len(study.models) * len(study.seeds)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_config_is_a_whole_run(path):
-    config = assemble(["--config", str(path)], "", "")
+    config = assemble(["--config", str(path)])
     remembers = any(branch.memory != MlpConfig() for branch in (config.actor, config.critic))
     chunks = config.ppo.chunks_per_minibatch(config.env.num_envs, config.ppo.chunk_length(remembers))
     assert chunks >= 1
 
 
 def test_table_one_is_the_same_as_a_file_and_in_its_study():
-    alone = assemble(["--config", str(ROOT / "configs" / "gpt2ppo_table1.yaml")], "", "")
-    study = read_study([], ROOT / "studies" / "gpt2ppo_published.yaml")
+    alone = assemble(["--config", str(ROOT / "configs" / "gpt2ppo_table1.yaml")])
+    study = read_study(ROOT / "studies" / "gpt2ppo_published.yaml")
     frozen, _learning = [
         config
         for config in study.configs()
@@ -204,7 +205,7 @@ def test_table_one_is_the_same_as_a_file_and_in_its_study():
 
 @pytest.mark.parametrize("name", ["cartpole", "lunarlander"])
 def test_the_files_of_the_tutorial_are_runs_of_its_study(name):
-    alone = assemble(["--config", str(ROOT / "configs" / f"tutorial_{name}.yaml")], "", "")
-    configs = {c.env.id: c for c in read_study([], ROOT / "studies" / "tutorial_published.yaml").configs()}
+    alone = assemble(["--config", str(ROOT / "configs" / f"tutorial_{name}.yaml")])
+    configs = {c.env.id: c for c in read_study(ROOT / "studies" / "tutorial_published.yaml").configs()}
     config = configs[alone.env.id]
     assert replace(config, seed=1, env=replace(config.env, threads=alone.env.threads)) == alone

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from recollect.agent.agent import Branch, build_agent
+from recollect.config.assembly import assemble
 from recollect.config.config import resolve
-from recollect.config.presets import MODELS, assemble, preset
+from recollect.config.presets import MODELS, preset
 from recollect.config.tasks import TASKS
 from recollect.envs import make
 from recollect.learn import ppo
@@ -38,7 +39,7 @@ FROZEN = {
 
 def built(model, env_id, *flags):
     small = [*SMALL, *MINIBATCHES.get(model, ["--ppo.num-minibatches", "1"])]
-    config = assemble(["--env.id", env_id, "--model", model, *small, *flags], "", "")
+    config = assemble(["--env.id", env_id, "--model", model, *small, *flags])
     envs = make(config.env)
     adapter = envs.adapter
     config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
@@ -52,7 +53,7 @@ def test_every_model_is_listed_here():
 
 @pytest.mark.parametrize("name", UPDATES)
 def test_an_algorithm_is_a_model_that_goes_with_any_memory(name):
-    config = assemble(["--env.id", "LunarLander-v3", "--model", name, "--actor", "gru"], "", "")
+    config = assemble(["--env.id", "LunarLander-v3", "--model", name, "--actor", "gru"])
     assert config.algorithm == name
     assert config.actor.memory.name == "gru"
 
@@ -81,9 +82,9 @@ def test_a_task_has_the_same_settings_by_its_long_name(env_id):
 @pytest.mark.parametrize("model", ["ppo_gpt", "ppo_gpt_frozen", "ppo_gpt_published", "ppo_gpt_actor"])
 def test_a_critic_with_a_memory_of_its_own_shares_none(model):
     """Also where the task's own settings let both share one."""
-    config = assemble(["--env.id", "minigrid:MemoryS9", "--model", model], "", "")
+    config = assemble(["--env.id", "minigrid:MemoryS9", "--model", model])
     assert not config.critic.shared
-    assert assemble(["--env.id", "minigrid:MemoryS9", "--model", "ppo_lstm"], "", "").critic.shared
+    assert assemble(["--env.id", "minigrid:MemoryS9", "--model", "ppo_lstm"]).critic.shared
 
 
 @pytest.mark.parametrize("model", WANTED)

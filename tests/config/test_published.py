@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.config.presets import assemble, preset
+from recollect.config.assembly import assemble
+from recollect.config.presets import preset
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = json.loads((ROOT / "docs/results/published.json").read_text())
@@ -14,7 +15,7 @@ FILE = ["--config", str(ROOT / "configs/gpt2ppo_table1.yaml")]
 
 
 def test_the_file_of_table_1_has_the_values_of_table_1():
-    config, wanted = assemble(FILE, "", ""), PUBLISHED["hyperparameters"]
+    config, wanted = assemble(FILE), PUBLISHED["hyperparameters"]
     ppo, gpt2 = config.ppo, config.critic.memory
     assert config.steps == wanted["epochs"] * wanted["steps per epoch"]
     assert ppo.num_steps * config.env.num_envs == wanted["steps per epoch"]
@@ -38,7 +39,7 @@ def test_the_file_of_table_1_has_the_values_of_table_1():
 @pytest.mark.parametrize("env_id", ["LunarLander-v3", "Acrobot-v1", "BipedalWalker-v3"])
 def test_the_preset_is_the_file_on_every_task(env_id):
     """Whatever settings a task has of its own."""
-    file = assemble([*FILE, "--env.id", env_id], "", "")
+    file = assemble([*FILE, "--env.id", env_id])
     assert replace(preset("ppo_gpt_published", env_id), steps=file.steps) == file
 
 

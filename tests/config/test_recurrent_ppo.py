@@ -11,7 +11,7 @@ import yaml
 from benchmarks import published_recurrent
 from recollect import cli
 from recollect.config import recurrent_ppo
-from recollect.config.presets import assemble
+from recollect.config.assembly import assemble
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DOC = Path(__file__).parents[2] / "docs" / "recurrent_ppo.md"
@@ -105,9 +105,9 @@ def written(tmp_path):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_their_file_is_read_as_ours_of_the_same_settings(name, written, capsys):
-    config = assemble(["--config", written(PUBLISHED[name])], "", "")
-    assert config == assemble(["--config", str(CONFIGS / f"{name}.yaml")], "", "")
-    assemble(["--config", written(PUBLISHED[name])], "", "")  # said once, however often it is read
+    config = assemble(["--config", written(PUBLISHED[name])])
+    assert config == assemble(["--config", str(CONFIGS / f"{name}.yaml")])
+    assemble(["--config", written(PUBLISHED[name])])  # said once, however often it is read
     error = capsys.readouterr().err
     assert f"read as {config.model} on {config.env.id}" in error and error.count("\n") == 1
     named = "num-seeds 100000" in error and "(levels are unlimited)" in error
@@ -115,7 +115,7 @@ def test_their_file_is_read_as_ours_of_the_same_settings(name, written, capsys):
 
 
 def test_flags_win_over_their_file(written):
-    config = assemble(["--config", written(PUBLISHED["poc"]), "--seed", "7", "--ppo.bptt", "16"], "", "")
+    config = assemble(["--config", written(PUBLISHED["poc"]), "--seed", "7", "--ppo.bptt", "16"])
     assert (config.seed, config.ppo.bptt) == (7, 16)
 
 
@@ -129,11 +129,11 @@ def test_a_run_begins_from_their_file(written, tmp_path):
 def test_a_dynamic_sequence_length_is_whole_episodes(length, written):
     data = copy.deepcopy(PUBLISHED["poc"])
     data["recurrence"]["sequence_length"] = length
-    assert assemble(["--config", written(data)], "", "").ppo.bptt == "episode"
+    assert assemble(["--config", written(data)]).ppo.bptt == "episode"
 
 
 def test_cartpole_with_velocities_is_that_of_200_steps(written):
-    config = assemble(["--config", written(PUBLISHED["poc"] | {"environment": {"type": "CartPole"}})], "", "")
+    config = assemble(["--config", written(PUBLISHED["poc"] | {"environment": {"type": "CartPole"}})])
     assert (config.env.id, config.env.time_limit, config.env.reward_scale) == ("CartPole-v1", 200, 0.01)
 
 

@@ -11,15 +11,10 @@ import pytest
 
 import recollect
 from recollect import cli
-from recollect.commands.options import EvalOptions, ExportOptions, ResumeOptions
 from recollect.common.metrics import METRICS
-from recollect.comparison import compare
-from recollect.config.config import ALIASES, RunConfig, options
+from recollect.config.config import RunConfig
+from recollect.config.flags import ALIASES, SHORT, flag_of, options_of, resolve, values_in
 from recollect.memory import available
-from recollect.probing.options import ProbeOptions
-from recollect.run.session import Destination
-from recollect.tuning import tune
-from recollect.watching.options import WatchOptions
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")]
@@ -61,31 +56,21 @@ def commands(text):
             yield name, [flag.replace("_", "-") for flag in flags]
 
 
-def names(config):
-    return {f"--{f.name.replace('_', '-')}" for f in dataclasses.fields(config)}
+def known_flags(command):
+    """What a command takes, with the fields of every memory where it takes the options of train."""
+    place = cli.COMMANDS[command]
+    kind = getattr(importlib.import_module(f"recollect.{place.module}"), place.options)
+    options = set(options_of(kind))
+    if {"config", "settings"} & set(kind.__dataclass_fields__):
+        fields = {f.name for config in available().values() for f in dataclasses.fields(config)} | {"keep"}
+        options |= OPTIONS | {f"{branch}.{name}" for branch in ("actor", "critic") for name in fields}
+        options |= {"config", "cpu"}
+    aliases = {name for name in ALIASES if resolve(name, options) in options}
+    return {flag_of(name) for name in options | aliases} | {f"-{name}" for name in aliases & set(SHORT)}
 
 
-def training_flags():
-    """What train takes, with the fields of every memory."""
-    fields = {f.name for config in available().values() for f in dataclasses.fields(config)} | {"keep"}
-    memories = {f"--{branch}.{name.replace('_', '-')}" for branch in ("actor", "critic") for name in fields}
-    return set(options(RunConfig())) | names(Destination) | set(ALIASES) | memories | {"--config", "--cpu"}
-
-
-KNOWN = {
-    "train": training_flags(),
-    "bench": training_flags(),
-    "compare": training_flags() | set(compare.VALUES + compare.SWITCHES) | {"--seeds", "--episodes"},
-    "tune": training_flags() | set(tune.VALUES + tune.SWITCHES) | {"--seeds", "--episodes"},
-    "report": {"-o", "--out", "--import", "--x"},
-    "eval": names(EvalOptions) | set(cli.EVAL_NAMES) | set(ALIASES),
-    "probe": names(ProbeOptions) | set(cli.PROBE_NAMES),
-    "watch": names(WatchOptions) | set(cli.WATCH_NAMES),
-    "resume": names(ResumeOptions) | {"-e"},
-    "export": names(ExportOptions) | {"-e"},
-    "demo": training_flags(),
-    "list": set(),
-}
+OPTIONS = set(values_in(RunConfig())) | {"actor.memory.name", "critic.memory.name"}
+KNOWN = {command: known_flags(command) for command in cli.COMMANDS}
 ANY = set().union(*KNOWN.values())
 
 
@@ -95,7 +80,7 @@ def unknown_flags(text):
     for name, flags in commands(text):
         if name is not None and name not in cli.COMMANDS:
             wrong.append(name)
-        known = KNOWN.get(name, ANY) | {"--help"}
+        known = KNOWN.get(name, ANY) | {"--help", "--help-all"}
         wrong += [f for f in flags if f not in known and not f.startswith("--env.kwargs.")]
     return wrong
 

@@ -11,9 +11,12 @@ import pytest
 import torch
 
 from benchmarks import drawings
-from recollect.comparison import compare, study
-from recollect.config.config import RunConfig, tokens
-from recollect.config.presets import assemble, preset
+from recollect.commands.train import TrainOptions
+from recollect.comparison import study
+from recollect.comparison.compare import CompareOptions, study_of
+from recollect.config.command import parse
+from recollect.config.config import RunConfig
+from recollect.config.presets import preset
 from recollect.envs import make
 from tests.docs.test_docs import ROOT, blocks, commands, unknown_flags
 
@@ -69,10 +72,8 @@ def configs(line):
     """The runs that a line of `recollect train` or `recollect compare` asks for, by their own parsers."""
     _, name, *arguments = shlex.split(line)
     if name == "train":
-        own = {"--run-id", "--out", "--quiet"}
-        flags = tokens(["--env.id", *arguments])
-        return [assemble([x for k, v in flags if k not in own for x in (k, *v)], "recollect train", "")]
-    return compare.parse(arguments).study.configs()
+        return [parse(TrainOptions, arguments, "recollect train").config]
+    return study_of(parse(CompareOptions, arguments, "recollect compare")).configs()
 
 
 def fragile(text):

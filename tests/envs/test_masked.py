@@ -8,7 +8,7 @@ import pytest
 
 from recollect import envs as suite
 from recollect.common.errors import UsageError
-from recollect.config.presets import from_dict
+from recollect.config.assembly import from_dict
 from recollect.envs import EnvConfig, Envs, masked
 
 from .test_envs import play, random_actions, round_trip, same, seeds, tails

@@ -11,7 +11,7 @@ from torch.distributions import Categorical, Normal, kl_divergence
 
 from recollect.agent import nets
 from recollect.common.errors import UsageError
-from recollect.config.presets import assemble
+from recollect.config.assembly import assemble
 from recollect.learn import a2c, ppo, reinforce, trpo
 from recollect.learn.algorithms import UPDATES
 from recollect.learn.settings import Plan, PPOConfig
@@ -215,7 +215,7 @@ def test_where_no_step_is_good_enough_none_is_taken(monkeypatch):
 
 def test_trpo_asks_for_a_critic_of_its_own():
     with pytest.raises(UsageError, match="give the critic a network of its own"):
-        assemble(["-e", "poc", "-m", "trpo", "--actor", "gru", "--critic", "shared"], "", "")
+        assemble(["-e", "poc", "-m", "trpo", "--actor", "gru", "--critic", "shared"])
 
 
 # All of them ----------------------------------------------------------------------------------

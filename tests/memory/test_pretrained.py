@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 from recollect import cli
 from recollect.agent.agent import BranchConfig
 from recollect.common.errors import UsageError
-from recollect.config.presets import assemble
+from recollect.config.assembly import assemble
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.run import api, checkpoint
 from recollect.run.display import SilentDisplay
@@ -384,7 +384,7 @@ def test_a_run_that_cannot_begin_leaves_no_folder(folder, tmp_path, monkeypatch,
 def test_flags_say_it_and_take_it_back(stored):
     flags = ["--env.id", "poc", "--critic", "gpt2", "--critic.pretrained", str(stored)]
     flags += ["--critic.trained-blocks", "1", "--critic.trained-ends", "False"]
-    config = assemble(flags, "", "").critic.memory
+    config = assemble(flags).critic.memory
     assert config == Gpt2Config(pretrained=str(stored), trained_blocks=1, trained_ends=False)
     flags += ["--critic.pretrained", "None", "--critic.trained-blocks", "None"]
-    assert assemble(flags, "", "").critic.memory == Gpt2Config(trained_ends=False)
+    assert assemble(flags).critic.memory == Gpt2Config(trained_ends=False)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from recollect import testing
 from recollect.agent.agent import build_agent
 from recollect.common.errors import UsageError
-from recollect.config.presets import assemble
+from recollect.config.assembly import assemble
 from recollect.envs import make
 from recollect.learn.settings import Decay, PPOConfig
 from recollect.memory.attention import BLOCK
@@ -394,10 +394,10 @@ def test_other_bad_settings_are_refused_by_name(kind):
 @pytest.mark.parametrize("flag", ["--actor.positions", "--actor.norm"])
 def test_a_choice_is_a_flag_and_none_is_one_of_them(flag):
     setting = flag.rpartition(".")[2]
-    chosen = assemble(["-e", "CartPole-v1", "--actor", "gtrxl", flag, "none"], "", "").actor.memory
+    chosen = assemble(["-e", "CartPole-v1", "--actor", "gtrxl", flag, "none"]).actor.memory
     assert chosen == GtrxlConfig(**{setting: None})
     with pytest.raises(UsageError) as caught:
-        assemble(["-e", "CartPole-v1", "--actor", "trxl", flag, "sideways"], "", "")
+        assemble(["-e", "CartPole-v1", "--actor", "trxl", flag, "sideways"])
     assert "sideways" in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -474,7 +474,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_file_of_settings_holds_what_was_published(name):
-    config = assemble(["--config", str(CONFIGS / f"trxl_{name}.yaml")], "", "")
+    config = assemble(["--config", str(CONFIGS / f"trxl_{name}.yaml")])
     memory, width, steps, ppo = PUBLISHED[name]
     assert config.actor.memory == memory and config.critic.shared
     assert config.ppo == ppo
@@ -491,7 +491,7 @@ def test_every_file_of_settings_is_tested():
 
 
 def test_such_an_agent_acts_as_it_learns():
-    config = assemble(["--config", str(CONFIGS / "trxl_poc.yaml")], "", "")
+    config = assemble(["--config", str(CONFIGS / "trxl_poc.yaml")])
     envs = make(config.env)
     agent = build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, seed=1)
     testing.check_agent(agent, length=40)

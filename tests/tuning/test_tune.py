@@ -20,8 +20,10 @@ from recollect import cli
 from recollect.common.errors import UsageError
 from recollect.common.statistics import iqm
 from recollect.comparison import study
-from recollect.config.config import config_hash
-from recollect.config.presets import MODELS, assemble
+from recollect.config.assembly import assemble
+from recollect.config.command import parse
+from recollect.config.data import config_hash
+from recollect.config.presets import MODELS
 from recollect.run.build import resolved_config
 from recollect.tuning import tune
 from recollect.tuning.option_names import (
@@ -105,16 +107,18 @@ class FakeExecutor:
 
 def tuned(folder, return_of, total, arguments=(), slots=2, polls=1000):
     """A study with fake runs after so many polls: its trials, its result and its executor."""
-    options = tune.parse([*OPTIONS, "--out", str(folder), *arguments])
-    options.folder.mkdir(parents=True, exist_ok=True)
-    study = load_study(options.folder, options.spec)
-    search = SuccessiveHalving(options.spec, study, FakeExecutor(return_of, slots), folder, total)
+    options = parse(tune.TuneOptions, [*OPTIONS, "--out", str(folder), *arguments], "recollect tune")
+    spec = tune.spec_of(options)
+    home = tune.study_folder(spec, options)
+    home.mkdir(parents=True, exist_ok=True)
+    study = load_study(home, spec)
+    search = SuccessiveHalving(spec, study, FakeExecutor(return_of, slots), folder, total)
     for _ in range(polls):
         if search.over:
             break
         search.step()
     trials = trial_results(study)
-    result = TuningResult(options.spec, options.folder, options.flags, trials, importances(study))
+    result = TuningResult(spec, home, options.settings, trials, importances(study))
     return SimpleNamespace(trials=trials, executor=search.executor, result=result)
 
 
@@ -217,7 +221,7 @@ def test_more_trials_have_other_settings(tmp_path):
 
 
 def test_trials_with_equal_settings_share_their_runs(tmp_path):
-    narrow, spec = tmp_path / "space.yaml", tune.parse(OPTIONS).spec
+    narrow, spec = tmp_path / "space.yaml", tune.spec_of(parse(tune.TuneOptions, OPTIONS, ""))
     preset = option_values(spec.preset)
     single = {name: [format_value(preset[full_names(name, preset)[0]])] for name in spec.space}
     narrow.write_text(yaml.safe_dump(single))
@@ -243,7 +247,7 @@ TASKS = ("CartPole-v1", "LunarLander-v3", "minigrid:MiniGrid-MemoryS9-v0", "popg
 
 
 def config_builder(model, env):
-    return cache(lambda words: assemble(["--env.id", env, "--model", model, *words], "", ""))
+    return cache(lambda words: assemble(["--env.id", env, "--model", model, *words]))
 
 
 def random_choice(seed):
@@ -323,7 +327,7 @@ BAD_SPACES = {
     "ppo.gamma: {low: 1, high: 0.9}": "low must be below high, they are 1 and 0.9",
     "ppo.gamma: {low: a, high: 0.9}": "low is 'a', not a number",
     "ppo.learning_rate: {low: 1.0e-4, high: .inf}": "high is inf, not a number",
-    "ppo.num_steps: {low: 0, high: 64}": "ppo.num_steps 0: ppo: ppo.num_steps is 0, at least 2 is needed",
+    "ppo.num_steps: {low: 0, high: 64}": "ppo.num_steps 0: ppo.num_steps is 0, at least 2 is needed",
     "ppo.num_steps: [a]": "ppo.num_steps a:",
     "ppo.bptt: [-3]": "ppo.bptt -3:",
     "memory.width: [8]\nactor.memory.width: [16]": "memory.width and actor.memory.width both set actor.",
@@ -349,11 +353,11 @@ def test_a_bad_space_is_one_line(text, tmp_path, monkeypatch, capsys):
 
 
 BAD = {
-    "no environment": (["-m", "ppo"], "recollect tune takes one -e ENV, not 0"),
-    "two models": (["-e", "poc", "-m", "ppo", "ppo_gru"], "recollect tune takes one -m MODEL, not 2"),
+    "no environment": (["-m", "ppo"], "tune needs --env, the environment"),
+    "two models": (["-e", "poc", "-m", "ppo", "ppo_gru"], "unexpected argument 'ppo_gru'"),
     "model": (["-e", "poc", "-m", "ppp"], "model 'ppp' is unknown"),
     "environment": (["-e", "Nowhere-v1", "-m", "ppo"], "Nowhere"),
-    "trials": ([*OPTIONS, "--trials", "0"], "--trials takes a number above 0, not '0'"),
+    "trials": ([*OPTIONS, "--trials", "0"], "--trials is 0, at least 1 is needed"),
     "option": ([*OPTIONS, "--ppo.gama", "1"], "unknown option --ppo.gama"),
     "seed": (
         [*OPTIONS, "--seed", "3"],
@@ -405,10 +409,10 @@ def test_the_best_trial_is_compared_with_the_preset_and_luck_is_named(result):
 
 
 def test_its_files_make_the_same_runs(result):
-    best = assemble(["--config", str(result.folder / "best.yaml")], "", "")
+    best = assemble(["--config", str(result.folder / "best.yaml")])
     spec = result.spec
     assert best == spec.build_config(to_flags(result.best.settings)) and best != spec.preset
-    fresh = study.read_study([], result.folder / "fresh.yaml")
+    fresh = study.read_study(result.folder / "fresh.yaml")
     assert fresh.seeds == (4, 5, 6, 7, 8)
     assert [replace(config, seed=1) for config in fresh.configs()[:2]] == [spec.preset, best]
     data = json.loads((result.folder / "tune.json").read_text())
@@ -432,8 +436,8 @@ def test_a_study_file_with_another_memory_makes_the_run_of_the_trial(tmp_path):
     (tmp_path / "fresh.yaml").write_text(
         yaml.safe_dump({"environments": ["poc"], "models": [model]}, sort_keys=False)
     )
-    (fresh, *_) = study.read_study([], tmp_path / "fresh.yaml").configs()
-    trial = assemble(["--env.id", "poc", "--model", "ppo_trxl", "--seed", "1", *to_flags(chosen)], "", "")
+    (fresh, *_) = study.read_study(tmp_path / "fresh.yaml").configs()
+    trial = assemble(["--env.id", "poc", "--model", "ppo_trxl", "--seed", "1", *to_flags(chosen)])
     assert fresh.critic == trial.critic and fresh.actor == trial.actor and fresh.critic.shared
 
 
@@ -511,7 +515,7 @@ def test_a_study_that_was_stopped_and_killed_resumes_to_the_same_end(tmp_path):
     assert [trial["number"] for trial in data["trials"]] == [0, 1]
     assert {trial["state"] for trial in data["trials"]} <= {"finished", "stopped early"}
     assert data["trials"][0]["state"] == "finished" and "recollect train --config" in out
-    config = resolved_config(assemble(["--config", str(home / "best.yaml")], "", ""))
+    config = resolved_config(assemble(["--config", str(home / "best.yaml")]))
     config = replace(config, seed=2) if data["best"] == 0 else config
     straight = run_quietly(config, tmp_path / "straight").folder
     assert_same_end(straight, home / f"s{config.seed}-{config_hash(config)[:8]}")

@@ -2,28 +2,22 @@
 
 import importlib.util
 import json
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..common.errors import UsageError
-from ..config.config import RunConfig, last, tokens
-from ..config.presets import assemble
+from ..config.assembly import configure
+from ..config.config import RunConfig
+from ..config.flags import last
+from ..config.values import Setting, Settings
 from ..envs import EnvConfig
 from ..run import film
 from ..run.evaluate import Evaluation, evaluate
 from ..run.run import Trained, start_run
 from ..run.session import Destination
-from .options import TrainOptions
+from .train import destination
 
-ABOUT = """Train an agent for about a minute on two CPU cores, evaluate it beside a random one over 100
-episodes each, and draw both, with a film of one episode. Takes the options of train.
-
-  recollect demo                      LunarLander-v3
-  recollect demo CartPole-v1
-  recollect demo poc -m ppo_lstm
-  recollect demo Pendulum-v1 --steps 100000
-"""
 LANDER = "LunarLander-v3"
 # Training steps that take at most about a minute on two cores, by task or suite.
 STEPS = {
@@ -49,15 +43,29 @@ HIDDEN = ("poc", "minigrid", "popgym", "memory_gym")
 ENDINGS = ("Masked", "NoVel")
 
 
-def run_demo(arguments: list[str]) -> int:
-    """Check what is needed, train, evaluate beside a random agent, leave a picture and a film."""
-    options = _options(arguments)
-    config = options.config
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(Destination):
+    """Train an agent for about a minute on two CPU cores, evaluate it beside a random agent over 100
+    episodes each, draw both, and film one episode.
+
+      recollect demo                      LunarLander-v3
+      recollect demo CartPole-v1
+      recollect demo poc -m ppo_lstm
+      recollect demo Pendulum-v1 --steps 1e5
+    """
+
+    POSITIONAL: ClassVar = ("env.id",)
+
+    settings: Settings
+
+
+def run_demo(options: DemoOptions) -> int:
+    """Check the requirements, train, evaluate beside a random agent, write a picture and a film."""
+    config = _config(options.settings)
     no_film = check(config.env)
     if no_film:
         print(f"no film: {no_film}")
-    where = Destination(**{field.name: getattr(options, field.name) for field in fields(Destination)})
-    trained = start_run(config, where)
+    trained = start_run(config, destination(options))
     status = trained.summary["status"]
     if status != "finished":
         return 143 if status == "SIGTERM" else 130
@@ -77,20 +85,15 @@ def run_demo(arguments: list[str]) -> int:
     return 0
 
 
-def _options(arguments: list[str]) -> TrainOptions:
-    """The options of train, with an environment, a model and a budget where none is given."""
-    flags = tokens(arguments)
-    given = {name for name, _ in flags}
-    defaults: list[str] = []
-    if "--config" not in given:
-        env_id = last(flags, "--env.id") or LANDER
-        defaults = ["--env.id", env_id, "--model", default_model(env_id)]
-    options: TrainOptions = assemble(
-        [*defaults, *arguments], "recollect demo", ABOUT, lambda config: TrainOptions(config=config)
-    )
-    if not given & {"--steps", "--rollouts", "--config"}:
-        return replace(options, config=replace(options.config, steps=default_steps(options.config)))
-    return options
+def _config(settings: Settings) -> RunConfig:
+    """The run, with an environment, a model and a budget where none is given."""
+    names = {setting.name for setting in settings}
+    if "config" in names:
+        return configure(settings)
+    env_id = last(settings, "env.id") or LANDER
+    defaults = [Setting("env.id", env_id, "env.id"), Setting("model", default_model(env_id), "model")]
+    config = configure([*defaults, *settings])
+    return config if names & {"steps", "rollouts"} else replace(config, steps=default_steps(config))
 
 
 def default_model(env_id: str) -> str:

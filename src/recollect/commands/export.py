@@ -1,46 +1,48 @@
 """`recollect export`: the agent of a run as one file of weights, which eval, watch, probe and load take."""
 
-from itertools import takewhile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ..common.errors import UsageError
-from ..config.config import apply, tokens
 from ..run import api
-from .options import ExportOptions
-
-ABOUT = """Write the agent of a run as one file: its weights, and all that is needed to act with them.
-
-  recollect export RUN FILE            the last weights of a run folder, or those of a checkpoint
-  recollect export RUN FILE --best     the weights of the best validation
-
-`recollect eval`, `watch` and `probe` take the file, and so does recollect.load in Python.
-"""
 
 
-def run_export(arguments: list[str]) -> int:
-    """Read, write, say what was written; the exit code."""
-    options = parse(arguments)
-    source, file = Path(options.run), Path(options.file)
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Write the agent of a run as one file: its weights, and all that is needed to act with them.
+
+      recollect export RUN agent.safetensors          the last weights of a run folder
+      recollect export RUN agent.safetensors --best   the weights of the best validation
+
+    `recollect eval`, `watch` and `probe` take the file, and so does recollect.load in Python.
+    """
+
+    POSITIONAL: ClassVar = ("run", "file")
+
+    run: str
+    """A run folder, a checkpoint or a saved agent."""
+    file: Path
+    """The file to write; it must not exist."""
+    best: bool = False
+    """The weights of the best validation instead of the last; of a run folder."""
+    env: str | None = None
+    """The environment's id again, if it imports a module."""
+    imports: tuple[str, ...] = ()
+    """Third-party memories named in the file, which may then be imported."""
+
+
+def run_export(options: ExportOptions) -> int:
+    """Read the weights and write the file; the exit code."""
+    source, file = Path(options.run), options.file
     if options.best:
         source = source / "checkpoints" / "best.safetensors"
         if not source.exists():
-            raise UsageError(f"{source} does not exist: --best needs a run folder in which a validation was")
+            raise UsageError(f"{source} does not exist: --best needs the folder of a run that was validated")
     if file.exists():
         raise UsageError(f"{file} exists, and nothing is overwritten: remove it, or choose another name")
     if not file.parent.is_dir():
-        raise UsageError(f"{file.parent} is not a folder: make it first, or choose another place for {file}")
+        raise UsageError(f"{file.parent} is not a folder: create it, or choose another place for {file}")
     api.load(source, env=options.env, imports=options.imports).save(file)
     print(f"{file}: the agent of {source}, {file.stat().st_size:,} bytes")
     return 0
-
-
-def parse(arguments: list[str]) -> ExportOptions:
-    """A run and a file, then options."""
-    names = list(takewhile(lambda word: not word.startswith("-"), arguments))
-    given = [word for pair in zip(("--run", "--file"), names, strict=False) for word in pair]
-    flags = tokens([*given, *names[2:], *arguments[len(names) :]])
-    flags = [("--env" if name == "--env.id" else name, values) for name, values in flags]
-    options = apply(ExportOptions(), flags, "recollect export", ABOUT)
-    if not (options.run and options.file):
-        raise UsageError("which run, and which file? recollect export runs/MODEL/ENV/ID agent.safetensors")
-    return options

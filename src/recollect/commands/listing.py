@@ -1,8 +1,10 @@
-"""`recollect list ...`: what there is to choose from."""
+"""`recollect list`: the environments, presets, memories and agents to choose from."""
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +12,27 @@ from rich.table import Table
 from .. import envs, memory
 from ..common.format import duration, number
 from ..config import presets, tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """List what there is to choose from.
+
+    recollect list envs
+    """
+
+    POSITIONAL: ClassVar = ("kind",)
+
+    kind: Literal["envs", "presets", "memories", "agents"]
+    """envs, presets, memories or agents. envs: environments by suite. presets: models, and environments
+    with hyperparameters of their own. memories: for --actor and --critic, with their options. agents: runs
+    in the folder runs, and saved agents in the folder models."""
+
+
+def run_list(options: ListOptions) -> int:
+    """Print a table; the exit code."""
+    LISTS[options.kind]()
+    return 0
 
 
 def list_envs() -> None:
@@ -20,31 +43,31 @@ def list_envs() -> None:
         for name, about in ids.items():
             table.add_row(suite, prefix + name, about)
     Console().print(table)
-    print("Others: package.module:Id for any environment registered with Gymnasium.")
+    print("Third-party: package.module:Id for any environment registered with Gymnasium.")
 
 
 def list_presets() -> None:
-    """Models, and the environments with settings of their own."""
-    table = _table("model (-m)", "what it is")
+    """Models, and the environments with hyperparameters of their own."""
+    table = _table("model (-m)", "description")
     for name, model in presets.MODELS.items():
         table.add_row(name, _first_line(model.__doc__))
     Console().print(table)
-    table = _table("environment", "settings", "budget")
+    table = _table("environment", "hyperparameters", "budget")
     for name, task in tasks.TASKS.items():
         budget = task().steps or 0
         table.add_row(name, _first_line(task.__doc__), f"{budget:,} steps")
     Console().print(table)
-    print("Any other environment begins with settings that normalise everything.")
+    print("Any other environment: observations and rewards normalised, learning rate annealed to 0.")
 
 
 def list_memories() -> None:
     """Memories for --actor and --critic, with their options."""
-    table = _table("memory", "what it is", "options")
+    table = _table("memory", "description", "options")
     for name, config in sorted(memory.available().items()):
         fields = ", ".join(f"{key}={value}" for key, value in vars(config()).items())
         table.add_row(name, _first_line(config.__doc__), fields)
     Console().print(table)
-    print("Your own: package.module:Config, a MemoryConfig beside the Memory it builds.")
+    print("Third-party: package.module:Config, a MemoryConfig beside the Memory it builds.")
 
 
 def list_agents() -> None:
@@ -65,12 +88,12 @@ def list_agents() -> None:
 
 
 def _scores(path: Path) -> tuple[str, ...]:
-    """Status, steps and scores of a saved agent, as the scores.json beside it has them."""
+    """Status, steps and mean score of a saved agent, from the scores.json beside it."""
     try:
-        found = json.loads((path.parent / "scores.json").read_text())[path.name]
-        scores = found["scores"]
-        over = f"{number(sum(scores) / len(scores))} ({found['metric']}, {len(scores)} seeds)"
-        return "saved", f"{found['steps']:,}", over
+        entry = json.loads((path.parent / "scores.json").read_text())[path.name]
+        scores = entry["scores"]
+        mean = f"{number(sum(scores) / len(scores))} ({entry['metric']}, {len(scores)} seeds)"
+        return "saved", f"{entry['steps']:,}", mean
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
         return ("saved",)
 

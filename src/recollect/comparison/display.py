@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..common.format import duration, number
 from ..common.intervals import mean_weights
-from ..config.config import to_dict
+from ..config.data import to_dict
 from ..envs import EnvConfig
 from ..reporting.groups import group_runs
 from ..reporting.runs import Run

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..common.errors import UsageError
-from ..config.config import RunConfig, config_hash, to_dict
+from ..config.config import RunConfig
+from ..config.data import config_hash, to_dict
 from ..reporting.runs import read_probe
 from ..run.run_folder import is_unstarted, new_folder, read_summary
 from .run_request import RunRequest

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from ..common.errors import UsageError
+from ..config.assembly import from_dict
 from ..config.config import RunConfig
-from ..config.presets import from_dict
 from ..probing import probe, write
 from ..reporting.runs import PROBE_FILE
 from ..run.run import resume_run, start_run

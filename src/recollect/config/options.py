@@ -7,10 +7,10 @@ from ..common.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Seeded:
-    """What is played from seeds."""
+    """Options of commands that play episodes."""
 
     seed: int = 0
-    """Of the environments; never one that training saw."""
+    """Seed of the environments; training and validation use other ones."""
 
     def __post_init__(self) -> None:
         if self.seed < 0:

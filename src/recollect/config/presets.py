@@ -1,27 +1,21 @@
-"""Models by name, over the settings of each environment; and flags and files over these."""
+"""Presets: models by name, over the hyperparameters of each environment."""
 
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..agent.agent import BranchConfig
 from ..common.errors import UsageError, nearest
-from ..envs import suites
 from ..learn.settings import Algorithm, PPOConfig
-from ..memory import MemoryConfig, find
+from ..memory import MemoryConfig
 from ..memory.gpt2 import Gpt2Config
 from ..memory.rnn import GruConfig, LstmConfig, MinGruConfig, RecurrentConfig
 from ..memory.stack import StackConfig
 from ..memory.trxl import GtrxlConfig, TrxlConfig
-from . import recurrent_ppo
-from .config import Flags, RunConfig, apply, as_flags, last, over, read_yaml, tokens
+from .config import RunConfig
 from .tasks import FLEETING, TASKS, default
 
-Options: TypeAlias = Callable[[RunConfig], Any]
 INTERLEAVED = Gpt2Config(tokens="interleaved")
 
 
@@ -233,81 +227,3 @@ def preset(model: str, env_id: str) -> RunConfig:
     config = TASKS[found[0]]() if found else default(env_id)
     config = replace(config, env=replace(config.env, id=env_id), model=model)
     return MODELS[model](config)
-
-
-# From flags -----------------------------------------------------------------------------------
-
-
-def assemble(arguments: Sequence[str], prog: str, about: str, options: Options | None = None) -> Any:
-    """Flags, over a --config file, over the preset they name: a RunConfig, or options around one."""
-    found = tokens(arguments)
-    file = last(found, "--config")
-    if file is not None:
-        found = over(flags_of(settings_in(Path(file))), [f for f in found if f[0] != "--config"])
-    model, env_id = last(found, "--model") or "ppo", last(found, "--env.id") or "CartPole-v1"
-    config = preset(model, env_id)
-    config, found = with_memories(config, found)
-    return apply(config if options is None else options(config), found, prog, about)
-
-
-def settings_in(path: Path) -> dict[str, Any]:
-    """A config file, also one of recurrent PPO, which is named on the screen."""
-    data = read_yaml(path)
-    if not recurrent_ppo.is_theirs(data):
-        return data
-    _announce(f"recollect: {path}: {recurrent_ppo.note(data)}")
-    return recurrent_ppo.translate(data)
-
-
-@cache
-def _announce(text: str) -> None:
-    """Say it, once: a comparison reads its file for every run."""
-    print(text, file=sys.stderr)
-
-
-def from_dict(data: dict[str, Any], imports: Sequence[str] = ()) -> RunConfig:
-    """A config that was saved. A name that would import a module counts only if it is in `imports`.
-
-    So nothing that a stranger's file says is imported or run unless the user says so too.
-    """
-    found = flags_of(data)
-    for flag in ("--env.id", "--actor.memory.name", "--critic.memory.name"):
-        name = last(found, flag) or ""
-        suite, colon, _ = name.partition(":")
-        if colon and name not in imports and not (flag == "--env.id" and suite in suites()):
-            option = "-e" if flag == "--env.id" else "--imports"
-            raise UsageError(f"the file names {name}, which imports a module: allow it with {option} {name}")
-    config, found = with_memories(RunConfig(), found)
-    return apply(config, found, "recollect", "")
-
-
-def flags_of(data: Mapping[str, Any]) -> Flags:
-    """A file as flags. It has no order, and naming a memory undoes `shared`, so names come first."""
-    return sorted(tokens(as_flags(data)), key=lambda flag: not flag[0].endswith(".memory.name"))
-
-
-def with_memories(config: RunConfig, found: Flags) -> tuple[RunConfig, Flags]:
-    """The config with the memories that flags name; flags then set their fields.
-
-    `--critic shared` names no memory of its own; naming one again undoes it. Settings that a file has
-    for one memory go with it where a flag names another.
-    """
-    rest: Flags = []
-    named: dict[str, str] = {}
-    for flag, values in found:
-        if not flag.endswith(".memory.name"):
-            rest.append((flag, values))
-            continue
-        name = last([(flag, values)], flag) or ""
-        if named.setdefault(flag, name) != name:
-            rest = [given for given in rest if not given[0].startswith(flag.removesuffix("name"))]
-            named[flag] = name
-        shared = flag == "--critic.memory.name" and name == "shared"
-        if flag == "--critic.memory.name":
-            rest.append(("--critic.shared", [str(shared)]))
-        if not shared:
-            branch, memory = flag.removeprefix("--").partition(".")[0], find(name)()
-            part = getattr(config, branch)
-            part = replace(part, memory=memory, residual=part.residual and not memory.before_encoder)
-            config = replace(config, **{branch: part})
-    return config, rest

@@ -121,12 +121,13 @@ def _reset(environment: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parameters(reset: Mapping[str, Any]) -> dict[str, Any]:
-    """Reset parameters of Memory Gym as keyword arguments: lists as numbers with commas between them."""
-    plain = {key: value for key, value in reset.items() if key not in LEVELS}
-    return {
-        f"env.kwargs.{key}": ",".join(map(str, value)) if isinstance(value, list) else value
-        for key, value in plain.items()
-    }
+    """Reset parameters of Memory Gym as keyword arguments: a list as numbers with commas between them."""
+    arguments = {}
+    for key, value in reset.items():
+        if key not in LEVELS:
+            items = value if isinstance(value, list) else [value]
+            arguments[f"env.kwargs.{key}"] = items[0] if len(items) == 1 else ",".join(map(str, items))
+    return arguments
 
 
 def _memory(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..common.errors import UsageError
-from ..config.config import memory_name
+from ..config.data import memory_name
 from ..envs import EnvConfig, Envs, make_for_evaluation, suite_of
 from ..run.evaluate import MAX_ENVS, check_spaces, describe_task
 from ..run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic

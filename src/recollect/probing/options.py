@@ -2,20 +2,28 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ..config.options import Seeded
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(Seeded):
-    """Which agent is probed, and how thoroughly."""
+    """Test whether an agent uses its memory: play its episodes with the memory reset, frozen, blurred and
+    swapped, do the same for the critic, and read out the memory state by linear regression.
 
-    run: str = ""
+      recollect probe RUN                  a run folder, a checkpoint or a saved agent
+      recollect probe RUN --control RUN    test whether the task needs a memory: a run without one
+    """
+
+    POSITIONAL: ClassVar = ("run",)
+
+    run: str
     """A run folder, a checkpoint or a saved agent."""
     episodes: int = 100
     """Episodes to play for each thing that is done to the memory; at least 10."""
     out: Path | None = None
-    """Where probe.html and probe.json are written (-o); None: the folder probe in that of the run."""
+    """Where probe.html and probe.json are written; None: the folder probe in that of the run."""
     control: str | None = None
     """A run without a memory in the same environment, to tell whether the task needs one."""
     json: bool = False

@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium
 
 from ..common.errors import UsageError
-from ..config.config import RunConfig, as_flags, read_yaml
-from ..config.presets import assemble, from_dict
+from ..config.assembly import configure, from_dict
+from ..config.config import RunConfig
+from ..config.data import read_yaml, settings_in
 from .run import Trained, resume_run, start_run
 from .session import Destination
 from .weights import load_agent
@@ -51,7 +52,7 @@ def train(
         if not isinstance(env, str):
             env_id = f"callable-{getattr(env, '__name__', type(env).__name__).strip('<>')}"
         fields = {"env.id": env_id, "model": model or "ppo", **(options or {})}
-        config = assemble(as_flags(fields), "recollect.train", "")
+        config = configure(settings_in(fields, "options"))
     if steps is not None:
         config = replace(config, steps=steps, rollouts=None)
     if seed is not None:
@@ -75,10 +76,11 @@ def resume(
     quiet            print nothing
     """
     path = Path(folder)
-    if not (path / "config.yaml").is_file():
+    file = path / "config.yaml"
+    if not file.is_file():
         raise UsageError(f"{path} is not a run: it has no config.yaml")
     named = [env] if isinstance(env, str) else []
-    config = from_dict(read_yaml(path / "config.yaml"), [*named, *imports])
+    config = from_dict(read_yaml(file), [*named, *imports], str(file))
     factory = env if callable(env) else None
     return resume_run(path, config, quiet, ignore_versions, factory)
 
@@ -90,7 +92,7 @@ def load(path: str | Path, *, env: Environment | None = None, imports: Sequence[
     imports  names of third-party memories that the file may import
     """
     allowed = [*imports, *([env] if isinstance(env, str) else [])]
-    agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed))
+    agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path)))
     if isinstance(env, str) and env != config.env.id:
         config = replace(config, env=replace(config.env, id=env, backend="auto"))
     return Trained(agent, config, Path(path), {}, env if callable(env) else None)

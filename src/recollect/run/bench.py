@@ -3,12 +3,13 @@
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from ..config.config import RunConfig
-from ..config.presets import assemble
 from ..envs import Envs
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
@@ -16,15 +17,26 @@ from ..learn.ppo import collect, value
 from ..learn.rollout import Rollout
 from .build import build, build_learner
 
-ABOUT = """Measure the speed of training on this machine: steps per second of acting (collect), of the value
-pass, of the update, and of the environment alone. Takes the options of train."""
 SECONDS = 5.0
 
 
-def run_bench(arguments: list[str]) -> int:
-    """Measure a preset for a few seconds and print a table."""
-    config: RunConfig = assemble(arguments, "recollect bench", ABOUT)
-    envs, learner, config = _build(config)
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """Measure the speed of training on this machine: steps per second of acting (collect), of the value
+    pass, of the update, and of the environment alone.
+
+      recollect bench LunarLander-v3
+      recollect bench LunarLander-v3 -m ppo_lstm --threads 2
+    """
+
+    POSITIONAL: ClassVar = ("env.id",)
+
+    config: RunConfig
+
+
+def run_bench(options: BenchOptions) -> int:
+    """Measure the phases of training for a few seconds and print a table."""
+    envs, learner, config = _build(options.config)
     phases, steps = _measure(envs, learner, config, SECONDS)
     total = sum(phases.values())
     print(

@@ -20,7 +20,8 @@ from ..agent.agent import Agent
 from ..agent.player import Player
 from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError
-from ..config.config import RunConfig, config_hash, write_yaml
+from ..config.config import RunConfig
+from ..config.data import config_hash, write_yaml
 from ..learn.episodes import Episode
 from . import checkpoint
 from .build import Factory, build, build_learner

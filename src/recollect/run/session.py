@@ -21,7 +21,8 @@ from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
 from ..common.metrics import is_finite
 from ..common.signals import Signals
-from ..config.config import RunConfig, config_hash, to_dict
+from ..config.config import RunConfig
+from ..config.data import config_hash, to_dict
 from ..envs import Envs, make_for_evaluation
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner

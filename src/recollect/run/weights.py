@@ -14,7 +14,8 @@ from .._version import __version__
 from ..agent.agent import Agent, build_agent
 from ..agent.normalize import RewardScale
 from ..common.errors import UsageError
-from ..config.config import RunConfig, to_dict
+from ..config.config import RunConfig
+from ..config.data import to_dict
 from ..envs.spaces import spaces_from_json, spaces_to_json
 from . import checkpoint
 

@@ -6,7 +6,9 @@ A name without its branch stands for both branches: memory.width sets the width 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from ..config.config import RunConfig, memory_name, options
+from ..config.config import RunConfig
+from ..config.data import memory_name
+from ..config.flags import values_in
 
 Value: TypeAlias = bool | int | float | str | None
 Settings: TypeAlias = dict[str, Any]
@@ -16,7 +18,7 @@ MEMORY_NAME = "memory.name"
 
 def option_values(config: RunConfig) -> Settings:
     """Every option of a config as a file names it, with the names of the memories."""
-    values = {name.removeprefix("--").replace("-", "_"): value for name, value in options(config).items()}
+    values = values_in(config)
     for branch in BRANCHES:
         values[f"{branch}.{MEMORY_NAME}"] = memory_name(getattr(config, branch).memory)
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

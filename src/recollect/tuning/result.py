@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ..common.format import number
-from ..config.config import to_dict, tokens
+from ..config.data import to_dict
+from ..config.values import Settings as RunSettings
+from ..config.values import plain
 from ..run.run_folder import write_json
 from .option_names import BRANCHES, Settings, format_value, memories_first, option_values, to_flags
 from .optuna_storage import import_optuna, without_experimental_warnings
@@ -127,8 +129,8 @@ class TuningResult:
 
     spec: TuningSpec
     folder: Path
-    options: tuple[str, ...]
-    """Arguments of train that all trials share."""
+    options: RunSettings
+    """Options of train that all trials share."""
     trials: list[TrialResult]
     importance: dict[str, float]
 
@@ -202,7 +204,7 @@ class TuningResult:
             "models": [config.model, {"model": config.model, **memories_first(self.best.settings)}],
             "seeds": list(range(first_seed, first_seed + FRESH_SEEDS)),
             "episodes": self.spec.episodes,
-            "options": {k.removeprefix("--"): v[0] if len(v) == 1 else v for k, v in tokens(self.options)},
+            "options": {setting.name: plain(setting.value) for setting in self.options},
         }
         fresh.write_text(_yaml(study), encoding="utf-8")
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError, nearest
-from ..config.config import UNITS, RunConfig, memory_name, read_yaml
+from ..config.config import RunConfig
+from ..config.data import memory_name, read_yaml
+from ..config.flags import UNITS
 from ..memory import MemoryConfig, find
 from .option_names import (
     BRANCHES,
@@ -28,8 +30,6 @@ from .option_names import (
 from .proposals import ConfigBuilder, propose
 from .search_space import Choices, Dimension, Range, SearchSpace, default_space
 
-# Options that set the same quantity in two units: a run has one of them.
-PAIRS = [[name.removeprefix("--").replace("-", "_") for name in pair] for pair in UNITS]
 # Options that all trials share, because their scores would not be comparable otherwise.
 FIXED = ("env.id", "model", "seed", "steps", "rollouts")
 RANGE_KEYS = ["low", "high", "log", "step"]
@@ -48,14 +48,14 @@ def build_space(build_config: ConfigBuilder, file: Path | None, given: Sequence[
         entries[name] = _checked_dimension(name, dimension, known, given, prefix)
     _check_overlaps(entries, known, prefix)
     _check_values(entries, build_config, prefix)
-    for option, alternative in PAIRS:
+    for option, alternative in UNITS:
         if {option, alternative} <= entries.keys():
             raise UsageError(f"{prefix}{option} and {alternative} set the same quantity: remove one of them")
     # The memories of the file decide which sizes the default space has.
     config = build_config(())
     default = default_space(config, {branch: _memories(entries, branch, config) for branch in BRANCHES})
     taken = {option for name in (*entries, *given) for option in full_names(name, known)}
-    taken |= {alternative for option, alternative in PAIRS if option in taken}
+    taken |= {alternative for option, alternative in UNITS if option in taken}
     return {k: v for k, v in default.items() if taken.isdisjoint(full_names(k, known))} | entries
 
 

@@ -8,10 +8,13 @@ from pathlib import Path
 
 from ..common.errors import UsageError
 from ..common.signals import Signals
-from ..comparison.compare import PLACE, Place, count, place, switches
 from ..comparison.display import RESUME_HINT
-from ..comparison.study import read_study
-from ..config.config import RunConfig, tokens
+from ..comparison.options import ExecutorOptions
+from ..comparison.study import Study, override
+from ..config.assembly import OPTIONS
+from ..config.config import RunConfig
+from ..config.flags import read_flags
+from ..config.values import Settings
 from ..reporting.page import render_page
 from ..run.run_folder import locked, new_folder
 from .display import TuningDisplay
@@ -22,76 +25,64 @@ from .successive_halving import SuccessiveHalving
 from .trials import TuningSpec
 from .tuning_page import colours, facts, sections, title
 
-ABOUT = """Search for settings of a model on an environment. Every trial is run over several seeds, and is
-stopped early where all of them together are behind; the first trial is the preset itself. What an earlier
-call left undone is gone on with.
-
-  recollect tune -e CartPoleMasked -m ppo_gru --trials 30 --steps 50000
-  recollect tune -e CartPoleMasked -m ppo_gru --trials 60 --steps 50000      30 more
-  recollect tune -e CartPoleMasked -m ppo_gru --trials 30 --space my_space.yaml --dry-run
-
-  -e ID            the environment
-  -m PRESET        the model whose settings are tuned
-  --trials N       trials in all, those of earlier calls among them (30)
-  --seeds N        of each trial the seeds 1 to N (3); or several numbers: these
-  --space FILE     what is tuned, option by option, over what is tuned anyway: see docs/tuning.md
-  --episodes N     of the evaluation of each run's last weights (100)
-  --jobs N         runs at a time (one a core)
-  --on ray         run tasks of Ray: ray begins one here, ray:HOST:PORT joins a cluster
-  --cpus-per-run N, --gpus-per-run X    what of a machine of Ray a run has (1 and 0)
-  --out FOLDER     where it is kept, as FOLDER/MODEL/ENV (tune)
-  --dry-run        show what would be tuned, and about how long it takes
-  --quiet          print the results and nothing before
-
-Every other option of `recollect train` is set for all trials, and is not tuned.
-"""
-VALUES = (*PLACE, "--trials", "--space")
-SWITCHES = ("--dry-run", "--quiet")
 POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class Options:
-    """What is searched, and where it is executed."""
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(ExecutorOptions):
+    """Search hyperparameters of a model on an environment. Every trial is run over several seeds, and is
+    stopped early if all of them together are behind; the first trial is the preset itself. Unfinished
+    searches are resumed.
 
-    spec: TuningSpec
-    flags: tuple[str, ...]
-    """Settings that all trials share."""
-    trials: int
-    place: Place
-    dry_run: bool
-    quiet: bool
+      recollect tune -e CartPoleMasked -m ppo_gru --trials 30 --steps 5e4
+      recollect tune -e CartPoleMasked -m ppo_gru --trials 60 --steps 5e4      30 more
+      recollect tune -e CartPoleMasked -m ppo_gru --space my_space.yaml --dry-run
 
-    @property
-    def folder(self) -> Path:
-        """The folder of the study."""
-        return new_folder(self.spec.preset, self.place.out, "x").parent
+    Every other option of recollect train is set for all trials, and is not tuned.
+    """
+
+    env: str
+    """The environment."""
+    model: str
+    """The model (preset) to tune."""
+    trials: int = 30
+    """Trials in total, those of earlier calls included."""
+    seeds: tuple[int, ...] = (3,)
+    """Seeds of each trial. One number N: the seeds 1 to N; several: these."""
+    space: Path | None = None
+    """A file with the options to tune and their values, over the default ones: see docs/tuning.md."""
+    out: str = "tune"
+    """The folder of all searches; this one is kept in OUT/MODEL/ENV."""
+    command: tuple[str, ...]
+    settings: Settings
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trials < 1:
+            raise UsageError(f"--trials is {self.trials}, at least 1 is needed")
 
 
-def run_tune(arguments: list[str]) -> int:
+def run_tune(options: TuneOptions) -> int:
     """Search, and print the result; the exit code."""
-    if not arguments or set(arguments) & {"-h", "--help"}:
-        print(ABOUT, end="")
-        return 0 if arguments else 2
     import_optuna()
-    options = parse(arguments)
-    spec, folder, display = options.spec, options.folder, TuningDisplay(options.quiet)
+    spec = spec_of(options)
+    folder, display = study_folder(spec, options), TuningDisplay(options.quiet)
     if options.dry_run:
         trials = trial_results(load_study(folder, spec)) if (folder / JOURNAL).exists() else []
         ended = sum(trial.state != "begun" for trial in trials)
-        display.plan(spec, options.trials, ended, options.place.jobs)
+        display.plan(spec, options.trials, ended, options.jobs)
         return 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {options.place.out}: {error}") from error
+        raise UsageError(f"--out {options.out}: {error}") from error
     with locked(folder):
         study = load_study(folder, spec)
-        with options.place.executor() as executor, Signals() as signals, display.live_table:
-            search = SuccessiveHalving(spec, study, executor, options.place.out, options.trials)
+        with options.executor() as executor, Signals() as signals, display.live_table:
+            search = SuccessiveHalving(spec, study, executor, options.folder, options.trials)
             run_trials(search, signals, display)
-        result = TuningResult(spec, folder, options.flags, trial_results(study), importances(study))
-        write_results(result, ["recollect", "tune", *arguments])
+        result = TuningResult(spec, folder, options.settings, trial_results(study), importances(study))
+        write_results(result, options.command)
     display.results(result, f"optuna-dashboard {folder / JOURNAL}")
     best = ", best.yaml" if result.best else ""  # the preset has no score before its runs are finished
     print(f"{folder / 'tune.html'}{best} and tune.json are written")
@@ -101,32 +92,26 @@ def run_tune(arguments: list[str]) -> int:
     return 0
 
 
-def parse(arguments: list[str]) -> Options:
-    """Flags of the study apart from those of its runs."""
-    found = tokens(arguments)
-    own = {name: values for name, values in found if name in VALUES + SWITCHES}
-    rest = [(name, values) for name, values in found if name not in own]
-    if not any(name == "--seeds" for name, _ in rest):
-        rest.append(("--seeds", ["3"]))
-    study = read_study(rest, None)
-    for flag, variants in (("-e ENV", study.environments), ("-m MODEL", study.models)):
-        if len(variants) != 1:
-            raise UsageError(f"recollect tune takes one {flag}, not {len(variants)}")
-    files = own.get("--space", [])
-    if "--space" in own and len(files) != 1:
-        raise UsageError(f"--space takes one file, not {len(files)}")
+def spec_of(options: TuneOptions) -> TuningSpec:
+    """The search: the preset, its search space, the seeds and the evaluation."""
+    study = override(Study(), [options.env], [options.model], options.seeds, options.episodes)
 
     @cache
-    def base(words: tuple[str, ...]) -> RunConfig:
-        return replace(study, flags=(*study.flags, *words), seeds=(1,)).configs()[0]
+    def build_config(words: tuple[str, ...]) -> RunConfig:
+        flags = (*options.settings, *read_flags(words, OPTIONS))
+        return replace(study, flags=flags, seeds=(1,)).configs()[0]
 
-    given = [name.removeprefix("--").replace("-", "_") for name, _ in tokens(study.flags)]
-    space = build_space(base, Path(files[0]) if files else None, given)
-    spec = TuningSpec(base, space, study.seeds, study.episodes)
+    fixed = [setting.name for setting in options.settings]
+    space = build_space(build_config, options.space, fixed)
+    spec = TuningSpec(build_config, space, study.seeds, study.episodes)
     if spec.preset.rollouts:
         raise UsageError("trials with rollouts of different lengths are compared by steps: use --steps N")
-    trials = int(count(own, "--trials", "30"))
-    return Options(spec, study.flags, trials, place(own, "tune"), *switches(own, SWITCHES))
+    return spec
+
+
+def study_folder(spec: TuningSpec, options: TuneOptions) -> Path:
+    """The folder of the study, OUT/MODEL/ENV."""
+    return new_folder(spec.preset, options.folder, "x").parent
 
 
 def run_trials(search: SuccessiveHalving, signals: Signals, display: TuningDisplay) -> None:

@@ -1,21 +1,30 @@
 """The options of `recollect watch`."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..config.options import Seeded
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOptions(Seeded):
-    """Which agent is watched, and where it is shown."""
+    """Watch a trained agent act, with its memory: memory states, attention weights, and the influence of
+    each past step on the present action.
 
-    run: str = ""
+      recollect watch RUN                      a window where there is a screen, else a page that plays
+      recollect watch RUN -o page.html         one file, which needs no network
+      recollect watch RUN -o film.gif          also .mp4 and .webp
+    """
+
+    POSITIONAL: ClassVar = ("run",)
+
+    run: str
     """A run folder, a checkpoint or a saved agent."""
     out: str | None = None
-    """human: a window; or FILE.html, FILE.mp4, FILE.gif, FILE.webp (-o); None: a window where there is a
+    """human: a window; or FILE.html, FILE.mp4, FILE.gif, FILE.webp; None: a window where there is a
     screen, else watch.html in the folder of the run, or here for a saved agent."""
     env: str | None = None
-    """Another environment than it was trained in (-e)."""
+    """Another environment than it was trained in."""
     episodes: int = 10
     """Episodes to play and to choose from."""
     shown: int = 3

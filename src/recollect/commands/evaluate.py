@@ -1,0 +1,110 @@
+"""`recollect eval`: episodes of a trained agent, and their returns."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..agent.agent import Agent
+from ..common.errors import UsageError
+from ..config.options import Seeded
+from ..config.presets import preset
+from ..envs import EnvConfig
+from ..run import api
+from ..run.evaluate import Evaluation, evaluate
+from ..run.film import render
+
+EPISODES = 100  # one where they are rendered
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions(Seeded):
+    """Evaluate a trained agent: play episodes, and print the mean return with a 95 % confidence interval.
+
+    recollect eval runs/ppo/CartPole-v1/cart
+    recollect eval agent.safetensors --episodes 20 --json
+    recollect eval runs/ppo/CartPole-v1/cart --render film.gif
+    recollect eval random -e CartPole-v1
+    """
+
+    POSITIONAL: ClassVar = ("run",)
+
+    run: str
+    """A run folder, a checkpoint, a saved agent, or random."""
+    env: str | None = None
+    """Another environment than the agent was trained in."""
+    episodes: int | None = None
+    """Episodes to play; None: 100, or 1 with --render."""
+    running_rew_len: int | None = None
+    """Print each episode with the mean return of this many last ones; None: only the summary."""
+    sample: bool = False
+    """Sample actions from the policy instead of taking the most likely."""
+    json: bool = False
+    """Print all returns and the summary as JSON."""
+    render: str | None = None
+    """Show the episodes: human for a window, or FILE.mp4, FILE.gif or FILE.webp. None: they are not shown."""
+    imports: tuple[str, ...] = ()
+    """Third-party memories named in the file, which may then be imported."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("episodes", "running_rew_len"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"--{name.replace('_', '-')} is {value}, at least 1 is needed")
+        for flag, value in (("--json", self.json), ("--running-rew-len", self.running_rew_len)):
+            if self.render and value:
+                raise UsageError(f"{flag} and --render exclude each other: --render prints the returns")
+
+
+def run_eval(options: EvalOptions) -> int:
+    """Play, and print the returns; the exit code."""
+    agent, config = _player(options)
+    if options.render:
+        episodes = options.episodes or 1
+        returns = render(agent, config, options.render, episodes, options.seed, not options.sample)
+        print(f"played {config.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
+        return 0
+    on_episode = _running_mean(options.running_rew_len) if options.running_rew_len else None
+    episodes = options.episodes or EPISODES
+    args = agent, config, episodes, options.seed, not options.sample, options.run
+    result = evaluate(*args, on_episode=on_episode)
+    print(json.dumps(result.as_json()) if options.json else _summary(result))
+    return 0
+
+
+def _player(options: EvalOptions) -> tuple[Agent | None, EnvConfig]:
+    """The agent, None for one that acts at random, and where it plays."""
+    if options.run != "random":
+        trained = api.load(options.run, env=options.env, imports=options.imports)
+        return trained.agent, trained.config.env
+    if options.env is None:
+        raise UsageError("a random agent needs an environment: recollect eval random -e CartPole-v1")
+    return None, preset("ppo", options.env).env
+
+
+def _running_mean(window: int) -> Callable[[float], None]:
+    recent: list[float] = []
+
+    def on_episode(value: float) -> None:
+        recent.append(value)
+        mean = sum(recent[-window:]) / len(recent[-window:])
+        print(f"episode {len(recent):>5}  return {value:>9.2f}  mean of last {window} {mean:>9.2f}")
+
+    return on_episode
+
+
+def _summary(result: Evaluation) -> str:
+    """The scores in a few lines."""
+    s: dict[str, Any] = result.summary()
+    mode = "deterministic" if result.deterministic else "sampling"
+    mode = "at random" if result.agent == "random" else mode
+    interval = "-" if s["low"] is None else f"{s['low']:.2f} to {s['high']:.2f}"
+    lines = [
+        f"{result.agent} on {result.env}: {s['episodes']} episodes, {mode}, seed {result.seed}",
+        f"  return  mean {s['mean']:.2f}   95 % interval {interval}",
+        f"          std {s['std']:.2f}   interquartile mean {s['iqm']:.2f}   length {s['length']:.1f}",
+    ]
+    if s["success"] is not None:
+        lines.append(f"  success {s['success']:.1%}")
+    return "\n".join(lines)

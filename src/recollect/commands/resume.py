@@ -1,0 +1,41 @@
+"""`recollect resume`: a run that was stopped, to its end."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..run import api
+from .train import EXIT_CODES
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions:
+    """Resume a run that was stopped. The result is bit for bit that of a run without the stop, on the same
+    machine with the same versions.
+
+      recollect resume runs/ppo/CartPole-v1/s1-20260101-120000
+    """
+
+    POSITIONAL: ClassVar = ("run",)
+
+    run: str
+    """A run folder."""
+    env: str | None = None
+    """The environment's id again, if it imports a module."""
+    imports: tuple[str, ...] = ()
+    """Third-party memories named in the files of the run, which may then be imported."""
+    ignore_versions: bool = False
+    """Resume with other versions than the run began with; the result may then differ."""
+    quiet: bool = False
+    """Print nothing."""
+
+
+def run_resume(options: ResumeOptions) -> int:
+    """Train to the end of the budget; the exit code."""
+    trained = api.resume(
+        options.run,
+        env=options.env,
+        imports=options.imports,
+        ignore_versions=options.ignore_versions,
+        quiet=options.quiet,
+    )
+    return EXIT_CODES[trained.summary["status"]]

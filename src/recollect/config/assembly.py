@@ -1,0 +1,103 @@
+"""A RunConfig from settings: flags over a config file over the preset that they name."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..common.errors import UsageError
+from ..envs import suites
+from ..memory import find
+from . import recurrent_ppo
+from .config import RunConfig
+from .data import read_yaml, settings_in
+from .flags import apply, last, options_of, over, read_flags, resolve
+from .presets import preset
+from .values import Setting
+
+OPTIONS = options_of(RunConfig)
+
+
+def assemble(arguments: Sequence[str]) -> RunConfig:
+    """The config of a run from flags of the command line."""
+    return configure(read_flags(arguments, OPTIONS))
+
+
+def configure(settings: Iterable[Setting]) -> RunConfig:
+    """The config of a run from settings, over those of a --config file, over the preset they name."""
+    settings = with_file([setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings])
+    model, env_id = last(settings, "model") or "ppo", last(settings, "env.id") or "CartPole-v1"
+    return apply(*_with_memories(preset(model, env_id), settings))
+
+
+def with_file(settings: Sequence[Setting]) -> list[Setting]:
+    """Settings over those of the --config file that is among them."""
+    file = last(settings, "config")
+    if file is None:
+        return list(settings)
+    path = Path(file)
+    data = read_yaml(path)
+    if recurrent_ppo.is_theirs(data):
+        _announce(f"recollect: {path}: {recurrent_ppo.note(data)}")
+        data = recurrent_ppo.translate(data)
+    flags = [setting for setting in settings if setting.name != "config"]
+    return over(file_settings(data, str(path)), flags)
+
+
+@cache
+def _announce(text: str) -> None:
+    """Print a line once: a comparison reads its file for every run."""
+    print(text, file=sys.stderr)
+
+
+def from_dict(data: Mapping[str, Any], imports: Sequence[str] = (), file: str = "config") -> RunConfig:
+    """A config that was saved. A name that would import a module counts only if it is in `imports`.
+
+    So nothing that a stranger's file names is imported or run unless the user names it too.
+
+    file  what errors name as the source
+    """
+    settings = file_settings(data, file)
+    for option in ("env.id", "actor.memory.name", "critic.memory.name"):
+        name = last(settings, option) or ""
+        suite, colon, _ = name.partition(":")
+        if colon and name not in imports and not (option == "env.id" and suite in suites()):
+            flag = "-e" if option == "env.id" else "--imports"
+            raise UsageError(f"the file names {name}, which imports a module: allow it with {flag} {name}")
+    return apply(*_with_memories(RunConfig(), settings))
+
+
+def file_settings(data: Mapping[str, Any], file: str) -> list[Setting]:
+    """The settings of a file. It has no order, and naming a memory undoes `shared`, so names come first."""
+    settings = [setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings_in(data, file)]
+    return sorted(settings, key=lambda setting: not setting.name.endswith(".memory.name"))
+
+
+def _with_memories(config: RunConfig, settings: Iterable[Setting]) -> tuple[RunConfig, list[Setting]]:
+    """The config with the memories that settings name; the other settings then set their fields.
+
+    `--critic shared` names no memory of its own; naming one again undoes it. A file's settings of one
+    memory are dropped where a flag names another.
+    """
+    rest: list[Setting] = []
+    names: dict[str, str] = {}
+    for setting in settings:
+        option = setting.name
+        if not option.endswith(".memory.name"):
+            rest.append(setting)
+            continue
+        name = last([setting], option) or ""
+        if names.setdefault(option, name) != name:
+            rest = [other for other in rest if not other.name.startswith(option.removesuffix("name"))]
+            names[option] = name
+        shared = option == "critic.memory.name" and name == "shared"
+        if option == "critic.memory.name":
+            rest.append(Setting("critic.shared", shared, setting.label))
+        if not shared:
+            branch, memory = option.partition(".")[0], find(name)()
+            part = getattr(config, branch)
+            part = replace(part, memory=memory, residual=part.residual and not memory.before_encoder)
+            config = replace(config, **{branch: part})
+    return config, rest

@@ -1,0 +1,88 @@
+"""The options of a command, parsed from its arguments.
+
+Each command is a frozen dataclass beside its code. Its docstring is the text of --help, the docstrings of
+its fields describe the options, and class variables complete it:
+
+    POSITIONAL  options that may be given without their flag, in this order
+    BASIC       options that --help shows; --help-all shows the rest
+
+A field `config` receives the config of one run, and a field `settings` the settings of several, from the
+options of train that are not fields. A field `command` receives the command as it was typed.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_type_hints
+
+from ..common.errors import UsageError
+from .flags import FILLED_IN, flag_of, options_of, place_of, read_flags, unknown
+from .help import descriptions, first_sentence, help_text
+from .values import Setting, value_of
+
+T = TypeVar("T")
+REPEATABLE = ("imports",)  # of all other options the last one wins
+HELP_FLAGS = {"-h", "--help", "--help-all"}
+
+
+def parse(kind: type[T], arguments: Sequence[str], prog: str) -> T:
+    """The options of a command from its arguments; every mistake is a UsageError of one line."""
+    hints, fields = get_type_hints(kind), options_of(kind)
+    positional = getattr(kind, "POSITIONAL", ())
+    known = {**_options_of_train(), **fields} if {"config", "settings"} & set(hints) else fields
+    settings = read_flags(arguments, known, positional)
+    values: dict[str, Any] = {}
+    if "config" in hints:
+        if "env.id" in positional and not {"env.id", "config"} & {setting.name for setting in settings}:
+            raise UsageError(f"{prog} needs an environment, as in: {prog} CartPole-v1")
+        from .assembly import configure, with_file
+
+        settings = with_file(settings)
+        values["config"] = configure(setting for setting in settings if setting.name not in fields)
+    rest = tuple(setting for setting in settings if setting.name not in fields)
+    if "settings" in hints:
+        values["settings"] = rest
+    elif rest and "config" not in hints:
+        raise unknown(rest[0], known)
+    if "command" in hints:
+        values["command"] = (*prog.split(), *arguments)
+    values |= _values([setting for setting in settings if setting.name in fields], fields)
+    _check_complete(kind, values, positional, prog)
+    return kind(**values)
+
+
+def _options_of_train() -> dict[str, Any]:
+    from .assembly import OPTIONS  # here, because it needs torch, and reports do not
+
+    return OPTIONS
+
+
+def _values(settings: Sequence[Setting], fields: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for setting in settings:
+        value = value_of(setting, fields[setting.name])
+        values[setting.name] = values.get(setting.name, ()) + value if setting.name in REPEATABLE else value
+    return values
+
+
+def _check_complete(kind: type, values: dict[str, Any], positional: Sequence[str], prog: str) -> None:
+    for field in dataclasses.fields(kind):
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
+            name = place_of(field.name) if field.name in positional else flag_of(field.name)
+            about = first_sentence(descriptions(kind)[field.name])
+            raise UsageError(f"{prog} needs {name}, {about[0].lower()}{about[1:]}; see {prog} --help")
+
+
+def help_of(kind: type, arguments: Sequence[str], prog: str) -> str:
+    """The help of a command; defaults are those of the environment and the model in the arguments."""
+    config = None
+    if {"config", "settings"} & set(get_type_hints(kind)):
+        from .assembly import configure
+
+        fields = options_of(kind)
+        words = [word for word in arguments if word not in HELP_FLAGS]
+        settings = read_flags(words, {**_options_of_train(), **fields}, getattr(kind, "POSITIONAL", ()))
+        config = configure(
+            setting for setting in settings if setting.name not in {*fields, *FILLED_IN} - {"config"}
+        )
+    return help_text(kind, prog, config, "--help-all" in arguments)

@@ -1,0 +1,89 @@
+"""Configs as plain data and back: YAML files, the JSON of checkpoints, and the hash of a run."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .. import memory
+from ..common.errors import UsageError
+from .config import RunConfig
+from .flags import KWARGS
+from .values import BOOLEANS, Setting, YamlWord
+
+
+def to_dict(value: Any) -> Any:
+    """A config as dicts, lists and scalars; a memory includes its name."""
+    if isinstance(value, memory.MemoryConfig):
+        return {"name": memory_name(value), **_fields(value)}
+    if dataclasses.is_dataclass(value):
+        return _fields(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)}
+
+
+def memory_name(config: memory.MemoryConfig) -> str:
+    """The name a memory is found by; package.module:Config for a third-party one."""
+    kind = type(config)
+    if memory.available().get(kind.name) is kind:
+        return kind.name
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def config_hash(config: RunConfig) -> str:
+    """The identity of a run: a hash of its whole resolved config."""
+    text = json.dumps(to_dict(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_yaml(config: RunConfig, path: Path) -> None:
+    """The config as a file that --config reads."""
+    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads yes, no, on and off as booleans, also where an option takes the word."""
+
+
+def _boolean(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> bool | YamlWord:
+    word = str(loader.construct_scalar(node))
+    return BOOLEANS[word.lower()] if word.lower() in BOOLEANS else YamlWord(word)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:bool", _boolean)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A config file as nested dicts."""
+    try:
+        data = _Loader(path.read_text(encoding="utf-8")).get_single_data()
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise UsageError(f"config file {path}: {str(error).splitlines()[0]}") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"config file {path} holds no options")
+    return data
+
+
+def settings_in(data: Mapping[str, Any], source: str, prefix: str = "") -> list[Setting]:
+    """Nested data as settings; names may be nested, dotted, or both.
+
+    source  the file, or whatever else errors should name
+    """
+    settings: list[Setting] = []
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        name = name if name.startswith(KWARGS) else name.replace("-", "_")
+        if isinstance(value, Mapping):
+            settings += settings_in(value, source, f"{name}.")
+        else:
+            settings.append(Setting(name, value, f"{source}: {name}"))
+    return settings

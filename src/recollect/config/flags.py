@@ -1,0 +1,233 @@
+"""Flags of the command line as settings of options, and settings applied to frozen dataclasses.
+
+One table of aliases serves every command: an alias stands for the first of its meanings that the command
+has as an option.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from ..common.errors import UsageError, nearest
+from .values import SWITCHES, Setting, Words, is_list, is_mapping, is_none, value_of
+
+T = TypeVar("T")
+# Fields that parsing fills in, which are no options: the run, settings of runs, the command as typed.
+FILLED_IN = ("config", "settings", "command")
+ALIASES = {
+    "e": ("environments", "env", "env.id"),
+    "env": ("environments", "env", "env.id"),
+    "env.id": ("environments", "env", "env.id"),
+    "m": ("models", "model", "run"),
+    "model": ("models", "model", "run"),
+    "model_name": ("models", "model", "run"),
+    "f": ("run",),
+    "file_path": ("run",),
+    "o": ("out",),
+    "ne": ("rollouts", "episodes"),
+    "num_epochs": ("rollouts", "episodes"),
+    "rollouts": ("rollouts", "episodes"),
+    "num_episodes": ("episodes",),
+    "import": ("imports",),
+    "actor": ("actor.memory.name",),
+    "critic": ("critic.memory.name",),
+    "num_envs": ("env.num_envs",),
+    "lr": ("ppo.learning_rate",),
+    "gamma": ("ppo.gamma",),
+    "entropy": ("ppo.ent_coef",),
+}
+SHORT = ("e", "m", "f", "o", "ne")  # with one hyphen
+KWARGS = "env.kwargs."  # names behind it are the environment's and keep their spelling
+# Options that set one thing in two units: giving the one replaces the other.
+UNITS = (
+    ("rollouts", "steps"),
+    ("steps", "rollouts"),
+    ("ppo.batch_size", "ppo.num_minibatches"),
+    ("ppo.num_minibatches", "ppo.batch_size"),
+)
+
+
+def options_of(kind: type) -> dict[str, Any]:
+    """The options of a class by their dotted names, with their types; an abstract part has a name."""
+    if inspect.isabstract(kind):
+        return {"name": str}
+    hints = get_type_hints(kind)
+    options: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        part = hints[field.name]
+        if field.name in FILLED_IN:
+            continue
+        if dataclasses.is_dataclass(part):
+            assert isinstance(part, type)
+            options |= {f"{field.name}.{name}": x for name, x in options_of(part).items()}
+        else:
+            options[field.name] = part
+    return options
+
+
+def types_in(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The options of a config by their dotted names, with their types; of a memory its own."""
+    hints = get_type_hints(type(config))
+    options: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), prefix + field.name
+        if dataclasses.is_dataclass(value):
+            options |= types_in(value, f"{name}.")
+        else:
+            options[name] = hints[field.name]
+    return options
+
+
+def values_in(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The options of a config by their dotted names, with their values."""
+    options: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), prefix + field.name
+        options |= values_in(value, f"{name}.") if dataclasses.is_dataclass(value) else {name: value}
+    return options
+
+
+# From the command line ------------------------------------------------------------------------
+
+
+def read_flags(
+    arguments: Sequence[str], known: Mapping[str, Any], positional: Sequence[str] = ()
+) -> list[Setting]:
+    """Arguments as settings. A word that belongs to no option is the next positional argument."""
+    flags: list[tuple[str, str, list[str]]] = []
+    loose: list[str] = []
+    for argument in arguments:
+        if argument.startswith("-") and not _is_number(argument):
+            argument = "--device=cpu" if argument == "--cpu" else argument
+            flag, equals, value = argument.partition("=")
+            flags.append((flag, equals, [value] if equals else []))
+        else:
+            (flags[-1][-1] if flags else loose).append(argument)
+    settings = []
+    for flag, equals, words in flags:
+        name = resolve(_field_name(flag), known)
+        kind = known.get(name)
+        taken = len(words) if kind is None or is_list(kind) or is_mapping(kind) else 1
+        if kind is bool and not equals:
+            taken = int(bool(words) and words[0].lower() in SWITCHES)
+        if flag == "--import":  # one value each time, so that run folders may follow
+            taken = 1
+        settings.append(Setting(name, Words(words[:taken]), flag))
+        loose += words[taken:]
+    return [*_positionals(loose, known, positional), *settings]
+
+
+def resolve(name: str, known: Iterable[str]) -> str:
+    """The option that a name stands for: the first meaning of an alias that is known, else itself."""
+    return next((meaning for meaning in ALIASES.get(name, ()) if meaning in known), name)
+
+
+def flag_of(name: str) -> str:
+    """An option as a flag."""
+    return f"--{name if name.startswith(KWARGS) else name.replace('_', '-')}"
+
+
+def place_of(name: str) -> str:
+    """A positional argument as usage lines call it: ENV of env.id."""
+    return name.partition(".")[0].upper()
+
+
+def _field_name(flag: str) -> str:
+    """--ppo.gae-lambda -> ppo.gae_lambda; a single hyphen is for short aliases alone."""
+    name = flag.removeprefix("--")
+    if name.startswith("-"):
+        return name[1:] if name[1:] in SHORT else name
+    return name if name.startswith(KWARGS) else name.replace("-", "_")
+
+
+def _positionals(words: Sequence[str], known: Mapping[str, Any], names: Sequence[str]) -> list[Setting]:
+    """Words by their order; the last name takes all that are left if it is a list."""
+    settings = [
+        Setting(name, Words((word,)), place_of(name)) for name, word in zip(names, words, strict=False)
+    ]
+    extra = words[len(names) :]
+    if extra and names and is_list(known[names[-1]]):
+        last = settings[-1]
+        return [*settings[:-1], last._replace(value=Words((*last.value, *extra)))]
+    if extra:
+        takes = " ".join(map(place_of, names)) or "nothing"
+        raise UsageError(f"unexpected argument {extra[0]!r}: this command takes {takes}, and options")
+    return settings
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# Settings over settings, and over a config ----------------------------------------------------
+
+
+def last(settings: Iterable[Setting], name: str) -> str | None:
+    """The text that an option ends up with, if it is given."""
+    given = [setting for setting in settings if setting.name == name]
+    return value_of(given[-1], str) if given else None
+
+
+def over(below: Iterable[Setting], above: Sequence[Setting]) -> list[Setting]:
+    """Settings of a file, say, and others that win over them: also where they use another unit."""
+    replaced = _replaced([setting for setting in above if not is_none(setting.value)])
+    return [setting for setting in below if setting.name not in replaced] + list(above)
+
+
+def _replaced(settings: Iterable[Setting]) -> list[str]:
+    """The options that these settings give in another unit, and do not set themselves."""
+    given = {setting.name for setting in settings}
+    return [other for unit, other in UNITS if unit in given and other not in given]
+
+
+def apply(config: T, settings: Iterable[Setting]) -> T:
+    """A config with settings applied; --critic.width stands for --critic.memory.width."""
+    known = types_in(config)
+    settings = [setting._replace(name=_long_name(setting.name, known)) for setting in settings]
+    settings += [Setting(name, None, name) for name in _replaced(settings) if name in known]
+    values = values_in(config)
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        name = setting.name
+        parent, _, key = name.rpartition(".")
+        if name in known:
+            changes[name] = value_of(setting, known[name])
+        elif is_mapping(known.get(parent)):
+            kind = get_args(known[parent])[1]
+            changes[parent] = {**changes.get(parent, values[parent]), key: value_of(setting, kind)}
+        else:
+            raise unknown(setting, known)
+    return _changed(config, changes)
+
+
+def unknown(setting: Setting, known: Iterable[str]) -> UsageError:
+    """The error for an option that does not exist, with the nearest that do."""
+    spell = flag_of if setting.label.startswith("-") else str
+    names = [name.replace(".memory.", ".") for name in known]
+    guess = nearest(
+        setting.label.rpartition(" ")[2], sorted({spell(name) for name in [*known, *names, *ALIASES]})
+    )
+    return UsageError(f"unknown option {setting.label}; {guess}")
+
+
+def _long_name(name: str, known: Mapping[str, Any]) -> str:
+    branch, _, option = name.partition(".")
+    long = f"{branch}.memory.{option}"
+    return long if name not in known and long in known else name
+
+
+def _changed(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
+    """A config with values by dotted names; parts that nothing changes stay the same objects."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        name, part = prefix + field.name, getattr(config, field.name)
+        if name in changes:
+            values[field.name] = changes[name]
+        elif dataclasses.is_dataclass(part) and any(key.startswith(f"{name}.") for key in changes):
+            values[field.name] = _changed(part, changes, f"{name}.")
+    return dataclasses.replace(config, **values) if values else config

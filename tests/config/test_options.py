@@ -1,0 +1,357 @@
+"""Options: from flags and from files to typed values, with errors that say what is taken."""
+
+import json
+import re
+from dataclasses import dataclass, fields
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar, Literal, get_args
+
+import pytest
+import yaml
+
+from recollect import cli
+from recollect.commands.train import TrainOptions
+from recollect.common.errors import UsageError
+from recollect.config.assembly import assemble, from_dict
+from recollect.config.command import help_of, parse
+from recollect.config.config import RunConfig
+from recollect.config.data import read_yaml, to_dict, write_yaml
+from recollect.config.flags import ALIASES, values_in
+from recollect.config.help import descriptions
+from recollect.config.values import Setting, Words, describe, value_of
+from recollect.envs.base import Scalar
+from recollect.run.bench import BenchOptions
+
+COMMANDS = {
+    name: getattr(import_module(f"recollect.{place.module}"), place.options)
+    for name, place in cli.COMMANDS.items()
+}
+
+
+def of_words(kind, *words):
+    return value_of(Setting("x", Words(words), "--x"), kind)
+
+
+def of_data(kind, value):
+    return value_of(Setting("x", value, "file: x"), kind)
+
+
+# Values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "wanted"),
+    [
+        (int | None, ["1e5"], 100_000),
+        (int | None, ["1E5"], 100_000),
+        (int, ["-3"], -3),
+        (int | None, ["none"], None),
+        (int | None, ["Null"], None),
+        (float, ["1e-4"], 1e-4),
+        (float | None, ["3"], 3.0),
+        (bool, [], True),
+        (bool, ["False"], False),
+        (bool, ["off"], False),
+        (str, ["007"], "007"),
+        (str | None, ["true"], "true"),
+        (Path, ["a/b"], Path("a/b")),
+        (Literal["minibatch", "off"], ["off"], "off"),
+        (int | Literal["episode"] | None, ["episode"], "episode"),
+        (int | Literal["episode"] | None, ["0"], 0),
+        (tuple[int, ...], [], ()),
+        (tuple[int, ...], ["none"], ()),
+        (tuple[int, ...], ["None"], ()),
+        (tuple[int, ...], ["64", "32"], (64, 32)),
+        (tuple[str, ...], ["none"], ()),
+        (Scalar, ["1e5"], 1e5),
+        (Scalar, ["2.0"], 2.0),
+        (Scalar, ["2"], 2),
+        (Scalar, ["off"], "off"),
+        (Scalar, ["true"], True),
+        (Scalar, ["none"], None),
+    ],
+)
+def test_words_of_the_command_line_are_read_by_the_type(kind, words, wanted):
+    value = of_words(kind, *words)
+    assert value == wanted and type(value) is type(wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "wanted"),
+    [
+        (Scalar, "7", "7"),
+        (Scalar, "true", "true"),
+        (Scalar, "none", "none"),
+        (Scalar, 7, 7),
+        (Scalar, 7.0, 7.0),
+        (str, "1e5", "1e5"),
+        (str | None, "none", "none"),
+        (float, 1, 1.0),
+        (float, "1e-4", 1e-4),
+        (int | None, 1.0e5, 100_000),
+        (int | None, "none", None),
+        (int | None, None, None),
+        (bool, "True", True),
+        (tuple[int, ...], None, ()),
+        (tuple[int, ...], [], ()),
+        (tuple[int, ...], 64, (64,)),
+        (tuple[int, ...], (64, 32), (64, 32)),
+        (Path, "a", Path("a")),
+    ],
+)
+def test_data_keeps_its_type(kind, value, wanted):
+    typed = of_data(kind, value)
+    assert typed == wanted and type(typed) is type(wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "error"),
+    [
+        (int | None, ["x"], "--x takes a whole number or none, not 'x'"),
+        (int, ["1.5"], "--x takes a whole number, not '1.5'"),
+        (int, ["15e-1"], "--x takes a whole number, not '15e-1'"),
+        (int, ["1e999"], "--x takes a whole number, not '1e999'"),
+        (float, [], "--x takes a number, not nothing"),
+        (bool, ["2"], "--x takes true or false, not '2'"),
+        (tuple[int, ...], ["1", "x"], "--x takes whole numbers, or none for an empty list, not '1 x'"),
+        (Literal["stored", "zero"], ["store"], "--x takes stored or zero, not 'store'; did you mean stored?"),
+        (Literal["a", "b", "c"], ["zzz"], "--x takes a, b or c, not 'zzz'"),
+    ],
+)
+def test_a_wrong_word_is_named_with_what_is_taken(kind, words, error):
+    with pytest.raises(UsageError) as caught:
+        of_words(kind, *words)
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "error"),
+    [
+        (float, True, "file: x takes a number, not True"),
+        (bool, 1, "file: x takes true or false, not 1"),
+        (str, 7, "file: x takes text, not 7; write text that looks like something else in quotes"),
+        (Scalar, [1], "file: x takes true or false, a whole number, a number, text or none, not [1]"),
+        (tuple[int, ...], ["a"], "file: x takes whole numbers, or none for an empty list, not ['a']"),
+        (int | None, 2.5, "file: x takes a whole number or none, not 2.5"),
+        (int, float("inf"), "file: x takes a whole number, not inf"),
+    ],
+)
+def test_wrong_data_is_named_with_what_is_taken(kind, value, error):
+    with pytest.raises(UsageError) as caught:
+        of_data(kind, value)
+    assert str(caught.value) == error
+
+
+# Files ----------------------------------------------------------------------------------------
+
+
+def test_arguments_of_an_environment_come_back_as_they_were(tmp_path):
+    """Strings that look like something else stay strings."""
+    kwargs = {
+        "a": "7",
+        "b": "1e5",
+        "c": "true",
+        "d": "none",
+        "e": 7,
+        "f": 0.5,
+        "g": None,
+        "h": False,
+        "i": "off",
+    }
+    config = assemble(["-e", "poc"])
+    config = RunConfig(env=type(config.env)(id="poc", kwargs=kwargs))
+    write_yaml(config, tmp_path / "config.yaml")
+    for again in (
+        from_dict(read_yaml(tmp_path / "config.yaml")),
+        from_dict(json.loads(json.dumps(to_dict(config)))),
+        assemble(["--config", str(tmp_path / "config.yaml")]),
+    ):
+        assert again.env.kwargs == kwargs
+        assert [type(value) for value in again.env.kwargs.values()] == [type(x) for x in kwargs.values()]
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", "no", "on", "yes"])
+def test_a_word_of_yaml_is_a_word_where_words_are_taken_and_else_a_boolean(tmp_path, word):
+    file = tmp_path / "c.yaml"
+    file.write_text(f"env: {{id: poc, normalize_obs: {word}, kwargs: {{x: {word}}}}}\nmodel: ppo\n")
+    config = assemble(["--config", str(file)])
+    switched_on = yaml.safe_load(word)
+    assert config.env.normalize_obs is switched_on and config.env.kwargs == {"x": switched_on}
+
+
+def test_an_advantage_that_is_not_normalised_needs_no_quotes(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("env: {id: poc}\nppo: {normalize_advantage: off}\n")
+    assert assemble(["--config", str(file)]).ppo.normalize_advantage == "off"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("ppo: {gamma: high}", "c.yaml: ppo.gamma takes a number, not 'high'"),
+        ("ppo: {gama: 1}", "unknown option c.yaml: ppo.gama; did you mean ppo.gamma"),
+        ("ppo.gama: 1", "unknown option c.yaml: ppo.gama; did you mean ppo.gamma"),
+        (
+            "actor: {memory: {name: gru, widht: 3}}",
+            "c.yaml: actor.memory.widht; did you mean actor.memory.width",
+        ),
+        ("steps: [1, 2]", "c.yaml: steps takes a whole number or none, not [1, 2]"),
+        ("ppo: 3", "unknown option c.yaml: ppo"),
+        ("model: 3", "c.yaml: model takes text, not 3; write text that looks like"),
+        (
+            "actor: {hidden: wide}",
+            "c.yaml: actor.hidden takes whole numbers, or none for an empty list, not 'wide'",
+        ),
+        ("ppo: {normalize_advantage: false}", "takes minibatch, rollout or off, not False"),
+    ],
+)
+def test_a_mistake_in_a_file_names_file_key_and_value(tmp_path, text, error, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(f"{text}\n")
+    with pytest.raises(UsageError) as caught:
+        assemble(["--config", "c.yaml", "-e", "poc"])
+    assert error in str(caught.value)
+
+
+# Flags ----------------------------------------------------------------------------------------
+
+
+def test_short_names_of_the_options_people_use():
+    names = ["--steps", "1e5", "--lr", "3e-4", "--gamma", "0.9", "--entropy", "0.01", "--num-envs", "4"]
+    config = assemble(["-e", "poc", *names, "--actor", "gru", "--critic", "gru"])
+    assert (config.steps, config.env.num_envs, config.actor.memory.name) == (100_000, 4, "gru")
+    assert (config.ppo.learning_rate, config.ppo.gamma, config.ppo.ent_coef) == (3e-4, 0.9, 0.01)
+
+
+LISTS = [name for name, value in values_in(RunConfig()).items() if isinstance(value, tuple)]
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("words", [[], ["none"], ["None"]])
+def test_every_list_can_be_empty(name, words):
+    config = assemble(["-e", "poc", f"--{name.replace('_', '-')}", *words])
+    assert values_in(config)[name] == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("--ppo.gama 1", "unknown option --ppo.gama; did you mean --ppo.gamma"),
+        ("--gama 1", "unknown option --gama; did you mean --gamma"),
+        ("--actor.widht 3", "unknown option --actor.widht; did you mean --actor.width"),
+        ("--actor.memory.widht 3", "unknown option --actor.memory.widht; did you mean --actor.memory.width"),
+        ("--ppo.lr-decay.finl 3", "unknown option --ppo.lr-decay.finl; did you mean --ppo.lr-decay.final"),
+        ("--env.normalise-obs", "unknown option --env.normalise-obs; did you mean --env.normalize-obs"),
+        ("--lr fast", "--lr takes a number, not 'fast'"),
+        ("-lr 3", "unknown option -lr"),
+    ],
+)
+def test_a_mistake_names_the_flag_as_it_was_written(arguments, error):
+    with pytest.raises(UsageError) as caught:
+        assemble(["-e", "poc", "-m", "ppo_gru", *arguments.split()])
+    assert error in str(caught.value)
+
+
+# Commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions:
+    """Play.
+
+    recollect play RUN
+    """
+
+    POSITIONAL: ClassVar = ("run", "others")
+
+    run: str
+    """The run. There is one."""
+    others: tuple[Path, ...] = ()
+    """More runs."""
+    quiet: bool = False
+    """Print nothing."""
+    episodes: int = 3
+    """Episodes."""
+    imports: tuple[str, ...] = ()
+    """Modules."""
+
+
+def test_words_that_belong_to_no_option_are_positional():
+    arguments = ["--quiet", "a", "--episodes", "5", "b", "--import", "x", "c", "--import", "y"]
+    options = parse(PlayOptions, arguments, "play")
+    wanted = PlayOptions(run="a", others=(Path("b"), Path("c")), quiet=True, episodes=5, imports=("x", "y"))
+    assert options == wanted
+    assert parse(PlayOptions, ["a", "--quiet=no", "-ne", "2"], "play") == PlayOptions(run="a", episodes=2)
+
+
+def test_what_is_missing_is_named_by_its_first_sentence():
+    with pytest.raises(UsageError, match="play needs RUN, the run; see play --help"):
+        parse(PlayOptions, [], "play")
+
+
+def test_options_of_train_are_refused_where_there_are_none():
+    with pytest.raises(UsageError, match="unknown option --episdes; did you mean --episodes"):
+        parse(PlayOptions, ["a", "--episdes", "5"], "play")
+    with pytest.raises(UsageError, match="unknown option --steps"):
+        parse(PlayOptions, ["a", "--steps", "5"], "play")
+
+
+def test_a_config_file_may_say_where_a_run_is_kept(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("env: {id: poc}\nout: elsewhere\nquiet: yes\nsteps: 5\n")
+    options = parse(TrainOptions, ["--config", str(file), "--steps", "7"], "recollect train")
+    assert (options.out, options.quiet, options.config.steps) == (Path("elsewhere"), True, 7)
+
+
+def test_bench_and_train_read_the_same_config():
+    words = ["poc", "-m", "ppo_gru", "--seed", "4"]
+    assert (
+        parse(BenchOptions, words, "").config
+        == parse(TrainOptions, words, "").config
+        == assemble(["-e", *words])
+    )
+
+
+def test_every_meaning_of_an_alias_is_an_option():
+    known = set(values_in(RunConfig())) | {"actor.memory.name", "critic.memory.name"}
+    known |= {field.name for kind in COMMANDS.values() for field in fields(kind)}
+    assert {meaning for meanings in ALIASES.values() for meaning in meanings} <= known
+
+
+# Help -----------------------------------------------------------------------------------------
+
+
+def test_the_help_of_train_fits_on_a_screen_and_shows_what_people_use(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = help_of(TrainOptions, ["--help"], "recollect train").splitlines()
+    assert len(lines) <= 50 and max(map(len, lines)) <= 100
+    shown = [line.split()[0].rstrip(",") for line in lines if line.startswith("  -")]
+    run = ["--steps", "--seed", "-m", "--actor", "--critic", "--lr", "--gamma", "--num-envs"]
+    assert shown == [*run, "-o", "--run-id"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_every_option_is_explained(command, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    kind = COMMANDS[command]
+    text = help_of(kind, ["--help-all"], f"recollect {command}")
+    assert text.startswith(f"usage: recollect {command}") and kind.__doc__.split()[0] in text
+    examples = re.compile("  (recollect|-)")  # which are not wrapped
+    assert [x for x in text.splitlines() if len(x) > min(int(columns), 100) and not examples.match(x)] == []
+    texts = descriptions(kind)
+    for field in fields(kind):
+        if field.name not in ("config", "settings", "command"):
+            assert texts.get(field.name, "").endswith(".") and field.type
+            assert field.name.replace("_", "-") in text.lower().replace("_", "-")
+
+
+def test_help_shows_the_defaults_of_the_environment_and_the_model():
+    text = help_of(TrainOptions, ["LunarLander-v3", "-m", "ppo_gru", "--help-all"], "recollect train")
+    assert "(default 0.999)" in text and "--actor.memory.width" in text
+
+
+def test_every_type_of_the_config_can_be_described():
+    for kind in (Scalar, tuple[str, ...], Path | None, *get_args(int | None)):
+        assert describe(kind)
