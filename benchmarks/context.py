@@ -1,12 +1,12 @@
-"""What a longer context costs GPT-2, for the same rows read and learned from.
+"""The time of a step of GPT-2, over the context length.
 
     python -m benchmarks.context [--contexts 64 128 256 512 1024] [--plot docs/images/context.svg]
         [--out benchmarks/results]
 
-Forward and backward over sequences of one long episode, so that every row looks back as far as it
-may. `banded` reads each row once; `window` reads a context for every row, over fewer rows because it
-is slow. Printed is the time of a row, and how its logarithm grows with that of the context. The times are
-kept in OUT/context.json.
+Forward and backward passes over sequences of one long episode, so that every step attends to a full
+context. `banded` processes each step once; `window` processes a whole context for every step, over fewer
+steps because it is slow. Prints the time of a step and the slope of its logarithm over that of the
+context, and writes both to OUT/context.json.
 """
 
 import argparse
@@ -23,16 +23,16 @@ import torch
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.run.weights import processor_name
 
-ROWS = {"banded": (1024, 2), "window": (8, 2)}  # T, B
+STEPS = {"banded": (1024, 2), "window": (8, 2)}  # T, B
 FEATURES = 8
 
 
-def seconds_a_row(attention: Literal["banded", "window"], context: int, repeats: int) -> float:
-    """Of reading a sequence and of its gradients, from a full memory; the median."""
-    rows, batch = ROWS[attention]
+def measure_seconds_per_step(attention: Literal["banded", "window"], context: int, repeats: int) -> float:
+    """Forward and backward over a sequence, beginning with a full cache; median of the repeats."""
+    steps, batch = STEPS[attention]
     memory = Gpt2Config(attention=attention, context=context, positions=2 * context).build(FEATURES)
-    first = torch.zeros(rows, batch, dtype=torch.bool)
-    with torch.no_grad():  # something to look back on
+    first = torch.zeros(steps, batch, dtype=torch.bool)
+    with torch.no_grad():  # fills the cache
         fill = torch.randn(context, batch, FEATURES)
         state = memory.initial_state(batch)
         if attention == "banded":
@@ -41,20 +41,20 @@ def seconds_a_row(attention: Literal["banded", "window"], context: int, repeats:
             state = (fill[1:].transpose(0, 1), torch.full((batch,), context))
     times = []
     for _ in range(repeats + 1):
-        x = torch.randn(rows, batch, FEATURES)
+        x = torch.randn(steps, batch, FEATURES)
         start = time.perf_counter()
         memory(x, state, first)[0].square().sum().backward()
         times.append(time.perf_counter() - start)
-    return statistics.median(times[1:]) / (rows * batch)
+    return statistics.median(times[1:]) / (steps * batch)
 
 
 def slope(contexts: Sequence[int], times: Sequence[float]) -> float:
-    """Of the logarithm of the time over that of the context."""
+    """Slope of the logarithm of the time over that of the context."""
     return float(np.polyfit(np.log(contexts), np.log(times), 1)[0])
 
 
 def draw(contexts: Sequence[int], seconds: dict[str, list[float]], path: Path) -> None:
-    """Both as lines on logarithmic axes."""
+    """A line for each kind of attention, on logarithmic axes."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
@@ -80,23 +80,21 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     seconds: dict[str, list[float]] = {"banded": [], "window": []}
-    print("| context | banded, us a row | window, us a row |\n|---|---|---|")
+    print("| context | banded, us per step | window, us per step |\n|---|---|---|")
     for context in args.contexts:
-        seconds["banded"].append(seconds_a_row("banded", context, args.repeats))
-        seconds["window"].append(seconds_a_row("window", context, args.repeats))
-        print(
-            f"| {context} | {1e6 * seconds['banded'][-1]:.0f} | {1e6 * seconds['window'][-1]:.0f} |",
-            flush=True,
-        )
+        seconds["banded"].append(measure_seconds_per_step("banded", context, args.repeats))
+        seconds["window"].append(measure_seconds_per_step("window", context, args.repeats))
+        cells = " | ".join(f"{1e6 * times[-1]:.0f}" for times in seconds.values())
+        print(f"| {context} | {cells} |", flush=True)
     print(", ".join(f"{name}: slope {slope(args.contexts, times):.2f}" for name, times in seconds.items()))
     args.out.mkdir(parents=True, exist_ok=True)
-    kept = {
+    results = {
         "contexts": args.contexts,
         "seconds": seconds,
         "threads": args.threads,
         "processor": processor_name(),
     }
-    (args.out / "context.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (args.out / "context.json").write_text(json.dumps(results, indent=1) + "\n")
     if args.plot:
         draw(args.contexts, seconds, args.plot)
 

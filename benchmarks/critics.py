@@ -1,13 +1,12 @@
-"""Critics side by side on the same rollouts: which learns values, and how fast?
+"""Critics trained on the same rollouts: which learns values, and how fast?
 
     python -m benchmarks.critics LunarLander-v3 "--critic mlp" "--critic gpt2 --critic.hidden"
         [--steps 300000] [--seed 1] [--every 20] [--out benchmarks/results]
 
-One agent acts and learns as the preset `ppo` says. Each critic that is named, by flags of train,
-learns beside it from the rows that this agent made, and is used by nobody. So all see the same
-data, and what differs is the critic. Printed is the explained variance of the discounted return
-that came after (lambda 1, beyond a rollout the acting agent's own critic), before learning from it. The
-same is written to OUT/critics-ENV-SEED.json.
+One agent is trained with the preset `ppo`. Each critic, given as options of `recollect train`, is trained
+on the rollouts of this agent, which does not use its values. So all critics have the same data. Prints the
+explained variance of the discounted returns (lambda 1; bootstrapped at the end of a rollout with the
+agent's own critic), before the critic is trained on them, and writes it to OUT/critics-ENV-SEED.json.
 """
 
 import argparse
@@ -34,14 +33,14 @@ from recollect.learn.rollout import Rollout
 
 
 def learner_of(config: RunConfig, envs: Envs) -> Learner:
-    """A learner as train would make it."""
+    """A learner as `recollect train` builds it."""
     spaces = envs.obs_spec, envs.action_spec
     agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
     return begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
 
 
-class Beside:
-    """A critic that learns from another agent's rollouts."""
+class PassiveCritic:
+    """A critic that is trained on another agent's rollouts."""
 
     def __init__(self, flags: str, config: RunConfig, envs: Envs) -> None:
         self.flags, self.plan = flags, config.plan
@@ -49,11 +48,12 @@ class Beside:
         self.length = config.ppo.chunk_length(any(self.learner.agent.initial_state(1)))
 
     def learn(self, rollout: Rollout, acting: Learner, returns: Tensor) -> tuple[float, float]:
-        """Explained variance of what came, and the loss; then learn."""
+        """Train on a rollout -> explained variance of the returns before, and the loss."""
         mine, other = self.learner, acting.agent
         mine.agent.actor.load_state_dict(other.actor.state_dict())
         mine.agent.normalizer.load_state_dict(other.normalizer.state_dict())
         mine.rewards, mine.iteration, mine.step = acting.rewards, acting.iteration, acting.step
+        # A shallow copy: the steps are shared, the values and chunk states are those of this critic.
         copied = copy.copy(rollout)
         copied.value, copied.critic_starts = torch.zeros_like(rollout.value), []
         copied.starts = [()] * (rollout.num_steps // self.length)
@@ -64,13 +64,13 @@ class Beside:
 
 
 def run(config: RunConfig, others: Sequence[str], every: int) -> list[dict[str, Any]]:
-    """Train, and print and return a line every so many rollouts."""
+    """Train, and print and return a line every `every` rollouts."""
     envs = make(config.env)
     adapter = envs.adapter
     config = resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit)
     plan, cfg = config.plan, config.ppo
     acting = learner_of(config, envs)
-    critics = [Beside(flags, beside(config, flags), envs) for flags in others]
+    critics = [PassiveCritic(flags, critic_config(config, flags), envs) for flags in others]
     rollout = Rollout(acting.agent, acting.row, cfg.num_steps)
     history: list[list[tuple[float, float]]] = []
     lines: list[dict[str, Any]] = []
@@ -97,14 +97,14 @@ def run(config: RunConfig, others: Sequence[str], every: int) -> list[dict[str, 
     return lines
 
 
-def beside(config: RunConfig, flags: str) -> RunConfig:
-    """The config of a critic: flags over the preset; it acts as the acting agent does."""
+def critic_config(config: RunConfig, flags: str) -> RunConfig:
+    """The config of the acting agent with the critic and the PPO options of these flags."""
     options = assemble(["--env.id", config.env.id, *shlex.split(flags)])
     return replace(config, critic=options.critic, ppo=options.ppo)
 
 
 def show(acting: Learner, rows: Sequence[Sequence[tuple[float, float]]]) -> dict[str, Any]:
-    """Means over rollouts, printed and returned."""
+    """Print and return means over rollouts."""
     columns = [[statistics.mean(x) for x in zip(*critic, strict=True)] for critic in zip(*rows, strict=True)]
     result = acting.episodes.means()["return"]
     shown = "  ".join(f"{quality:5.2f} {loss:8.1f}" for quality, loss in columns)
@@ -113,7 +113,7 @@ def show(acting: Learner, rows: Sequence[Sequence[tuple[float, float]]]) -> dict
 
 
 def main() -> None:
-    """Read the command line and run."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("env")
     parser.add_argument("critics", nargs="+")

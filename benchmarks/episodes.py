@@ -1,4 +1,4 @@
-"""Every training episode of several runs beside an agent that acts at random, from the first episode on.
+"""Plot every training episode of several runs beside a random agent.
 
     python -m benchmarks.episodes RUN... --random FILE -o PICTURE.png [--json NUMBERS.json]
 
@@ -36,7 +36,7 @@ COLOUR, GREY = "#1f6fb4", "#777777"  # of PPO and of random; both readable on wh
 STYLE = {"font.size": 9, "figure.facecolor": "white", "axes.spines.top": False, "axes.spines.right": False}
 
 
-def returns_of(run: Path) -> Returns:
+def read_returns(run: Path) -> Returns:
     """Returns of all training episodes of a run, in order."""
     path = run / "episodes.jsonl"
     if not path.is_file():
@@ -80,7 +80,7 @@ def draw(seeds: Sequence[Returns], random: Returns, task: str, path: Path) -> No
         right.axhline(float(random.mean()), color=GREY, lw=1.2)
         left.set(title=f"PPO on {task}, {len(seeds)} seeds", xlabel="training episode", ylim=(low, high))
         left.set_ylabel("return of the episode")
-        right.set(title=f"at random, mean {random.mean():.0f}", xlabel="episode")
+        right.set(title=f"random agent, mean {random.mean():.0f}", xlabel="episode")
         figure.tight_layout()
         figure.savefig(path, dpi=100)
         plt.close(figure)
@@ -140,7 +140,7 @@ def main() -> None:
     options = parser.parse_args()
     runs = sorted(options.runs, key=seed_of)
     played: dict[str, Any] = json.loads(options.random.read_text())
-    seeds, random = [returns_of(run) for run in runs], np.array(played["returns"])
+    seeds, random = [read_returns(run) for run in runs], np.array(played["returns"])
     draw(seeds, random, task_of(runs), options.out)
     numbers = [numbers_of(run, returns) for run, returns in zip(runs, seeds, strict=True)]
     if options.json:

@@ -4,12 +4,12 @@
     python -m benchmarks.gpt2ppo --peer ECE517-Final-Project [--jobs 2]
     python -m benchmarks.gpt2ppo --table
 
-Their budget (150 epochs of 2,048 steps) on Gymnasium's tasks of today. Every run is a process of its
-own, and what is kept in --out is not run again. `pairs` is their code as it is. In `steps` the value of
-a batch has the shape of its returns, which the code of `shims/bolts.py` explains; nothing else differs.
+Their budget (150 epochs of 2,048 steps) on current Gymnasium tasks. Every run is a separate process; runs
+that are in --out are not repeated. `pairs` is their code without changes. In `steps` the values of a batch
+have the shape of its returns (`shims/bolts.py` explains this); nothing else differs.
 
 The table has, for each task, the mean over seeds of the last epoch's mean return, which is what they
-plot, and of 100 episodes of the last weights with the likeliest action.
+plot, and of 100 deterministic episodes of the last weights.
 """
 
 import argparse
@@ -29,12 +29,12 @@ Runs = dict[str, list[dict[str, Any]]]  # by "task losses"
 
 
 def load(out: Path) -> dict[str, Any]:
-    """What was kept so far."""
+    """The results so far."""
     return json.loads(out.read_text()) if out.exists() else {"runs": {}}
 
 
 def save(out: Path, results: dict[str, Any]) -> None:
-    """One run a line, so that a diff shows which are new."""
+    """One run per line, so that a diff shows which runs are new."""
     runs = results["runs"]
     for name in runs:
         runs[name].sort(key=lambda run: run["seed"])
@@ -48,11 +48,11 @@ def save(out: Path, results: dict[str, Any]) -> None:
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Run what is missing, several at a time."""
+    """Run the missing runs, several at a time."""
     results = load(args.out)
     results["peer"] = args.peer_commit or commit_of(args.peer)
     runs: Runs = results["runs"]
-    wanted = [
+    missing = [
         (env, losses, seed)
         for losses in args.losses
         for seed in range(1, args.seeds + 1)
@@ -60,14 +60,14 @@ def measure(args: argparse.Namespace) -> None:
         if seed not in {run["seed"] for run in runs.get(f"{env} {losses}", [])}
     ]
 
-    def train(job: tuple[str, str, int]) -> tuple[str, dict[str, Any]]:
+    def train_job(job: tuple[str, str, int]) -> tuple[str, dict[str, Any]]:
         env, losses, seed = job
         settings = {"peer": str(args.peer), "env": env, "epochs": args.epochs, "seed": seed}
         text = json.dumps({**settings, "pairs": losses == "pairs"})
         return f"{env} {losses}", in_a_process("benchmarks.shims.bolts", text)
 
     with ThreadPoolExecutor(args.jobs) as pool:
-        for name, run in pool.map(train, wanted):
+        for name, run in pool.map(train_job, missing):
             runs.setdefault(name, []).append(run)
             save(args.out, results)
             line = f"{name} seed {run['seed']}: last epoch {run['return'][-1]}, evaluated {run['evaluated']}"
@@ -95,7 +95,7 @@ def spread(scores: list[float]) -> str:
 
 
 def main() -> None:
-    """Measure, unless only the table is wanted, and print the table."""
+    """Measure unless --table is given, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--peer", type=Path, help="a checkout of andreicozma1/ECE517-Final-Project")
     parser.add_argument("--peer-commit", help="its commit, where the checkout has no .git")
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--table", action="store_true", help="print what was kept, run nothing")
+    parser.add_argument("--table", action="store_true", help="print the stored results, run nothing")
     args = parser.parse_args()
     if not args.table:
         if args.peer is None:

@@ -2,18 +2,18 @@
 
     python -m benchmarks.limits [--seeds 10] [--arms ARM...] [--out runs/limits] [-o FILE.json]
 
-All arms are trained by configs/tutorial_lunarlander.yaml. They differ in this:
+All arms are trained with configs/tutorial_lunarlander.yaml:
 
-truncated   nothing is changed: the final observation of a truncated episode is bootstrapped
+truncated   no change: truncated episodes bootstrap from the value of the final observation
 terminated  the time limit counts as termination
 critic      each value is compared with every target of its minibatch: there, values (16, 1) minus
             targets (16,) are a matrix (16, 16), so each value is fitted to the mean target of its minibatch
-published   both, and advantages that run on into the next episode and are 0 in the last step of a rollout
+published   both, and advantages that continue into the next episode and are 0 in the last step of a rollout
 
-The last weights of each run then play on the environment as it is, with the most likely actions and with
-sampled ones. Counted is how each episode ends: a landing pays 100 in the last step, a crash or leaving the
-view -100, and a truncated episode neither. Of the last 20 training episodes only returns and lengths are
-kept: there, landed is a return above 200 before the time limit, and crashed any other end before it.
+The last weights of each run are evaluated on the unchanged environment, with deterministic and with sampled
+actions. The ends of episodes are counted: a landing has the reward 100 in the last step, a crash or leaving
+the view -100, and a truncated episode neither. Of the last 20 training episodes only returns and lengths
+are known: landed is a return above 200 before the time limit, crashed any other end before it.
 
 Finished runs are not trained again; an unfinished one is resumed.
 """
@@ -64,21 +64,26 @@ class LimitTerminates(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated or truncated, False, info
 
 
-def terminated() -> gymnasium.Env[Any, Any]:
+def make_terminated() -> gymnasium.Env[Any, Any]:
     """LunarLander whose time limit counts as termination."""
     return LimitTerminates(gymnasium.make(ENV))
 
 
-def truncated() -> gymnasium.Env[Any, Any]:
-    """LunarLander as it is."""
+def make_truncated() -> gymnasium.Env[Any, Any]:
+    """LunarLander, unchanged."""
     return gymnasium.make(ENV)
 
 
-FACTORIES = {"truncated": truncated, "terminated": terminated, "critic": truncated, "published": terminated}
+FACTORIES = {
+    "truncated": make_truncated,
+    "terminated": make_terminated,
+    "critic": make_truncated,
+    "published": make_terminated,
+}
 
 
-def mean_target(weight: Tensor, target: Tensor) -> Tensor:
-    """The mean target for every row; its squared error has the gradient of the errors of all pairs."""
+def broadcast_mean(weight: Tensor, target: Tensor) -> Tensor:
+    """The mean target for every step; its squared error has the gradient of the errors of all pairs."""
     return mean(weight, target).expand_as(target)
 
 
@@ -87,17 +92,17 @@ CORRECT_LOSS = ppo.loss
 
 def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     """The loss of PPO, but each value is compared with every target of the minibatch."""
-    targets = mean_target(batch.weight, batch.target)
+    targets = broadcast_mean(batch.weight, batch.target)
     return CORRECT_LOSS(agent, batch._replace(target=targets), cfg, now)
 
 
 def advantages(rollout: Rollout | Outcome, reward: Tensor, gamma: float, gae_lambda: float) -> Tensor:
-    """Advantages (T, N) that run on into the next episode and are 0 in the last step."""
+    """Advantages (T, N) that continue into the next episode and are 0 in the last step."""
     values, valid = rollout.value, rollout.valid[:-1]
     delta = reward + gamma * values[1:] * ~rollout.terminated - values[:-1]
     delta = delta.masked_fill(~valid, 0.0)
     delta[-1] = 0.0
-    # A tail row is no step of that code, so sums pass it undiminished.
+    # That code has no tail rows, so the sum passes them without decay.
     decay = (gamma * gae_lambda * valid.to(delta.dtype)).masked_fill(~valid, 1.0)
     running, out = torch.zeros_like(delta[0]), torch.zeros_like(delta)
     for t in reversed(range(len(delta))):
@@ -107,11 +112,11 @@ def advantages(rollout: Rollout | Outcome, reward: Tensor, gamma: float, gae_lam
 
 
 @contextmanager
-def errors(arm: Arm) -> Iterator[None]:
-    """While it is open, PPO computes what this arm computes."""
-    ours = ppo.loss, ppo.advantages
-    by = loss if arm in ("critic", "published") else ours[0], advantages if arm == "published" else ours[1]
-    with patch.object(ppo, "loss", by[0]), patch.object(ppo, "advantages", by[1]):
+def patched_errors(arm: Arm) -> Iterator[None]:
+    """Within this context PPO has the errors of an arm."""
+    arm_loss = loss if arm in ("critic", "published") else ppo.loss
+    arm_advantages = advantages if arm == "published" else ppo.advantages
+    with patch.object(ppo, "loss", arm_loss), patch.object(ppo, "advantages", arm_advantages):
         yield
 
 
@@ -122,18 +127,18 @@ def config_of(arm: Arm, seed: int, steps: int) -> RunConfig:
     return config
 
 
-def trained(arm: Arm, seed: int, steps: int, out: Path) -> Path:
+def train_arm(arm: Arm, seed: int, steps: int, out: Path) -> Path:
     """The folder of a finished run."""
     config, factory = config_of(arm, seed, steps), FACTORIES[arm]
     folder = out / "ppo" / config.env.id / f"s{seed}"
-    with errors(arm):
+    with patched_errors(arm):
         if (folder / "summary.json").exists():
             return recollect.resume(folder, env=factory, quiet=True).folder
         return run.start_run(config, Destination(out=out, run_id=f"s{seed}", quiet=True), factory).folder
 
 
-def endings(folder: Path, episodes: int, deterministic: bool) -> dict[str, float]:
-    """How episodes of the last weights end, on the environment as it is."""
+def count_endings(folder: Path, episodes: int, deterministic: bool) -> dict[str, float]:
+    """How episodes of the last weights end, on the unchanged environment."""
     agent = recollect.load(folder, env=ENV)
     envs = make_for_evaluation(replace(agent.config.env, num_envs=episodes, backend="gymnasium"))
     player = agent.player(episodes, deterministic, seed=0)
@@ -153,7 +158,7 @@ def endings(folder: Path, episodes: int, deterministic: bool) -> dict[str, float
 
 
 def training_endings(episodes: Sequence[Episode]) -> dict[str, float]:
-    """How training episodes ended, as far as returns and lengths tell."""
+    """How training episodes ended, inferred from returns and lengths."""
     over = [x.length >= LIMIT for x in episodes]
     landed = [x.length < LIMIT and x.return_ > 200 for x in episodes]
     crashed = [not (a or b) for a, b in zip(over, landed, strict=True)]
@@ -162,19 +167,19 @@ def training_endings(episodes: Sequence[Episode]) -> dict[str, float]:
     return dict(zip(ENDINGS, shares, strict=True)) | {"return": means["return_"], "length": means["length"]}
 
 
-def measured(arm: Arm, seed: int, steps: int, out: Path) -> dict[str, Any]:
+def measure(arm: Arm, seed: int, steps: int, out: Path) -> dict[str, Any]:
     """One run: how its last training episodes and those of its last weights end."""
-    folder = trained(arm, seed, steps, out)
+    folder = train_arm(arm, seed, steps, out)
     return {
         "arm": arm,
         "seed": seed,
         "training": training_endings(recollect.load(folder, env=ENV).episodes()[-LAST:]),
-        "deterministic": endings(folder, 100, deterministic=True),
-        "sampled": endings(folder, 100, deterministic=False),
+        "deterministic": count_endings(folder, 100, deterministic=True),
+        "sampled": count_endings(folder, 100, deterministic=False),
     }
 
 
-def row(results: list[dict[str, Any]], arm: Arm, mode: str) -> str:
+def table_row(results: list[dict[str, Any]], arm: Arm, mode: str) -> str:
     """Means over the seeds of an arm, as a line of a table."""
     runs = [result[mode] for result in results if result["arm"] == arm]
     shares = (f"{100 * statistics.mean(x[ending] for x in runs):.0f} %" for ending in ENDINGS)
@@ -183,7 +188,7 @@ def row(results: list[dict[str, Any]], arm: Arm, mode: str) -> str:
 
 
 def main() -> None:
-    """Train what is missing, play, print, keep."""
+    """Train the missing runs, evaluate, print, write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.limits", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
@@ -194,15 +199,15 @@ def main() -> None:
     results = []
     for seed in range(1, options.seeds + 1):
         for arm in options.arms:
-            results.append(measured(arm, seed, options.steps, options.out))
+            results.append(measure(arm, seed, options.steps, options.out))
             print(json.dumps(results[-1]), flush=True)
-            if options.file:  # after every run, so that a stop keeps what was measured
+            if options.file:  # after every run, so that an interruption loses nothing
                 options.file.write_text(json.dumps(results, indent=1) + "\n")
     print("| arm | actions | landed | crashed | time limit | return | length |")
     print("|---|---|---|---|---|---|---|")
     for arm in options.arms:
         for mode in ("training", "deterministic", "sampled"):
-            print(row(results, arm, mode))
+            print(table_row(results, arm, mode))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Losses over training: means over seeds in each tenth of training.
+"""The losses of runs over training: means over seeds for each tenth of it.
 
     python -m benchmarks.losses runs/paper/ppo_published runs/paper/ppo_gpt_published
 
-Runs that differ only in the seed are a row. A column is a tenth of training, from the first to
-the last: the geometric mean of the value loss over its iterations and over seeds, the mean size of the
-policy loss, or the mean explained variance. A policy loss that diverges grows; one that does not stays
-near 0, because advantages are normalised.
+Runs that differ only in the seed are one row. A column is a tenth of training, from the first to the
+last: the geometric mean of the value loss over its iterations and over seeds, the mean absolute policy
+loss, or the mean explained variance. A policy loss that diverges grows; otherwise it stays near 0, because
+advantages are normalised.
 """
 
 import argparse
@@ -25,7 +25,7 @@ MEASURES: dict[str, Callable[[np.ndarray], float]] = {
 }
 
 
-def line(group: Group, metric: str) -> str:
+def table_row(group: Group, metric: str) -> str:
     """A row of the table."""
     tenths = [np.array_split(run.metrics[metric], TENTHS) for run in group.finished]
     together = [np.concatenate([parts[i] for parts in tenths]) for i in range(TENTHS)]
@@ -44,7 +44,7 @@ def main() -> None:
     for metric in args.metrics:
         for group in group_runs(read_runs(args.runs).runs):
             if group.finished:
-                print(line(group, metric))
+                print(table_row(group, metric))
 
 
 if __name__ == "__main__":

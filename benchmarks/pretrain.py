@@ -1,13 +1,13 @@
-"""A small GPT-2 that learned from text, for `--critic.pretrained`.
+"""Pretrain a small GPT-2 on text, for `--critic.pretrained`.
 
     python -m benchmarks.pretrain --out runs/gpt2_bytes [--steps 2000]
 
-It reads the sources of Python's standard library byte by byte, because they lie on every machine. Its
-sizes are those of the critic (2 blocks of 64 with 8 heads), so nothing but the weights differs from a
-critic that begins at random. It is not OpenAI's GPT-2, which has 124 M weights and read 40 GB.
+The text is the source code of Python's standard library, because every machine has it; a token is a byte.
+The sizes are those of the critic (2 blocks of width 64 with 8 heads), so only the weights differ from a
+randomly initialised critic. It is not OpenAI's GPT-2, which has 124 M weights and was trained on 40 GB.
 
-The folder holds what transformers stores, and pretraining.json: the bits a byte of text that was not
-trained on costs the model, and those that the frequencies of bytes alone would cost.
+The folder has the files of transformers' save_pretrained, and pretraining.json: the cross-entropy in bits
+per byte on held-out text, and the entropy of the byte frequencies for comparison.
 """
 
 import argparse
@@ -26,39 +26,39 @@ BATCH, CONTEXT, HELD_OUT = 32, 128, 0.05
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
-def text() -> Bytes:
-    """Every module of the standard library, in the order of names."""
+def read_library() -> Bytes:
+    """The source of every top-level module of the standard library, sorted by name."""
     files = sorted(Path(os.__file__).parent.glob("*.py"))
     return np.frombuffer(b"\n".join(file.read_bytes() for file in files), dtype=np.uint8)
 
 
-def draw(data: Bytes, random: np.random.Generator) -> torch.Tensor:
-    """Stretches of text (BATCH, CONTEXT)."""
+def sample_batch(data: Bytes, random: np.random.Generator) -> torch.Tensor:
+    """Random segments of the text (BATCH, CONTEXT)."""
     places = random.integers(0, len(data) - CONTEXT, BATCH)
     return torch.from_numpy(np.stack([data[place : place + CONTEXT] for place in places]).astype(np.int64))
 
 
-def bits(model: GPT2LMHeadModel, data: Bytes) -> float:
-    """Bits a byte, over 50 batches."""
+def bits_per_byte(model: GPT2LMHeadModel, data: Bytes) -> float:
+    """Cross-entropy in bits per byte, over 50 batches."""
     random, total = np.random.default_rng(0), 0.0
     with torch.no_grad():
         for _ in range(50):
-            batch = draw(data, random)
+            batch = sample_batch(data, random)
             total += float(model(batch, labels=batch).loss)
     return total / 50 / math.log(2)
 
 
-def entropy(data: Bytes) -> float:
-    """Bits a byte where each is guessed from its frequency."""
+def frequency_entropy(data: Bytes) -> float:
+    """Entropy of the byte frequencies in bits per byte."""
     share = np.bincount(data, minlength=256) / len(data)
     share = share[share > 0]
     return float(-(share * np.log2(share)).sum())
 
 
 def train(steps: int, seed: int) -> tuple[GPT2LMHeadModel, dict[str, float]]:
-    """A model, and how well it reads."""
-    data = text()
-    learned, kept = np.split(data, [int(len(data) * (1 - HELD_OUT))])
+    """A model, and its cross-entropy."""
+    data = read_library()
+    trained_on, held_out = np.split(data, [int(len(data) * (1 - HELD_OUT))])
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     sizes = {"n_embd": 64, "n_layer": 2, "n_head": 8, "vocab_size": 256, "n_positions": CONTEXT}
@@ -67,7 +67,7 @@ def train(steps: int, seed: int) -> tuple[GPT2LMHeadModel, dict[str, float]]:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     start = time.perf_counter()
     for step in range(steps):
-        batch = draw(learned, random)
+        batch = sample_batch(trained_on, random)
         loss = model(batch, labels=batch).loss
         optimizer.zero_grad()
         loss.backward()
@@ -75,11 +75,15 @@ def train(steps: int, seed: int) -> tuple[GPT2LMHeadModel, dict[str, float]]:
         schedule.step()
         if (step + 1) % 200 == 0:
             print(
-                f"{step + 1} of {steps} steps: {float(loss.detach()) / math.log(2):.2f} bits a byte",
+                f"{step + 1} of {steps} steps: {float(loss.detach()) / math.log(2):.2f} bits per byte",
                 flush=True,
             )
     model.eval()
-    scores = {"bits": bits(model, kept), "bits_by_frequency": entropy(learned), "bytes": len(learned)}
+    scores = {
+        "bits": bits_per_byte(model, held_out),
+        "bits_by_frequency": frequency_entropy(trained_on),
+        "bytes": len(trained_on),
+    }
     return model, {**scores, "steps": steps, "seconds": time.perf_counter() - start}
 
 

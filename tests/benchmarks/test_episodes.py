@@ -31,7 +31,7 @@ def test_a_picture_holds_every_seed_in_order(tmp_path, monkeypatch, capsys):
     episodes.main()
     assert picture.read_bytes().startswith(b"\x89PNG")
     lines = capsys.readouterr().out.splitlines()
-    wanted = [episodes.returns_of(run) for run in reversed(runs)]
+    wanted = [episodes.read_returns(run) for run in reversed(runs)]
     assert [line.split()[1] for line in lines[1:3]] == [str(len(values)) for values in wanted]
     assert lines[1].split()[2] == f"{wanted[0][:100].mean():.1f}"
     assert [line.split("  ")[-1] for line in lines[1:3]] == ["- of -", "2 of 3"]
@@ -51,4 +51,4 @@ def test_runs_of_two_tasks_make_no_picture(tmp_path):
 
 def test_a_folder_without_episodes_makes_no_picture(tmp_path):
     with pytest.raises(UsageError, match="does not exist"):
-        episodes.returns_of(tmp_path)
+        episodes.read_returns(tmp_path)

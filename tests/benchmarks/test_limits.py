@@ -49,20 +49,20 @@ def test_a_mean_target_has_the_gradient_of_all_pairs():
     values, targets = torch.randn(1, 16, requires_grad=True), torch.randn(1, 16)
     weight = torch.full((1, 16), 1 / 16)
     (pairs,) = torch.autograd.grad((targets[0] - values.T).square().mean(), values)  # (16, 16), as there
-    errors = (values - limits.mean_target(weight, targets)).square()
+    errors = (values - limits.broadcast_mean(weight, targets)).square()
     (gradient,) = torch.autograd.grad((weight * errors).sum(), values)
     torch.testing.assert_close(gradient, pairs)
 
 
 def test_tail_rows_do_not_count_in_a_mean_target():
     weight, targets = torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[1.0, 3.0, 99.0]])
-    assert limits.mean_target(weight, targets).tolist() == [[2, 2, 2]]
+    assert limits.broadcast_mean(weight, targets).tolist() == [[2, 2, 2]]
 
 
 @pytest.mark.parametrize("arm", limits.ARMS)
 def test_an_arm_changes_what_it_says_and_leaves_nothing_behind(arm):
     ours = ppo.loss, ppo.advantages
-    with limits.errors(arm):
+    with limits.patched_errors(arm):
         changed = ppo.loss is not ours[0], ppo.advantages is not ours[1]
     assert changed == (arm in ("critic", "published"), arm == "published")
     assert (ppo.loss, ppo.advantages) == ours
@@ -83,7 +83,7 @@ def test_each_error_changes_training(tmp_path):
     pytest.importorskip("Box2D")
     losses = {}
     for arm in limits.ARMS:
-        rows = metrics_of(limits.trained(arm, 1, 1536, tmp_path))
+        rows = metrics_of(limits.train_arm(arm, 1, 1536, tmp_path))
         losses[arm] = rows[-1]["value_loss"]
     assert losses["truncated"] == losses["terminated"]  # no episode met the time limit
     assert len(set(losses.values())) == 3
