@@ -2,16 +2,18 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from recollect import cli
-from recollect.common.errors import UsageError
+from recollect.common.errors import UsageError, install_hint
 from recollect.config.assembly import assemble
 from recollect.memory.rnn import GruConfig
 
@@ -410,3 +412,14 @@ def test_bench_says_that_its_figures_are_of_one_run(monkeypatch, capsys) -> None
     assert cli.main(["bench", "CartPole-v1", "--seed", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "one run of 0.1 s, seed 3: medians over its rollouts; other runs differ"
+
+
+def test_every_extra_that_errors_name_exists() -> None:
+    """And nothing words the installation of an extra by itself."""
+    root = Path(__file__).parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = {path: path.read_text() for path in (root / "src").rglob("*.py")}
+    names = [name for text in sources.values() for name in re.findall(r"install_hint\('(\w+)'\)", text)]
+    assert len(names) > 10 and set(names) <= set(extras)
+    assert [path.name for path, text in sources.items() if "pip install -e" in text] == ["errors.py"]
+    assert install_hint("fast") == "pip install 'recollect-rl[fast]', or in a clone pip install -e '.[fast]'"

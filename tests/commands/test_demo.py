@@ -108,22 +108,22 @@ def never(*_args, **_more):
 
 
 MISSING = {
-    "matplotlib": (["demo", "Scene-v0"], "matplotlib", "needs matplotlib: pip install 'recollect[plot]'"),
-    "pillow": (["demo", "Scene-v0"], "PIL", "needs Pillow: pip install 'recollect[video]'"),
+    "matplotlib": (["demo", "Scene-v0"], "matplotlib", "needs matplotlib: pip install 'recollect-rl[plot]'"),
+    "pillow": (["demo", "Scene-v0"], "PIL", "needs Pillow: pip install 'recollect-rl[video]'"),
     "envpool": (
         ["demo", "CartPole-v1", "--env.backend", "envpool"],
         "envpool",
-        "EnvPool is not installed; pip install 'recollect[fast]'",
+        "EnvPool is not installed; pip install 'recollect-rl[fast]'",
     ),
     "minigrid": (
         ["demo", "minigrid:MiniGrid-MemoryS7-v0", "--env.kwargs.pictures", "true"],
         "minigrid",
-        "MiniGrid is not installed; pip install 'recollect[minigrid]'",
+        "MiniGrid is not installed; pip install 'recollect-rl[minigrid]'",
     ),
     "popgym": (
         ["demo", "popgym:CountRecallEasy"],
         "popgym",
-        "pip install 'recollect[popgym]'",
+        "pip install 'recollect-rl[popgym]'",
     ),
 }
 

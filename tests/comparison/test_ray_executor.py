@@ -151,7 +151,7 @@ def test_without_ray_the_error_names_the_extra(tmp_path, monkeypatch, capsys) ->
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert cli.main(["compare", *STUDY, "--on", "ray"]) == 2
-    assert "--on ray needs Ray: pip install 'recollect[ray]'" in capsys.readouterr().err
+    assert "--on ray needs Ray: pip install 'recollect-rl[ray]'" in capsys.readouterr().err
 
 
 REPLIES = {

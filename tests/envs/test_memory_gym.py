@@ -302,7 +302,7 @@ def test_a_missing_package_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "memory_gym"]:
         monkeypatch.setitem(sys.modules, name, None)
     assert memory_gym.listing() == {}
-    with pytest.raises(UsageError, match="make memory-gym"):
+    with pytest.raises(UsageError, match="pip install --no-deps memory-gym"):
         build("MysteryPath-v0")
 
 

@@ -456,7 +456,7 @@ def no_envpool(monkeypatch):
 def test_without_both_packages_one_line_says_what_to_install(no_minigrid, no_envpool, backend):
     assert minigrid.listing() == {}
     package = "fast" if backend == "envpool" else "minigrid"
-    with pytest.raises(UsageError, match=rf"pip install 'recollect\[{package}\]'"):
+    with pytest.raises(UsageError, match=rf"pip install 'recollect-rl\[{package}\]'"):
         suite.make(EnvConfig(id=S9, num_envs=2, backend=backend))
 
 

@@ -343,5 +343,5 @@ def test_our_games_run_without_the_package(monkeypatch):
     for name in OURS:
         check(envs := suite.make(EnvConfig(id=f"popgym:{name}")), envs.reset(seeds(16)))
     for name, backend in (("CountRecallEasy", "auto"), ("RepeatPreviousEasy", "gymnasium")):
-        with pytest.raises(UsageError, match=r"pip install 'recollect\[popgym\]'"):
+        with pytest.raises(UsageError, match=r"pip install 'recollect-rl\[popgym\]'"):
             suite.make(EnvConfig(id=f"popgym:{name}", backend=backend))

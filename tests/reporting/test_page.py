@@ -190,7 +190,7 @@ def test_text_cannot_end_its_element(runs, tmp_path):
 def test_without_matplotlib_only_the_figures_are_missing(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main(["report", str(runs / "ppo"), "-o", str(tmp_path)]) == 0
-    assert "figures need matplotlib: pip install 'recollect[plot]'" in capsys.readouterr().err
+    assert "figures need matplotlib: pip install 'recollect-rl[plot]'" in capsys.readouterr().err
     assert (tmp_path / "report.html").exists() and not (tmp_path / "figures").exists()
     assert "![" not in (tmp_path / "report.md").read_text()
 

@@ -385,7 +385,7 @@ def test_mistakes_are_one_line(case, tmp_path, monkeypatch, capsys):
 def test_without_optuna_the_error_names_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert cli.main(["tune", *OPTIONS]) == 2
-    assert "recollect tune needs Optuna: pip install 'recollect[tune]'" in capsys.readouterr().err
+    assert "recollect tune needs Optuna: pip install 'recollect-rl[tune]'" in capsys.readouterr().err
     assert cli.main(["tune", "--help"]) == 0 and "--trials N" in capsys.readouterr().out
 
 

@@ -628,7 +628,9 @@ def test_without_pillow_there_is_a_page_all_the_same(shown, tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "PIL", None)
     page = tmp_path / "page.html"
     assert cli.main(["watch", str(shown[0].folder), "-o", str(page), "--episodes", "1"]) == 0
-    assert "without pictures: pictures need Pillow: pip install 'recollect[video]'" in capsys.readouterr().out
+    assert (
+        "without pictures: pictures need Pillow: pip install 'recollect-rl[video]'" in capsys.readouterr().out
+    )
     assert data(page)["images"] == [] and data(page)["episodes"][0]["image"] == []
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..common.errors import UsageError
+from ..common.errors import UsageError, install_hint
 from ..config.assembly import configure
 from ..config.config import RunConfig
 from ..config.flags import last
@@ -114,7 +114,7 @@ def default_steps(config: RunConfig) -> int:
 def check(env: EnvConfig) -> str:
     """Raise where something is not installed, before minutes of training; why there is no film, or ""."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("the picture of the demo needs matplotlib: pip install 'recollect[plot]'")
+        raise UsageError(f"the picture of the demo needs matplotlib: {install_hint('plot')}")
     film.disable_display()
     envs = film.make_single_env(env)
     try:
@@ -122,7 +122,7 @@ def check(env: EnvConfig) -> str:
     finally:
         envs.adapter.close()
     if not reason and importlib.util.find_spec("PIL") is None:
-        raise UsageError("the film of the demo needs Pillow: pip install 'recollect[video]'")
+        raise UsageError(f"the film of the demo needs Pillow: {install_hint('video')}")
     return reason
 
 

@@ -33,3 +33,8 @@ def nearest(name: str, known: list[str]) -> str:
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+
+
+def install_hint(extra: str) -> str:
+    """The tail of an error about a missing package: how to install the extra that has it."""
+    return f"pip install 'recollect-rl[{extra}]', or in a clone pip install -e '.[{extra}]'"

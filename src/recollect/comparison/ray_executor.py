@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.distributed import CORES
-from ..common.errors import UsageError
+from ..common.errors import UsageError, install_hint
 from ..run.run_folder import Claim, locked
 from ..run.weights import versions
 from .jobs import Job
@@ -203,7 +203,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise UsageError("--on ray needs Ray: pip install 'recollect[ray]'") from error
+        raise UsageError(f"--on ray needs Ray: {install_hint('ray')}") from error
     return ray
 
 

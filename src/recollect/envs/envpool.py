@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..common.errors import UsageError
+from ..common.errors import UsageError, install_hint
 from .base import EnvConfig, Step, VecEnv
 from .spaces import Array
 
@@ -34,7 +34,7 @@ def supports(config: EnvConfig) -> bool:
 def unavailable_reason(config: EnvConfig) -> str:
     """Why EnvPool cannot run the environment, and what to do."""
     if _envpool() is None:
-        return "env.backend envpool: EnvPool is not installed; pip install 'recollect[fast]'"
+        return f"env.backend envpool: EnvPool is not installed; {install_hint('fast')}"
     return f"env.backend envpool: EnvPool has no environment {config.id}; try --env.backend gymnasium"
 
 

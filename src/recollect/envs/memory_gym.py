@@ -112,7 +112,7 @@ def _class(name: str) -> Any:
         return getattr(importlib.import_module(f"memory_gym.{module}"), class_name)
     except ImportError as error:
         raise UsageError(
-            f"memory_gym:{name} needs the package Memory Gym ({error}); install it with make memory-gym"
+            f"memory_gym:{name} needs the package Memory Gym ({error}); pip install --no-deps memory-gym"
         ) from error
 
 

@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ..common.errors import UsageError, nearest
+from ..common.errors import UsageError, install_hint, nearest
 from . import envpool as envpool_suite
 from .base import EnvConfig, Scalar, Step, VecEnv
 from .gym import GymEnv
@@ -37,7 +37,7 @@ SEE_THROUGH = tuple(
     for family in ("DistShift", "Dynamic-Obstacles", "Empty", "Fetch", "GoToDoor", "GoToObject", "PutNear")
 )
 CHOICES: dict[str, tuple[Scalar, ...]] = {"pictures": (False, True), "view": (3, 5, 7), "actions": (3, 7)}
-MISSING = "MiniGrid is not installed; pip install 'recollect[minigrid]'"
+MISSING = f"MiniGrid is not installed; {install_hint('minigrid')}"
 
 
 @dataclass(frozen=True, kw_only=True)

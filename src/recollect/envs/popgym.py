@@ -36,7 +36,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ..common.errors import UsageError, nearest
+from ..common.errors import UsageError, install_hint, nearest
 from .base import EnvConfig, EnvState, Step, VecEnv
 from .gym import GymEnv
 from .spaces import Array
@@ -293,7 +293,7 @@ def _classes(name: str) -> dict[str, Any]:
     try:
         from popgym.envs import ALL
     except ImportError as error:
-        raise UsageError(f"popgym:{name} needs popgym: pip install 'recollect[popgym]'") from error
+        raise UsageError(f"popgym:{name} needs popgym: {install_hint('popgym')}") from error
     # Both, because the ids and classes of one family differ by a letter.
     by_class = {env_class.__name__: env_class for env_class in ALL}
     return by_class | {_short(spec["id"]): env_class for env_class, spec in ALL.items()}

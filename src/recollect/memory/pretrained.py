@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ..common.errors import UsageError
+from ..common.errors import UsageError, install_hint
 
 WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -44,8 +44,7 @@ def find(pretrained: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise UsageError(
-            f"gpt2.pretrained: {pretrained} is not a folder; to download it from the hub: "
-            "pip install 'recollect[hf]'"
+            f"gpt2.pretrained: {pretrained} is not a folder; a download needs the hub: {install_hint('hf')}"
         ) from None
     try:
         return Path(snapshot_download(pretrained, allow_patterns=[CONFIG, "*.safetensors", INDEX]))

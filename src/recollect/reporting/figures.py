@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..common.errors import UsageError
+from ..common.errors import UsageError, install_hint
 from ..common.intervals import Floats
 from .blocks import Chart, Plot
 from .curves import Panel
@@ -54,7 +54,7 @@ def draw_figures(
     try:
         import matplotlib
     except ImportError as error:
-        raise UsageError("figures need matplotlib: pip install 'recollect[plot]'") from error
+        raise UsageError(f"figures need matplotlib: {install_hint('plot')}") from error
     folder.mkdir(parents=True, exist_ok=True)
     paths: dict[str, str] = {}
     with matplotlib.rc_context(STYLE):

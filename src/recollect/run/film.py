@@ -11,7 +11,7 @@ import numpy as np
 
 from ..agent.agent import Agent
 from ..common import rng
-from ..common.errors import UsageError
+from ..common.errors import UsageError, install_hint
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
 from .evaluate import PlayerLike, RandomPlayer, check_spaces
@@ -145,7 +145,7 @@ def _write_images(path: Path, frames: Sequence[Array], fps: int) -> None:
     try:
         from PIL import Image
     except ImportError as error:
-        raise UsageError(f"{path.name}: needs Pillow: pip install 'recollect[video]'") from error
+        raise UsageError(f"{path.name}: needs Pillow: {install_hint('video')}") from error
     # A gif has at most 50 frames per second; about 25 look as smooth at half the size.
     every = max(1, round(fps / 25))
     images = [Image.fromarray(frame) for frame in frames[::every]]
@@ -160,7 +160,7 @@ def _write_mp4(path: Path, frames: Sequence[Array], fps: int) -> None:
     try:
         import imageio_ffmpeg
     except ImportError as error:
-        raise UsageError(f"{path.name}: needs ffmpeg: pip install 'recollect[video]'") from error
+        raise UsageError(f"{path.name}: needs ffmpeg: {install_hint('video')}") from error
     height, width = frames[0].shape[:2]
     writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, macro_block_size=1)
     writer.send(None)
@@ -177,7 +177,7 @@ def show_window(frames: Iterable[Array], fps: int, title: str) -> None:
     try:
         import pygame
     except ImportError as error:
-        raise UsageError("a window needs pygame: pip install 'recollect[minigrid]'") from error
+        raise UsageError(f"a window needs pygame: {install_hint('minigrid')}") from error
     try:
         for number, frame in enumerate(map(_resize, frames)):
             if not number:

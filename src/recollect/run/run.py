@@ -19,7 +19,7 @@ from typing import Any
 from ..agent.agent import Agent
 from ..agent.player import Player
 from ..common.distributed import Ranks, process_group, was_restarted
-from ..common.errors import UsageError
+from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
 from ..learn.episodes import Episode
@@ -94,7 +94,7 @@ class Trained:
 def start_run(config: RunConfig, destination: Destination, factory: Factory | None = None) -> Trained:
     """Train from the start, in a new folder."""
     if destination.wandb_project and importlib.util.find_spec("wandb") is None:
-        raise UsageError("--wandb-project needs wandb: pip install 'recollect[wandb]'")
+        raise UsageError(f"--wandb-project needs wandb: {install_hint('wandb')}")
     with process_group() as ranks:
         envs, agent, config = build(config, factory, ranks, new=True)
         # torchrun repeats the same command after a failure, so `train` must find the run that failed. All

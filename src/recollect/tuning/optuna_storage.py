@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import UsageError
+from ..common.errors import UsageError, install_hint
 from .option_names import Settings, format_value, full_names, option_values
 from .trials import TuningSpec
 
@@ -23,7 +23,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise UsageError("recollect tune needs Optuna: pip install 'recollect[tune]'") from error
+        raise UsageError(f"recollect tune needs Optuna: {install_hint('tune')}") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..agent.agent import Agent
+from ..common.errors import install_hint
 from ..common.intervals import Floats
 from ..envs import Array
 from ..reporting.summary import to_json_data
@@ -217,4 +218,4 @@ def _encoded(picture: Array) -> str:
 def missing() -> str:
     """The extra to install for pictures; empty where it is installed."""
     there = importlib.util.find_spec("PIL") is not None
-    return "" if there else "pictures need Pillow: pip install 'recollect[video]'"
+    return "" if there else f"pictures need Pillow: {install_hint('video')}"
