@@ -21,8 +21,8 @@ from recollect.envs import EnvConfig, make
 from recollect.learn.rollout import slice_rows
 from recollect.memory import Memory, MemoryConfig
 from recollect.probing import probe
-from recollect.probing.ablate import Tried, ablation, difference, score
-from recollect.probing.critic import returns_to_go
+from recollect.probing.ablate import AlteredPlay, average, compare, measure_loss
+from recollect.probing.critic import compute_returns_to_go
 from recollect.probing.interventions import (
     Averaged,
     Cleared,
@@ -32,10 +32,18 @@ from recollect.probing.interventions import (
     Spread,
     Swapped,
     altered,
-    spread,
+    measure_spread,
 )
-from recollect.probing.linear import Places, Question, Sources, Split, answers, of_another, split
-from recollect.probing.verdict import needs, uses
+from recollect.probing.linear import (
+    Places,
+    Sources,
+    Split,
+    Target,
+    read_targets,
+    split_episodes,
+    swap_episodes,
+)
+from recollect.probing.verdict import judge_need, judge_use
 from recollect.run.evaluate import evaluate
 from recollect.run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
 from recollect.run.run import Trained
@@ -112,19 +120,19 @@ def remembering():
 # Known answers --------------------------------------------------------------------------------
 
 
-def found(probed, name):
-    """The score after something was done."""
+def score_with(probed, name):
+    """The score with an altered memory."""
     return next(one.score.mean for one in probed.ablations if one.name == name)
 
 
 def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(remembering):
     assert remembering.source == "success" and remembering.whole.mean == 1.0
     for name in ("cleared at every step", "cleared every 2 steps", "only the last 2 steps"):
-        assert 0.2 < found(remembering, name) < 0.8, name
-    assert 0.2 < found(remembering, "that of another episode") < 0.8
-    assert 0.2 < found(remembering, "the mean state at every step") < 0.8
-    assert found(remembering, "frozen after the first step") == 1.0
-    assert found(remembering, "noise of 0.1 deviations") == 1.0
+        assert 0.2 < score_with(remembering, name) < 0.8, name
+    assert 0.2 < score_with(remembering, "that of another episode") < 0.8
+    assert 0.2 < score_with(remembering, "the mean state at every step") < 0.8
+    assert score_with(remembering, "frozen after the first step") == 1.0
+    assert score_with(remembering, "noise of 0.1 deviations") == 1.0
     assert remembering.uses.startswith("It uses more than 2 steps of memory: without it the success falls")
     assert remembering.needs.startswith("The task seems to need a memory: without one the control reaches 0.")
     assert remembering.needs.endswith("recollect compare with several seeds is the test.")
@@ -133,7 +141,7 @@ def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(rem
 def test_an_agent_that_ignores_its_memory_does_not_use_it():
     probed = probe(trained(0.0), episodes=60)
     assert {one.lost.by for one in probed.ablations} == {0.0}
-    assert "has a memory and does not use it: cleared at every step the success is" in probed.uses
+    assert "has a memory and does not use it: with a reset at every step the success is" in probed.uses
     assert "was not tested" in probed.needs
 
 
@@ -149,35 +157,39 @@ def test_an_agent_without_a_memory_has_none():
     assert (probed.uses, probed.ablations, probed.readout) == ("It has no memory.", [], [])
     critic = BranchConfig(memory=CopyConfig(), hidden=())
     probed = probe(trained(1.0, MEMORIES["mlp"](), critic=critic))
-    assert "only its critic has one (tests.probing.test_probe:CopyConfig)" in probed.uses
-    assert len(probed.values.found) == 4 and probed.readout
+    assert "Only its critic has a memory (tests.probing.test_probe:CopyConfig)" in probed.uses
+    assert len(probed.values.by_alteration) == 4 and probed.readout
 
 
 def test_a_memory_that_may_hold_anything_but_nothing_is_told_from_one_that_is_used():
-    whole = score(EpisodeScores(*np.ones((3, 50))), "success")
+    whole = average(EpisodeScores(*np.ones((3, 50))), "success")
     tries = [
-        Tried("cleared at every step", 1, None, EpisodeScores(*np.zeros((3, 50)))),
-        Tried("that of another episode", None, None, EpisodeScores(*np.ones((3, 50)))),
+        AlteredPlay("cleared at every step", 1, None, EpisodeScores(*np.zeros((3, 50)))),
+        AlteredPlay("that of another episode", None, None, EpisodeScores(*np.ones((3, 50)))),
     ]
-    said = uses("success", whole, [ablation(one, whole, "success") for one in tries], "gru", None)
-    assert said.startswith("It needs its memory not to be empty, and not what it holds")
+    text = judge_use("success", whole, [measure_loss(one, whole, "success") for one in tries], "gru", None)
+    assert text.startswith("It needs a memory state other than the initial one, but not its content")
 
 
 @pytest.mark.parametrize(
-    ("kept", "cleared", "said"),
+    ("kept", "cleared", "text"),
     [
-        ([1] * 7 + [0] * 3, [1] * 7 + [0] * 3, "whether it uses it cannot be told from 10 episodes"),
+        ([1] * 7 + [0] * 3, [1] * 7 + [0] * 3, "Whether it uses it cannot be determined from 10 episodes"),
         ([1] * 70 + [0] * 30, [1] * 69 + [0] * 31, "It has a memory and does not use it"),
-        ([1] * 50 + [0] * 50, [1] * 100, "Its memory harms it: cleared at every step the success is 1.00"),
+        (
+            [1] * 50 + [0] * 50,
+            [1] * 100,
+            "Its memory harms it: with a reset at every step the success is 1.00",
+        ),
     ],
 )
-def test_that_nothing_was_lost_is_said_only_where_episodes_show_it(kept, cleared, said):
-    whole, after = (score(played_as(successes), "success") for successes in (kept, cleared))
-    assert difference(whole, after, "success").interval.high >= 0 or "harms" in said
-    tried = Tried("cleared at every step", 1, None, played_as(cleared))
-    assert said in uses("success", whole, [ablation(tried, whole, "success")], "gru", None)
-    needed = needs("success", whole, after, difference(whole, after, "success"), "gru")
-    assert needed.startswith("A memory is not needed") == ("cannot be told" not in said)
+def test_that_nothing_was_lost_is_said_only_where_episodes_show_it(kept, cleared, text):
+    whole, after = (average(played_as(successes), "success") for successes in (kept, cleared))
+    assert compare(whole, after, "success").interval.high >= 0 or "harms" in text
+    tried = AlteredPlay("cleared at every step", 1, None, played_as(cleared))
+    assert text in judge_use("success", whole, [measure_loss(tried, whole, "success")], "gru", None)
+    needed = judge_need("success", whole, after, compare(whole, after, "success"), "gru")
+    assert needed.startswith("A memory is not needed") == ("cannot be determined" not in text)
 
 
 def played_as(successes) -> EpisodeScores:
@@ -185,11 +197,13 @@ def played_as(successes) -> EpisodeScores:
 
 
 def test_an_agent_that_never_succeeds_has_nothing_to_lose():
-    failing = score(EpisodeScores(*np.zeros((3, 50))), "success")
-    one = ablation(
-        Tried("cleared at every step", 1, None, EpisodeScores(*np.zeros((3, 50)))), failing, "success"
+    failing = average(EpisodeScores(*np.zeros((3, 50))), "success")
+    one = measure_loss(
+        AlteredPlay("cleared at every step", 1, None, EpisodeScores(*np.zeros((3, 50)))), failing, "success"
     )
-    assert "cannot be told, because it never succeeds" in uses("success", failing, [one], "gru", None)
+    assert "cannot be determined: no episode is a success" in judge_use(
+        "success", failing, [one], "gru", None
+    )
 
 
 def test_the_critic_knows_what_its_memory_knows():
@@ -199,10 +213,10 @@ def test_the_critic_knows_what_its_memory_knows():
         agent.agent.actor.head.out.bias[1] = 1.0
     probed = probe(agent, episodes=100)
     assert probed.values.measure == "explained variance" and probed.values.rows == 400
-    assert probed.values.found["as it is"] == pytest.approx(1.0)
-    assert probed.values.found["frozen after the first step"] == pytest.approx(1.0)
-    assert 0 < probed.values.found["cleared at every step"] < 0.5
-    assert probed.values.found["that of another episode"] < 0
+    assert probed.values.by_alteration["as it is"] == pytest.approx(1.0)
+    assert probed.values.by_alteration["frozen after the first step"] == pytest.approx(1.0)
+    assert 0 < probed.values.by_alteration["cleared at every step"] < 0.5
+    assert probed.values.by_alteration["that of another episode"] < 0
 
 
 def test_the_sign_is_read_out_of_the_memory_and_not_out_of_the_observation(remembering):
@@ -234,8 +248,8 @@ def test_a_memory_that_learned_gains_on_untrained_ones():
     places = Places(np.repeat(np.arange(100), 20), np.tile(np.arange(20), 100))
     noisy = [truth[:, None] + random.normal(size=(2000, 1)) for _ in range(3)]
     sources = Sources(truth[:, None], noisy, random.normal(size=(2000, 1)))
-    parts = split(places.episode, random)
-    (answer,) = answers(sources, [Question("number", truth)], parts, places)
+    parts = split_episodes(places.episode, random)
+    (answer,) = read_targets(sources, [Target("number", truth)], parts, places)
     assert answer.memory > 0.99 and 0.4 < answer.untrained < 0.6
     assert 0.35 < answer.gain_interval.low < answer.gain < answer.gain_interval.high < 0.65
     assert answer.learned and abs(answer.chance) < 0.05
@@ -245,9 +259,9 @@ def test_what_is_only_a_matter_of_time_is_chance():
     """A value that is the same function of the step in every episode is read out of a clock."""
     places = Places(np.repeat(np.arange(100), 20), np.tile(np.arange(20), 100))
     clock = places.step[:, None] + np.random.default_rng(1).normal(size=(2000, 1)) * 0.01
-    parts = split(places.episode, np.random.default_rng(0))
-    question = Question("time", places.step.astype(float))
-    (answer,) = answers(Sources(clock, [clock], clock), [question], parts, places)
+    parts = split_episodes(places.episode, np.random.default_rng(0))
+    question = Target("time", places.step.astype(float))
+    (answer,) = read_targets(Sources(clock, [clock], clock), [question], parts, places)
     assert answer.memory > 0.99 and answer.chance > 0.99 and not answer.learned
 
 
@@ -256,7 +270,7 @@ def test_values_of_another_episode_are_at_the_same_step():
     values = np.array([1.0, 2, 3, 10, 20, 5, 6])
     first = np.isin(places.episode, (7, 9))
     parts = Split(first, ~first, ~first)
-    out = of_another(values, parts, places)
+    out = swap_episodes(values, parts, places)
     np.testing.assert_array_equal(out, [10, 20, np.nan, 1, 2, 5, 6])
 
 
@@ -328,8 +342,8 @@ class Told(torch.nn.Module):
 def test_the_last_rows_are_all_that_is_known_of_them(name):
     agent, _, record = recalling(name)
     rows, k = record.rows, 2
-    torch.testing.assert_close(said(agent, rows, partial(Recent, rows=64)), said(agent, rows))
-    recent = said(agent, rows, partial(Recent, rows=k))
+    torch.testing.assert_close(said(agent, rows, partial(Recent, steps=64)), said(agent, rows))
+    recent = said(agent, rows, partial(Recent, steps=k))
     for t in range(k - 1, len(rows.first)):
         fresh = said(agent, slice_rows(rows, slice(t - k + 1, t + 1)))
         torch.testing.assert_close(recent[t], fresh[-1])
@@ -361,7 +375,7 @@ def test_freezing_keeps_the_first_row_and_a_new_episode_thaws():
 
 def test_only_floats_are_averaged_and_blurred():
     agent, _, record = recalling("gpt2")
-    seen = spread(agent.actor, record)
+    seen = measure_spread(agent.actor, record)
     state = agent.actor.memory.initial_state(10)
     integers = {path for path, leaf in leaves(state).items() if not leaf.is_floating_point()}
     assert integers and not integers & (seen.mean.keys() | seen.deviation.keys())
@@ -443,14 +457,14 @@ def test_returns_to_go_by_hand():
     record = recalling("gru")[2]
     record = replace(record, valid=np.ones((3, 2), bool), terminated=ends, truncated=np.zeros((3, 2), bool))
     reward, values = np.array([[1.0, 2], [1, 2], [1, 2]]), np.array([[9.0, 9], [9, 9], [10, 9], [9, 9]])
-    returns, known = returns_to_go(reward, record, values, 0.5, True)
+    returns, known = compute_returns_to_go(reward, record, values, 0.5, True)
     assert returns[:, 1].tolist() == [3.5, 3.0, 2.0] and returns[:2, 0].tolist() == [1.5, 1.0]
     assert known.tolist() == [[True, True], [True, True], [False, True]]  # the last row goes on
     cut = replace(record, terminated=np.zeros((3, 2), bool), truncated=ends)
-    returns, known = returns_to_go(reward, cut, values, 0.5, True)
+    returns, known = compute_returns_to_go(reward, cut, values, 0.5, True)
     assert returns[:2, 0].tolist() == [4.0, 6.0] and known[:2].all()
-    assert not returns_to_go(reward, cut, values, 0.5, False)[1].any()
-    assert returns_to_go(reward, cut, values, 0.2, False)[1].tolist() == [
+    assert not compute_returns_to_go(reward, cut, values, 0.5, False)[1].any()
+    assert compute_returns_to_go(reward, cut, values, 0.2, False)[1].tolist() == [
         [True, True],
         [False, True],
         [False, False],
@@ -465,16 +479,16 @@ def test_a_linear_code_is_found_noise_is_not_and_no_episode_is_in_two_parts():
     episode = np.repeat(np.arange(100), 30)
     truth = random.standard_normal((3000, 4))
     memory = truth @ random.standard_normal((4, 40)) + 5
-    parts = split(episode, random)
+    parts = split_episodes(episode, random)
     names = [set(episode[part]) for part in parts]
     assert sum(map(len, names)) == len(set.union(*names)) == 100 and min(map(len, names)) == 20
     sign = np.sign(truth[:, 1])
     late = np.where(np.arange(3000) % 30 > 3, truth[:, 2], np.nan)
-    asked = [Question("truth", truth[:, 0]), Question("sign", sign), Question("late", late, 4)]
-    asked += [Question("constant", np.ones(3000)), Question("never", np.full(3000, np.nan))]
+    asked = [Target("truth", truth[:, 0]), Target("sign", sign), Target("late", late, 4)]
+    asked += [Target("constant", np.ones(3000)), Target("never", np.full(3000, np.nan))]
     noise = random.standard_normal((3000, 40))
     places = Places(episode, np.tile(np.arange(30), 100))
-    code, luck, late = answers(Sources(memory, [noise], noise), asked, parts, places)
+    code, luck, late = read_targets(Sources(memory, [noise], noise), asked, parts, places)
     assert (code.measure, luck.measure, late.lag) == ("R2", "accuracy", 4)
     assert code.memory > 0.9999 and late.memory > 0.9999 and luck.memory > 0.95
     assert abs(code.observation) < 0.05 and abs(luck.observation - 0.5) < 0.1
@@ -489,7 +503,7 @@ def test_what_belongs_to_an_episode_is_not_found_by_knowing_the_episode():
     drawn, names = random.standard_normal(100)[episode], np.eye(100)[episode]
     places = Places(episode, np.tile(np.arange(30), 100))
     sources = Sources(names, [names], names)
-    (answer,) = answers(sources, [Question("drawn", drawn)], split(episode, random), places)
+    (answer,) = read_targets(sources, [Target("drawn", drawn)], split_episodes(episode, random), places)
     assert answer.memory < 0.05
 
 
@@ -537,12 +551,12 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys):
     elsewhere = str(MODELS / "CartPole-v1.safetensors")
     bad = {
         ("probe",): "which agent? recollect probe RUN",
-        ("probe", "random"): "random has no memory to probe",
+        ("probe", "random"): "'random' has no memory to probe",
         ("probe", "nowhere"): "nowhere does not exist",
         ("probe", agent, "--episodes", "9"): "9 episodes: at least 10 are needed",
-        ("probe", agent, "--control", elsewhere): "is of CartPole-v1, the agent of CartPoleMasked",
-        ("probe", agent, "--control", agent): "has a memory (gru); a control has none",
-        ("probe", agent, "-o", __file__): "it is a file; a probe is a folder",
+        ("probe", agent, "--control", elsewhere): "was trained in CartPole-v1, the agent in CartPoleMasked",
+        ("probe", agent, "--control", agent): "has a memory (gru); a control must have none",
+        ("probe", agent, "-o", __file__): "is a file: a folder is needed",
         ("probe", agent, "--episode", "9"): "unknown option --episode; did you mean --episodes",
     }
     for arguments, message in bad.items():
@@ -554,7 +568,7 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys):
 
 def test_an_agent_and_its_control_meet_in_one_environment():
     short = replace(RECALL, kwargs={"delay": 1})
-    with pytest.raises(UsageError, match="is of probe:recall"):
+    with pytest.raises(UsageError, match="was trained in probe:recall"):
         probe(trained(1.0), control=trained(1.0, MEMORIES["mlp"](), short))
 
 
@@ -590,8 +604,8 @@ def test_the_page_shows_itself_on_a_phone(visited):
     assert visited["errors"] == [] and visited["wide"] <= 360
     assert visited["lines"][0] in (2, 3) and visited["dots"][0] == 8
     assert len(visited["words"]) == len(visited["lines"]) + len(visited["dots"]) and all(visited["words"])
-    assert visited["headings"][:2] == ["Verdict", "What the actor loses"]
-    assert "Return, and what is lost of it, over 20 episodes" in visited["tables"]
+    assert visited["headings"][:2] == ["Verdict", "Loss of the actor"]
+    assert "Return, with its loss, over 20 episodes" in visited["tables"]
 
 
 def test_the_page_loads_nothing(page):

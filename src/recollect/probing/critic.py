@@ -1,17 +1,15 @@
-"""How much of what is still to come the critic knows, with its memory and without.
+"""How well values predict the discounted return to go, with the critic's memory and without.
 
-A return to go is the discounted sum of the rewards that follow in the episode. Where an episode was
-cut it goes on with the critic's own value, its memory as it is, as in training. Rewards are scaled as
-the critic was trained:
+The return to go is the discounted sum of the rewards that follow in the episode. Truncated episodes
+bootstrap from the value with the unchanged memory, as in training. Rewards are scaled as in training:
 
-- Files keep the scale, and a config that does not normalise rewards says it. Then V is held against
-  the returns as it stands, by explained variance.
-- An agent that an earlier version saved does not know by what its rewards were divided. No scale is
-  fitted. Instead of explained variance there is the squared correlation of V with the
-  returns, which no scale or shift changes, and which is 0 where they go against each other. Rows so
-  near to a cut that more than a twentieth of the return is beyond it are left out.
+- If the scale is known (from the file, or because the config does not normalise rewards), the measure is
+  the explained variance of the returns by the values.
+- Agents saved by earlier versions lack the scale of their rewards. None is fitted: the measure is the
+  squared correlation of values and returns, which does not depend on scale or shift, and is 0 where the
+  correlation is negative. Steps with more than a twentieth of their return after a truncation are left out.
 
-Shapes.  T rows of N environments.
+Shapes.  T steps of N environments.
 """
 
 from dataclasses import dataclass
@@ -34,25 +32,25 @@ from .interventions import Alter, Cleared, Frozen, Swapped, altered
 
 Measure: TypeAlias = Literal["explained variance", "squared correlation"]
 
-CHUNK = 64  # rows of one call
-BEYOND = 0.05  # of a return that may be unknown
-FEWEST = 20  # rows that say anything
+CHUNK = 64  # steps of one call
+BEYOND = 0.05  # share of a return that may be unknown
+FEWEST = 20  # steps, below which nothing is measured
 
 
 @dataclass(frozen=True)
-class Critic:
-    """What the critic knows of the returns to go."""
+class CriticProbe:
+    """How well values predict the returns to go."""
 
     shared: bool
-    """Whether its memory is the actor's."""
+    """Whether values depend on the actor's memory."""
     measure: Measure
     rows: int
-    """That were asked."""
-    found: dict[str, float | None]
-    """What was done to its memory -> the measure; None where too few returns are known, or all are alike."""
+    """Number of steps."""
+    by_alteration: dict[str, float | None]
+    """Alteration of the memory -> the measure; None: too few returns are known, or all are equal."""
 
 
-CHANGES: dict[str, Alter | None] = {
+ALTERATIONS: dict[str, Alter | None] = {
     "as it is": None,
     "cleared at every step": partial(Cleared, every=1),
     "frozen after the first step": Frozen,
@@ -61,56 +59,58 @@ CHANGES: dict[str, Alter | None] = {
 
 
 @torch.no_grad()
-def ask(agent: Agent, config: RunConfig, path: Path, record: Record) -> Critic:
-    """The critic's values over rows that the actor played with its memory whole."""
+def probe_critic(agent: Agent, config: RunConfig, path: Path, record: Record) -> CriticProbe:
+    """Measure values over steps that the actor played with its memory unchanged."""
     branch = agent.critic.trunk
-    changes = CHANGES if has_memory(branch) else {"as it is": None}
-    values = {name: _values(agent, branch, record, alter) for name, alter in changes.items()}
+    alterations = ALTERATIONS if has_memory(branch) else {"as it is": None}
+    values = {name: _values(agent, branch, record, alter) for name, alter in alterations.items()}
     scale = load_rewards(path, config, len(record.reward[0]))
     reward = record.reward if scale is None else scale.scaled(torch.from_numpy(record.reward)).numpy()
-    returns, known = returns_to_go(reward, record, values["as it is"], config.ppo.gamma, scale is not None)
+    returns, known = compute_returns_to_go(
+        reward, record, values["as it is"], config.ppo.gamma, scale is not None
+    )
     measure: Measure = "squared correlation" if scale is None else "explained variance"
-    # What is beyond a cut varies too, and is nothing that V could be held against.
+    # Unknown returns after a truncation vary too, so the known ones must vary by more than those.
     least = 1e-6 if scale else BEYOND
     enough = bool(known.sum() >= FEWEST and returns[known].std() > least * np.abs(returns[known]).max())
-    found = {
-        name: _measured(v[:-1][known], returns[known], measure) if enough else None
+    by_alteration = {
+        name: _measure(v[:-1][known], returns[known], measure) if enough else None
         for name, v in values.items()
     }
-    return Critic(agent.shared, measure, int(known.sum()), found)
+    return CriticProbe(branch is agent.actor, measure, int(known.sum()), by_alteration)
 
 
 def _values(agent: Agent, branch: Branch, record: Record, alter: Alter | None) -> Floats:
-    """V of every row (T + 1, N)."""
-    rows, said = record.rows, []
+    """V of every step (T + 1, N)."""
+    rows, values = record.rows, []
     with altered(branch, alter):
         state = branch.memory.initial_state(rows.first.shape[1])
         for t in range(0, len(rows.first), CHUNK):
-            out, state = agent.critic(slice_rows(rows, slice(t, t + CHUNK)), state)
-            said.append(out.double().numpy())
-    return np.concatenate(said)
+            chunk, state = agent.critic(slice_rows(rows, slice(t, t + CHUNK)), state)
+            values.append(chunk.double().numpy())
+    return np.concatenate(values)
 
 
-def returns_to_go(
+def compute_returns_to_go(
     reward: Floats, record: Record, values: Floats, gamma: float, bootstrap: bool
 ) -> tuple[Floats, Array]:
     """G[t] = r[t] + gamma G[t+1] within an episode (T, N), and which of them are known.
 
-    values     (T + 1, N): what an episode that was cut goes on with
-    bootstrap  whether it does; else a return is known where little of it lies beyond the cut
+    values     (T + 1, N): V, from which truncated episodes bootstrap
+    bootstrap  whether they do; else a return is known if little of it lies after a truncation
     """
     returns, missing = np.zeros_like(reward), np.ones_like(reward)
     after, beyond = np.zeros(reward.shape[1]), np.ones(reward.shape[1])
     for t in reversed(range(len(reward))):
-        ended, cut = record.terminated[t], record.truncated[t]
-        after = np.where(ended, 0.0, np.where(cut, values[t + 1] if bootstrap else 0.0, after))
-        beyond = np.where(ended | (cut & bootstrap), 0.0, np.where(cut, 1.0, beyond))
+        terminated, truncated = record.terminated[t], record.truncated[t]
+        after = np.where(terminated, 0.0, np.where(truncated, values[t + 1] if bootstrap else 0.0, after))
+        beyond = np.where(terminated | (truncated & bootstrap), 0.0, np.where(truncated, 1.0, beyond))
         after, beyond = reward[t] + gamma * after, gamma * beyond
         returns[t], missing[t] = after, beyond
     return returns, record.valid & (missing <= BEYOND)
 
 
-def _measured(values: Floats, returns: Floats, measure: Measure) -> float:
+def _measure(values: Floats, returns: Floats, measure: Measure) -> float:
     if measure == "explained variance":
         weight = torch.full((len(values),), 1 / len(values), dtype=torch.float64)
         return explained_variance(torch.from_numpy(values), torch.from_numpy(returns), weight)

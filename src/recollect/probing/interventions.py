@@ -1,10 +1,9 @@
-"""Memories that forget, freeze, mix or blur what another memory remembers, to see who misses it.
+"""Memories that reset, freeze, swap or perturb the state of another memory.
 
-Each is a memory around a memory: it decides which state a row is read with and which state goes on.
-The state stays what the memory inside made of it; only its floats are ever changed, so that counters
-of steps stay true.
+Each wraps a memory and decides which state enters a step and which state is carried on. Only floats of a
+state are ever changed, so counters of steps stay right.
 
-Shapes.  T rows, B rows of a batch.
+Shapes.  T steps, B sequences.
 """
 
 from abc import ABC, abstractmethod
@@ -24,15 +23,15 @@ from ..run.recording import Record, float_leaves, memory_states
 
 
 class Spread(NamedTuple):
-    """The mean and the deviation of every float of a state, by the path of its leaf (1, ...)."""
+    """Mean and standard deviation of every float of a state, by the path of its leaf (1, ...)."""
 
     mean: dict[str, Tensor]
     deviation: dict[str, Tensor]
 
 
 @torch.no_grad()
-def spread(branch: Branch, record: Record) -> Spread:
-    """The mean and the deviation of what is remembered, over all rows in which somebody acted."""
+def measure_spread(branch: Branch, record: Record) -> Spread:
+    """Mean and standard deviation of the memory states over all valid steps of a record."""
     mean, var, count = dict[str, Tensor](), dict[str, Tensor](), torch.zeros((), dtype=torch.float64)
     for valid, state in zip(torch.from_numpy(record.valid), memory_states(branch, record.rows), strict=False):
         for path, leaf in float_leaves(state).items():
@@ -49,9 +48,9 @@ def spread(branch: Branch, record: Record) -> Spread:
 
 
 class Altered(Memory, ABC):
-    """A memory read row by row, with states that somebody else decides.
+    """A memory that is called step by step, with altered states.
 
-    resets  whether the memory inside is cleared where an episode opens
+    resets  whether the wrapped memory is reset where an episode starts
     """
 
     def __init__(self, memory: Memory, resets: bool) -> None:
@@ -63,18 +62,18 @@ class Altered(Memory, ABC):
         return self.memory.initial_state(batch)
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        said = []
+        outputs = []
         for t in range(len(x)):
-            y, state = self.row(x[t : t + 1], state, first[t : t + 1])
-            said.append(y)
-        return torch.cat(said), state
+            y, state = self.step(x[t : t + 1], state, first[t : t + 1])
+            outputs.append(y)
+        return torch.cat(outputs), state
 
     @abstractmethod
-    def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         """x (1, B, in), first (1, B) -> y (1, B, out), state."""
 
-    def read(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        """A row as the memory inside reads it."""
+    def call(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        """The wrapped memory as it is."""
         return self.memory(x, state, first if self.resets else torch.zeros_like(first))
 
 
@@ -83,10 +82,10 @@ Alter: TypeAlias = Callable[[Memory, bool], Altered]
 
 @contextmanager
 def altered(branch: Branch, alter: Alter | None) -> Iterator[None]:
-    """A branch with an altered memory, for a while; None: as it is."""
+    """Alter the memory of a branch within the block; None: leave it."""
     memory, resets = branch.memory, branch.resets
     if alter is not None:
-        # The memory around it must know where episodes open, also where the one inside never hears of it.
+        # The wrapper needs the starts of episodes even if the wrapped memory is never reset.
         branch.memory, branch.resets = alter(memory, resets), True
     try:
         yield
@@ -95,65 +94,66 @@ def altered(branch: Branch, alter: Alter | None) -> Iterator[None]:
 
 
 class Cleared(Altered):
-    """Forgets everything every k steps of an episode, in the way in which it is cleared where one opens."""
+    """Resets the memory every k steps of an episode, exactly as at the start of an episode."""
 
     def __init__(self, memory: Memory, resets: bool, every: int) -> None:
         super().__init__(memory, resets)
         self.every = every
 
     def initial_state(self, batch: int) -> Tree:
-        """The state inside, and the steps (B,) since the episode opened."""
+        """The wrapped state, and the steps (B,) since the start of the episode."""
         return self.memory.initial_state(batch), torch.zeros(batch, dtype=torch.long)
 
-    def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         inside, age = cast(tuple[Tree, Tensor], state)
-        if self.resets:  # else what is remembered goes on from episode to episode, and so do its steps
+        if self.resets:  # else the state is carried from episode to episode, and its steps are counted on
             age = age.masked_fill(first[0], 0)
         y, inside = self.memory(x, inside, (age % self.every == 0)[None])
         return y, (inside, age + 1)
 
 
 class Recent(Altered):
-    """Knows only the last k rows of an episode: k memories that are cleared every k steps, in turn.
+    """Depends on the last k steps of an episode only: k copies that are reset every k steps, in turn.
 
-    Each row is answered by the one that was cleared longest ago. `initial_state` has a row for each.
+    The output of a step is that of the copy with the longest time since its reset. The batch axis of the
+    wrapped state has all copies of sequence 0, then of sequence 1, and so on.
     """
 
-    def __init__(self, memory: Memory, resets: bool, rows: int) -> None:
+    def __init__(self, memory: Memory, resets: bool, steps: int) -> None:
         super().__init__(memory, resets)
-        self.rows = rows
+        self.steps = steps
 
     def initial_state(self, batch: int) -> Tree:
-        """The states inside (B k, ...), and the steps (B,) since the episode opened."""
-        return self.memory.initial_state(batch * self.rows), torch.zeros(batch, dtype=torch.long)
+        """The wrapped states (B k, ...), and the steps (B,) since the start of the episode."""
+        return self.memory.initial_state(batch * self.steps), torch.zeros(batch, dtype=torch.long)
 
-    def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         inside, age = cast(tuple[Tree, Tensor], state)
         opens = first[0] & self.resets
         age = age.masked_fill(opens, 0)
-        turns = (age[:, None] % self.rows == torch.arange(self.rows)) | opens[:, None]  # (B, k)
-        y, inside = self.memory(x.repeat_interleave(self.rows, 1), inside, turns.reshape(1, -1))
-        oldest = torch.arange(len(age)) * self.rows + (age + 1) % self.rows
+        turns = (age[:, None] % self.steps == torch.arange(self.steps)) | opens[:, None]  # (B, k)
+        y, inside = self.memory(x.repeat_interleave(self.steps, 1), inside, turns.reshape(1, -1))
+        oldest = torch.arange(len(age)) * self.steps + (age + 1) % self.steps
         return y[:, oldest], (inside, age + 1)
 
 
 class Averaged(Altered):
-    """Reads every row with the mean of the states that were visited, and a counter of its own."""
+    """Replaces the floats of every state by the mean over the visited states."""
 
     def __init__(self, memory: Memory, resets: bool, spread: Spread) -> None:
         super().__init__(memory, resets)
         self.spread = spread
 
-    def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         mean = {path: value.expand_as(leaves(state)[path]) for path, value in self.spread.mean.items()}
-        return self.read(x, unflatten(state, leaves(state) | mean), first)
+        return self.call(x, unflatten(state, leaves(state) | mean), first)
 
 
 class Frozen(Altered):
-    """Keeps what it remembers after the first row of an episode."""
+    """Keeps the state after the first step of an episode."""
 
-    def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        y, after = self.read(x, state, first)
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        y, after = self.call(x, state, first)
         before, opens = leaves(state), first[0]
         kept = {
             path: torch.where(opens.view(-1, *[1] * (leaf.ndim - 1)), leaf, before[path])
@@ -163,17 +163,17 @@ class Frozen(Altered):
 
 
 class Swapped(Altered):
-    """Reads every row with the state of the episode beside it, while its own goes on untouched."""
+    """Computes each output from the state of the next sequence of the batch; its own state is carried on."""
 
-    def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        y, _ = self.read(x, map_leaves(lambda leaf: leaf.roll(1, 0), state), first)
-        return y, self.read(x, state, first)[1]
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        y, _ = self.call(x, map_leaves(lambda leaf: leaf.roll(1, 0), state), first)
+        return y, self.call(x, state, first)[1]
 
 
 class Noisy(Altered):
-    """Adds noise to every float before each row; what was added stays in what is remembered.
+    """Adds noise to every float of the state before each step; the noise stays in the state.
 
-    scale  of the noise, in deviations of each number over the states that were visited
+    scale  of the noise, in standard deviations of each float over the visited states
     """
 
     def __init__(
@@ -182,9 +182,9 @@ class Noisy(Altered):
         super().__init__(memory, resets)
         self.spread, self.scale, self.random = spread, scale, random
 
-    def row(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        found = leaves(state)
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        noisy = leaves(state)
         for path, deviation in self.spread.deviation.items():
-            noise = torch.from_numpy(self.random.standard_normal(found[path].shape, dtype=np.float32))
-            found[path] = found[path] + self.scale * deviation * noise
-        return self.read(x, unflatten(state, found), first)
+            noise = torch.from_numpy(self.random.standard_normal(noisy[path].shape, dtype=np.float32))
+            noisy[path] = noisy[path] + self.scale * deviation * noise
+        return self.call(x, unflatten(state, noisy), first)

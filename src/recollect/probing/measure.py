@@ -1,4 +1,4 @@
-"""Everything that is asked of an agent, as one value."""
+"""All measurements of a probe, as one value."""
 
 from dataclasses import dataclass, replace
 
@@ -10,112 +10,125 @@ from ..envs import EnvConfig, Envs, make_for_evaluation, suite_of
 from ..run.evaluate import MAX_ENVS, check_spaces, describe_task
 from ..run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
 from ..run.run import Trained
-from .ablate import Ablation, Difference, Score, Source, ablation, difference, score, source, tries
-from .critic import Critic, ask
-from .interventions import spread
-from .linear import Answer
-from .readout import read
-from .verdict import needs, uses
+from .ablate import (
+    Ablation,
+    Difference,
+    Score,
+    Source,
+    average,
+    choose_source,
+    compare,
+    measure_loss,
+    play_altered,
+)
+from .critic import CriticProbe, probe_critic
+from .interventions import measure_spread
+from .linear import ReadOut
+from .readout import read_memory
+from .verdict import judge_need, judge_use
 
-FEWEST = 10  # episodes that an interval can be over
+FEWEST = 10  # episodes: the fewest that give an interval
 
 
 @dataclass(frozen=True)
-class Probed:
-    """What was found."""
+class ProbeResult:
+    """The result of a probe; its fields are the keys of probe.json but for RENAMED of command.py."""
 
     agent: str
     env: str
     episodes: int
     seed: int
     actor: str | None
-    """The memory of the actor; None: it has none."""
+    """Name of the actor's memory; None: it has none."""
     critic: str | None
-    """The memory that values are read from."""
+    """Name of the memory that values depend on; None: there is none."""
     uses: str
     needs: str
     source: Source
     whole: Score
-    """With the memory as it is."""
+    """The score with the unchanged memory."""
     ablations: list[Ablation]
     control: str | None
     control_score: Score | None
     above_control: Difference | None
-    values: Critic
-    readout: list[Answer]
+    values: CriticProbe
+    readout: list[ReadOut]
 
 
-def probe(trained: Trained, episodes: int = 100, seed: int = 0, control: Trained | None = None) -> Probed:
-    """Take an agent's memory away in parts, and see what is lost."""
+def probe(
+    trained: Trained, episodes: int = 100, seed: int = 0, control: Trained | None = None
+) -> ProbeResult:
+    """Measure what an agent loses when its memory is reset, frozen, replaced or perturbed."""
     if episodes < FEWEST:
         raise UsageError(f"{episodes} episodes: at least {FEWEST} are needed")
     if control is not None:
         _check(control, trained)
-    torch.set_num_threads(1)  # rows are small, and a second thread only waits
+    torch.set_num_threads(1)  # batches are small: a second thread would only wait
     agent, env = trained.agent, trained.config.env
     envs = make_for_evaluation(replace(env, num_envs=min(episodes, MAX_ENVS)), trained.factory)
     try:
         check_spaces(agent, envs, env.id)
         whole, record = record_deterministic(agent, envs, episodes, seed)
-        tried = []
+        plays = []
         if has_memory(agent.actor):
-            tried = tries(agent, envs, episodes, seed, whole, spread(agent.actor, record))
-        rival = None if control is None else _rival(control, envs, episodes, seed)
+            plays = play_altered(agent, envs, episodes, seed, whole, measure_spread(agent.actor, record))
+        control_scores = None if control is None else _play_control(control, envs, episodes, seed)
     finally:
         envs.adapter.close()
-    by = source(whole, *(one.played for one in tried), *([rival] if rival else []))
-    best = score(whole, by)
-    made = [ablation(one, best, by) for one in tried]
-    other = None if rival is None else score(rival, by)
-    above = None if other is None else difference(best, other, by)
+    by = choose_source(whole, *(play.scores for play in plays), *([control_scores] if control_scores else []))
+    unchanged = average(whole, by)
+    ablations = [measure_loss(play, unchanged, by) for play in plays]
+    other = None if control_scores is None else average(control_scores, by)
+    above = None if other is None else compare(unchanged, other, by)
     actor, critic = memory_names(trained)
-    return Probed(
+    return ProbeResult(
         agent=str(trained.folder),
         env=env.id,
         episodes=episodes,
         seed=seed,
         actor=actor,
         critic=critic,
-        uses=uses(by, best, made, actor, critic),
-        needs=needs(by, best, other, above, actor),
+        uses=judge_use(by, unchanged, ablations, actor, critic),
+        needs=judge_need(by, unchanged, other, above, actor),
         source=by,
-        whole=best,
-        ablations=made,
+        whole=unchanged,
+        ablations=ablations,
         control=None if control is None else str(control.folder),
         control_score=other,
         above_control=above,
-        values=ask(agent, trained.config, trained.folder, record),
-        readout=read(agent, trained.config, record, seed),
+        values=probe_critic(agent, trained.config, trained.folder, record),
+        readout=read_memory(agent, trained.config, record, seed),
     )
 
 
 def memory_names(trained: Trained) -> tuple[str | None, str | None]:
-    """The names of the actor's memory and of the one that values are read from, where there is one."""
+    """Names of the memories of the actor and of the branch that values depend on; None without memory."""
     agent, config = trained.agent, trained.config
     actor = memory_name(config.actor.memory) if has_memory(agent.actor) else None
-    if agent.shared:
+    if agent.critic.trunk is agent.actor:
         return actor, actor
     return actor, memory_name(config.critic.memory) if has_memory(agent.critic) else None
 
 
-def _rival(control: Trained, envs: Envs, episodes: int, seed: int) -> EpisodeScores:
+def _play_control(control: Trained, envs: Envs, episodes: int, seed: int) -> EpisodeScores:
     check_spaces(control.agent, envs, control.config.env.id)
     return play_deterministic(control.agent, envs, episodes, seed)
 
 
 def _check(control: Trained, trained: Trained) -> None:
-    """A control has no memory, and learned in the same environment."""
+    """Raise an error unless the control has no memory and was trained in the same environment."""
     if has_memory(control.agent.actor):
         memory = memory_name(control.config.actor.memory)
-        raise UsageError(f"--control {control.folder} has a memory ({memory}); a control has none")
-    if _same(control.config.env) != _same(trained.config.env):
+        raise UsageError(f"--control {control.folder} has a memory ({memory}); a control must have none")
+    if _task_of(control.config.env) != _task_of(trained.config.env):
         raise UsageError(
-            f"--control {control.folder} is of {control.config.env.id}, the agent of {trained.config.env.id}"
+            f"--control {control.folder} was trained in {control.config.env.id}, the agent in "
+            f"{trained.config.env.id}: both must have the same environment and settings"
         )
 
 
-def _same(env: EnvConfig) -> tuple[object, ...]:
-    """What makes an environment what it is, with names that stand for settings spelled out."""
+def _task_of(env: EnvConfig) -> tuple[object, ...]:
+    """The settings that make an environment the task that it is; names of settings are resolved."""
     suite, name = suite_of(env.id)
     if suite is not None and hasattr(suite, "resolve_alias"):
         env = suite.resolve_alias(env, name)

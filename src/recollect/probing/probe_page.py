@@ -1,4 +1,4 @@
-"""What was found, as sections of a page: the verdict first, then what it rests on."""
+"""The result of a probe as sections of a page: the verdict first, then the measurements."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -8,175 +8,202 @@ import numpy as np
 from ..common.format import number
 from ..reporting.blocks import Block, Bullets, Chart, Code, DotRow, Line, Plot, Section, Table, Text
 from .ablate import Ablation, Difference, Score, Source
-from .measure import Probed
-from .readout_page import MEMORY, OBSERVATION, held
-from .verdict import ends, shares, short
+from .measure import ProbeResult
+from .readout_page import MEMORY, OBSERVATION, build_readout
+from .verdict import format_interval, format_score, format_share
 
-WHOLE, CONTROL = "as it is", "the control"
-CLEARED, LAST = "cleared every so many steps", "only so many last steps"
-
-
-def title(found: Probed) -> str:
-    """Which agent, and where."""
-    return f"{found.agent} on {found.env}"
-
-
-def facts(found: Probed) -> str:
-    """How it was asked, in a line."""
-    played = f"{found.episodes} episodes of about {found.whole.length:.0f} steps, seed {found.seed}"
-    return f"{played}; actor: {found.actor or 'no memory'}, critic: {critic_memory(found)}"
+WHOLE, CONTROL = "unchanged", "control without memory"
+RESETS, LAST = "reset every k steps", "limited to the last k steps"
+# Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
+LABELS = {
+    "as it is": WHOLE,
+    "cleared at every step": "reset at every step",
+    "frozen after the first step": "frozen after the first step",
+    "that of another episode": "state of another episode",
+    "the mean state at every step": "mean state at every step",
+}
 
 
-def critic_memory(found: Probed) -> str:
-    """What the critic remembers with."""
-    return "the actor's memory" if found.values.shared else found.critic or "no memory"
+def write_title(result: ProbeResult) -> str:
+    """The agent and its environment."""
+    return f"{result.agent} on {result.env}"
 
 
-def colours(found: Probed) -> dict[str, int]:
-    """The same for the same thing in every chart."""
-    fixed = {WHOLE: 0, MEMORY: 0, CLEARED: 1, OBSERVATION: 1, LAST: 2, CONTROL: 3}
-    others = [one.name for one in found.ablations] + list(found.values.found)
-    return dict.fromkeys([*others, *(answer.name for answer in found.readout)], 1) | fixed
+def write_facts(result: ProbeResult) -> str:
+    """The settings of the probe in a line."""
+    played = f"{result.episodes} episodes of about {result.whole.length:.0f} steps, seed {result.seed}"
+    return f"{played}; actor: {result.actor or 'no memory'}, critic: {name_critic_memory(result)}"
 
 
-def sections(found: Probed) -> list[Section]:
+def name_critic_memory(result: ProbeResult) -> str:
+    """The memory that values depend on."""
+    return "the actor's memory" if result.values.shared else result.critic or "no memory"
+
+
+def label(name: str) -> str:
+    """The label of an alteration."""
+    return LABELS.get(name, name.replace("cleared every", "reset every"))
+
+
+def assign_colours(result: ProbeResult) -> dict[str, int]:
+    """The number of the colour of each label, the same in every chart."""
+    fixed = {WHOLE: 0, MEMORY: 0, RESETS: 1, OBSERVATION: 1, LAST: 2, CONTROL: 3}
+    others = [label(one.name) for one in result.ablations] + [label(x) for x in result.values.by_alteration]
+    return dict.fromkeys([*others, *(answer.name for answer in result.readout)], 1) | fixed
+
+
+def build_sections(result: ProbeResult) -> list[Section]:
     """The whole page."""
-    made = [
-        Section("Verdict", [Text(found.uses), Text(found.needs)]),
-        Section("What the actor loses", list(_actor(found))),
-        Section("What the critic loses", list(_critic(found))),
-        Section("What the memory holds", list(held(found))),
-        Section("How it was measured", [Bullets(list(_notes(found)))]),
-        Section("Make it again", [Code(command(found))]),
+    sections = [
+        Section("Verdict", [Text(result.uses), Text(result.needs)]),
+        Section("Loss of the actor", list(_actor(result))),
+        Section("Loss of the critic", list(_critic(result))),
+        Section("Read-outs of the memory state", list(build_readout(result))),
+        Section("Method", [Bullets(list(_notes(result)))]),
+        Section("Command", [Code(write_command(result))]),
     ]
-    return [section for section in made if section.blocks]
+    return [section for section in sections if section.blocks]
 
 
-def command(found: Probed) -> str:
-    """What was asked for."""
-    words = ["recollect", "probe", found.agent, "--episodes", str(found.episodes), "--seed", str(found.seed)]
-    return shlex.join([*words, *(["--control", found.control] if found.control else [])])
+def write_command(result: ProbeResult) -> str:
+    """The command line that repeats the probe."""
+    words = [
+        "recollect",
+        "probe",
+        result.agent,
+        "--episodes",
+        str(result.episodes),
+        "--seed",
+        str(result.seed),
+    ]
+    return shlex.join([*words, *(["--control", result.control] if result.control else [])])
 
 
 # The actor ------------------------------------------------------------------------------------
 
 
-def _actor(found: Probed) -> Iterator[Block]:
-    if not found.ablations:
-        yield Text("The actor has no memory, so nothing can be taken away from it.")
+def _actor(result: ProbeResult) -> Iterator[Block]:
+    if not result.ablations:
+        yield Text("The actor has no memory, so there is nothing to alter.")
     else:
         yield Text(
-            f"The {found.source} over the same episodes, with the actor's memory cleared, replaced or "
-            "blurred. What is lost by that was used; where nothing is lost, nothing was."
+            f"The {result.source} over the same episodes, with the actor's memory reset, replaced or "
+            "perturbed. A loss shows that the actor uses its memory."
         )
-    yield from _clearings(found)
-    rows = [DotRow(WHOLE, np.empty(0), found.whole.mean, found.whole.interval)]
-    rows += [DotRow(one.name, np.empty(0), one.score.mean, one.score.interval) for one in _kinds(found)]
-    if found.control_score:
-        rows.append(DotRow(CONTROL, np.empty(0), found.control_score.mean, found.control_score.interval))
-    words = f"{found.source}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
-    about = f"{found.source.capitalize()}, mean and 95 % interval"
+    yield from _resets(result)
+    rows = [DotRow(WHOLE, np.empty(0), result.whole.mean, result.whole.interval)]
+    rows += [
+        DotRow(label(one.name), np.empty(0), one.score.mean, one.score.interval) for one in _kinds(result)
+    ]
+    if result.control_score:
+        rows.append(DotRow(CONTROL, np.empty(0), result.control_score.mean, result.control_score.interval))
+    text = f"{result.source}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
+    about = f"{result.source.capitalize()}, mean and 95 % interval"
     if len(rows) > 1:
-        yield Chart("ablations", "dots", about, words, rows=rows)
+        yield Chart("ablations", "dots", about, text, rows=rows)
     yield Table(
-        f"{found.source.capitalize()}, and what is lost of it, over {found.episodes} episodes",
-        ["the actor's memory", found.source, "95 %", "lost", "95 %", "steps"],
-        scored(found),
+        f"{result.source.capitalize()}, with its loss, over {result.episodes} episodes",
+        ["the actor's memory", result.source, "95 %", "loss", "95 %", "steps"],
+        tabulate_scores(result),
     )
 
 
-def _kinds(found: Probed) -> list[Ablation]:
-    """What the chart of lines does not show, and clearing at every step."""
-    return [one for one in found.ablations if one.last is None and one.every in (None, 1)]
+def _kinds(result: ProbeResult) -> list[Ablation]:
+    """Ablations that the chart of lines does not show, and the reset at every step."""
+    return [one for one in result.ablations if one.last is None and one.every in (None, 1)]
 
 
-def _clearings(found: Probed) -> Iterator[Block]:
-    """The score over how much is left to know."""
-    cleared = {one.every: one.score for one in found.ablations if one.every is not None}
-    if len(cleared) < 2:
+def _resets(result: ProbeResult) -> Iterator[Block]:
+    """The score by the number of steps that the memory is limited to."""
+    resets = {one.every: one.score for one in result.ablations if one.every is not None}
+    if len(resets) < 2:
         return
-    last = {1: cleared[1]} | {one.last: one.score for one in found.ablations if one.last is not None}
-    whole = dict.fromkeys(cleared, found.whole)
-    shown = (
-        {CLEARED: cleared, LAST: last, WHOLE: whole} if len(last) > 1 else {CLEARED: cleared, WHOLE: whole}
-    )
-    grid = np.array(list(cleared), dtype=np.float64)
-    lines = [_line(label, scores, list(cleared)) for label, scores in shown.items()]
-    told = ", ".join(f"{number(score.mean)} at {steps}" for steps, score in cleared.items())
-    words = f"{found.source}, cleared every so many steps: {told}. Whole: {number(found.whole.mean)}."
-    plot = Plot("steps", found.source, grid, lines, log=True)
+    last = {1: resets[1]} | {one.last: one.score for one in result.ablations if one.last is not None}
+    whole = dict.fromkeys(resets, result.whole)
+    shown = {RESETS: resets, LAST: last, WHOLE: whole} if len(last) > 1 else {RESETS: resets, WHOLE: whole}
+    grid = np.array(list(resets), dtype=np.float64)
+    lines = [_line(label, scores, list(resets)) for label, scores in shown.items()]
+    means = ", ".join(f"{number(score.mean)} at {steps}" for steps, score in resets.items())
+    text = f"{result.source}, reset every k steps: {means}. Unchanged: {number(result.whole.mean)}."
+    plot = Plot("steps", result.source, grid, lines, log=True)
     yield Chart(
-        "clearings", "lines", f"{found.source.capitalize()} with so many steps of memory", words, plot=plot
+        "clearings",
+        "lines",
+        f"{result.source.capitalize()} with the memory limited to k steps",
+        text,
+        plot=plot,
     )
 
 
 def _line(label: str, scores: dict[int, Score], grid: Sequence[int]) -> Line:
-    """A score and its interval where it is known."""
+    """Means and intervals on the grid; NaN where there is none."""
     unknown = (np.nan, np.nan, np.nan)
-    told = [(scores[k].mean, *scores[k].interval) if k in scores else unknown for k in grid]
-    middle, low, high = np.array(told, dtype=np.float64).T
+    columns = [(scores[k].mean, *scores[k].interval) if k in scores else unknown for k in grid]
+    middle, low, high = np.array(columns, dtype=np.float64).T
     return Line(label, middle, low, high)
 
 
-def scored(found: Probed) -> list[list[str]]:
-    """A row for all that was done to the actor's memory."""
-    by = found.source
-    rows = [[WHOLE, *_cells(by, found.whole, None)]]
-    rows += [[one.name, *_cells(by, one.score, one.lost)] for one in found.ablations]
-    if found.control_score:
-        rows.append([CONTROL, *_cells(by, found.control_score, found.above_control)])
+def tabulate_scores(result: ProbeResult) -> list[list[str]]:
+    """A row for each alteration of the actor's memory."""
+    by = result.source
+    rows = [[WHOLE, *_cells(by, result.whole, None)]]
+    rows += [[label(one.name), *_cells(by, one.score, one.lost)] for one in result.ablations]
+    if result.control_score:
+        rows.append([CONTROL, *_cells(by, result.control_score, result.above_control)])
     return rows
 
 
 def _cells(source: Source, score: Score, lost: Difference | None) -> list[str]:
-    """A score and what is lost by it, each with its interval."""
-    cells = [short(source, score.mean), ends(source, score.interval)]
-    cells += [short(source, lost.by), ends(source, lost.interval)] if lost else ["-", "-"]
+    """A score and the loss, each with its interval."""
+    cells = [format_score(source, score.mean), format_interval(source, score.interval)]
+    cells += [format_score(source, lost.by), format_interval(source, lost.interval)] if lost else ["-", "-"]
     return [*cells, number(float(f"{score.length:.3g}"))]
 
 
-# The critic and what is held ------------------------------------------------------------------
+# The critic ------------------------------------------------------------------
 
 
-def _critic(found: Probed) -> Iterator[Block]:
-    values = found.values
+def _critic(result: ProbeResult) -> Iterator[Block]:
+    values = result.values
     if values.shared:
         yield Text(
-            "The critic is a head on the actor's features: both share one memory, and it was harmed here."
+            "The critic is a head on the actor's features: both share one memory, which is altered here."
         )
-    if all(value is None for value in values.found.values()):
+    if all(value is None for value in values.by_alteration.values()):
         yield Text(
-            "Its returns to go are not known: all are alike, or every row lies so near to a cut that what is "
-            "beyond it counts, in rewards whose scale only the folder of the run knows."
+            "Its returns to go are not known: all are equal, or every step is so close to a truncation that "
+            "the unknown rest matters. Only the run folder has the scale of rewards that bootstrapping needs."
         )
         return
     yield Text(
-        f"The {values.measure} of the discounted returns to go by the critic's values, over {values.rows} "
-        "rows that the actor played with its memory whole: 1 is perfect, 0 is no better than a constant."
+        f"The {values.measure} of the discounted returns to go and the critic's values, over {values.rows} "
+        "steps that the actor took with its memory unchanged: 1 is perfect, 0 is no better than a constant."
     )
-    rows = [DotRow(name, np.empty(0), x, None) for name, x in values.found.items() if x is not None]
-    words = f"{values.measure}: " + ", ".join(f"{row.label} {shares(row.value)}" for row in rows) + "."
+    rows = [
+        DotRow(label(name), np.empty(0), x, None) for name, x in values.by_alteration.items() if x is not None
+    ]
+    text = f"{values.measure}: " + ", ".join(f"{row.label} {format_share(row.value)}" for row in rows) + "."
     if len(rows) > 1:
-        yield Chart("critic", "dots", values.measure.capitalize(), words, rows=rows)
-    cells = [[name, shares(x)] for name, x in values.found.items()]
+        yield Chart("critic", "dots", values.measure.capitalize(), text, rows=rows)
+    cells = [[label(name), format_share(x)] for name, x in values.by_alteration.items()]
     yield Table(
-        f"{values.measure.capitalize()} over {values.rows} rows",
+        f"{values.measure.capitalize()} over {values.rows} steps",
         ["the critic's memory", values.measure],
         cells,
     )
 
 
-def _notes(found: Probed) -> Iterator[str]:
+def _notes(result: ProbeResult) -> Iterator[str]:
     yield (
-        "Every row of the first table plays the episodes that recollect eval plays, from the same seeds and "
-        "with the likeliest actions. Intervals are over episodes; losses are compared episode by episode."
+        "Every row of the first table plays the episodes of recollect eval, from the same seeds and with the "
+        "most likely actions. Intervals are over episodes; losses are differences of paired episodes."
     )
-    if found.ablations:
+    if result.ablations:
         yield (
-            "Cleared is what the memory itself does where an episode begins. Of another episode: each row is "
-            "read with the state that the episode beside it has in that moment. Deviations are those of each "
-            "number over all states that were visited."
+            "A reset is the reset of the memory at the start of an episode. State of another episode: each "
+            "step gets the state that a parallel episode has at the same time. Deviations are those of each "
+            "float over all visited states."
         )
-    if found.source == "success":
-        yield "The interval of a loss is that of two shares: pairs that never differ would know no doubt."
-    yield "recollect's docs/probe.md says more."
+    if result.source == "success":
+        yield "The interval of a loss is that of paired shares; the usual one has width 0 if no pair differs."
+    yield "More: docs/probe.md of recollect."

@@ -1,4 +1,4 @@
-"""What a memory holds, as charts and a table."""
+"""Read-outs of a memory state as charts and a table."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,45 +6,45 @@ import numpy as np
 
 from ..common.format import number
 from ..reporting.blocks import Block, Chart, DotRow, Line, Plot, Table, Text
-from .linear import Answer
-from .measure import Probed
+from .linear import ReadOut
+from .measure import ProbeResult
 from .readout import UNTRAINED
-from .verdict import shares
+from .verdict import format_share
 
 MEMORY, OBSERVATION = "from the memory", "from the observation"
 READ_OUT = ("measure", "memory", "untrained", "gain (95 %)", "observation", "chance")
-EACH = 12  # numbers seen a lag, above which only their mean is listed
+EACH = 12  # entries per lag; of more only the mean is listed
 
 
-def held(found: Probed) -> Iterator[Block]:
-    if not found.readout:
+def build_readout(result: ProbeResult) -> Iterator[Block]:
+    if not result.readout:
         return
-    whose = "actor's" if found.actor else "critic's"
+    whose = "actor's" if result.actor else "critic's"
     yield Text(
         f"Linear read-outs of the {whose} memory state, scored on episodes they were not fitted to. "
         f"Untrained: the same read-out of {UNTRAINED} memories of the same shape with initial weights, given "
         "the same steps. A random memory retains much of its input, so only the gain over it (95 % interval "
         "over episodes) was learned. Chance: the same read-out for the values of another episode at the same "
-        "steps. R2 is 1 where every value is found and 0 where only the mean is."
+        "steps. R2 is 1 for perfect predictions and 0 for the mean."
     )
-    yield from _lags(found.readout)
+    yield from _lags(result.readout)
     for measure in ("accuracy", "R2"):
-        asked = [answer for answer in found.readout if answer.lag is None and answer.measure == measure]
-        if asked:
-            rows = [DotRow(x.name, np.array([max(x.untrained, 0)]), max(x.memory, 0), None) for x in asked]
-            told = ", ".join(f"{x.name} {number(x.memory)} ({number(x.untrained)})" for x in asked)
-            words = f"{measure} from the memory, and from untrained memories in brackets: {told}."
+        present = [answer for answer in result.readout if answer.lag is None and answer.measure == measure]
+        if present:
+            rows = [DotRow(x.name, np.array([max(x.untrained, 0)]), max(x.memory, 0), None) for x in present]
+            means = ", ".join(f"{x.name} {number(x.memory)} ({number(x.untrained)})" for x in present)
+            text = f"{measure} from the memory, and from untrained memories in brackets: {means}."
             about = f"{measure.capitalize()}: large dots from the memory, small from untrained memories"
-            yield Chart(f"held-{measure}", "dots", about, words, rows=rows)
-    columns = ["quantity", "steps ago", *READ_OUT, "rows"]
-    yield Table("What is known of it in new episodes", columns, read_out(found.readout, EACH))
+            yield Chart(f"held-{measure}", "dots", about, text, rows=rows)
+    columns = ["quantity", "steps ago", *READ_OUT, "steps"]
+    yield Table("Read-outs in episodes that were not fitted", columns, tabulate_readout(result.readout, EACH))
 
 
-def _lags(answers: Sequence[Answer]) -> Iterator[Block]:
-    """How far back what was seen is known."""
+def _lags(answers: Sequence[ReadOut]) -> Iterator[Block]:
+    """Charts of the read-outs of earlier observations by lag."""
     past = [answer for answer in answers if answer.lag is not None]
     for measure in ("accuracy", "R2"):
-        means = by_lag([answer for answer in past if answer.measure == measure])
+        means = average_by_lag([answer for answer in past if answer.measure == measure])
         if len(means) < 2:
             continue
         grid = np.array([mean.lag for mean in means], dtype=np.float64)
@@ -52,45 +52,46 @@ def _lags(answers: Sequence[Answer]) -> Iterator[Block]:
             Line(MEMORY, np.array([mean.memory for mean in means])),
             Line(OBSERVATION, np.array([mean.observation for mean in means])),
         ]
-        told = ", ".join(f"{number(m.memory)} ({number(m.observation)}) {m.lag} steps ago" for m in means)
-        words = (
-            f"Mean {measure} of what was seen, from the memory, and from the observation in brackets: {told}."
+        values = ", ".join(f"{number(m.memory)} ({number(m.observation)}) {m.lag} steps ago" for m in means)
+        text = (
+            f"Mean {measure} of earlier observations, from the memory, and from the present one in brackets: "
+            f"{values}."
         )
         plot = Plot("steps ago", measure, grid, lines, log=True)
-        yield Chart(f"lags-{measure}", "lines", f"What was seen before: mean {measure}", words, plot=plot)
+        yield Chart(f"lags-{measure}", "lines", f"Earlier observations: mean {measure}", text, plot=plot)
 
 
-def by_lag(answers: Sequence[Answer]) -> list[Answer]:
-    """The means over all that was seen so many steps ago, for each measure."""
-    made: list[Answer] = []
+def average_by_lag(answers: Sequence[ReadOut]) -> list[ReadOut]:
+    """The means over all entries of a lag, for each measure."""
+    means: list[ReadOut] = []
     for lag, measure in dict.fromkeys((answer.lag, answer.measure) for answer in answers):
         here = [answer for answer in answers if (answer.lag, answer.measure) == (lag, measure)]
         columns = [(x.memory, x.untrained, x.gain, x.observation, x.chance) for x in here]
         memory, untrained, gain, observation, chance = np.mean(columns, axis=0).tolist()
         interval = here[0].gain_interval if len(here) == 1 else None
         name = f"observation, mean of {len(here)} entries" if len(here) > 1 else "observation"
-        mean = Answer(
+        mean = ReadOut(
             name, lag, measure, memory, untrained, gain, interval, observation, chance, here[0].rows
         )
-        made.append(mean)
-    return made
+        means.append(mean)
+    return means
 
 
-def read_out(answers: Sequence[Answer], each: int) -> list[list[str]]:
-    """A row for each answer; of what was seen only the means where there are more than `each` a lag."""
+def tabulate_readout(answers: Sequence[ReadOut], each: int) -> list[list[str]]:
+    """A row for each read-out; of earlier observations only means if a lag has more than `each` entries."""
     past, rest = ([x for x in answers if (x.lag is not None) == is_past] for is_past in (True, False))
     many = len(past) > each * len({answer.lag for answer in past})
     return [
         [x.name, "-" if x.lag is None else str(x.lag), *_cells(x), str(x.rows)]
-        for x in [*rest, *(by_lag(past) if many else past)]
+        for x in [*rest, *(average_by_lag(past) if many else past)]
     ]
 
 
-def _cells(answer: Answer) -> list[str]:
+def _cells(answer: ReadOut) -> list[str]:
     """A cell for each of READ_OUT."""
-    gain = shares(answer.gain)
+    gain = format_share(answer.gain)
     if answer.gain_interval is not None:
         low, high = answer.gain_interval
-        gain += f" ({shares(low)} to {shares(high)})"
-    values = [shares(x) for x in (answer.observation, answer.chance)]
-    return [answer.measure, shares(answer.memory), shares(answer.untrained), gain, *values]
+        gain += f" ({format_share(low)} to {format_share(high)})"
+    values = [format_share(x) for x in (answer.observation, answer.chance)]
+    return [answer.measure, format_share(answer.memory), format_share(answer.untrained), gain, *values]

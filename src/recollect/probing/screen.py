@@ -1,33 +1,34 @@
-"""What was found, as lines of a terminal."""
+"""The result of a probe as text for a terminal."""
 
 from collections.abc import Sequence
 
-from .measure import Probed
-from .probe_page import critic_memory, scored
-from .readout_page import READ_OUT, read_out
-from .verdict import shares
+from .measure import ProbeResult
+from .probe_page import label, name_critic_memory, tabulate_scores
+from .readout_page import READ_OUT, tabulate_readout
+from .verdict import format_share
 
 
-def screen(found: Probed) -> str:
+def write_text(result: ProbeResult) -> str:
     """Tables, then the verdict."""
-    lines = [f"{found.agent} on {found.env}: {found.episodes} episodes, seed {found.seed}", ""]
-    lines += _table(
-        [f"actor: {found.actor or 'no memory'}", found.source, "95 %", "lost", "95 %"], scored(found)
+    lines = [f"{result.agent} on {result.env}: {result.episodes} episodes, seed {result.seed}", ""]
+    lines += _align(
+        [f"actor: {result.actor or 'no memory'}", result.source, "95 %", "loss", "95 %"],
+        tabulate_scores(result),
     )
-    values = [[name, shares(x)] for name, x in found.values.found.items()]
-    lines += _table([f"critic: {critic_memory(found)}", found.values.measure], values)
-    if found.readout:
-        head = ["read out of the memory", "steps ago", *READ_OUT]
-        lines += _table(head, read_out(found.readout, each=0))
-    return "\n".join([*lines, found.uses, found.needs])
+    values = [[label(name), format_share(x)] for name, x in result.values.by_alteration.items()]
+    lines += _align([f"critic: {name_critic_memory(result)}", result.values.measure], values)
+    if result.readout:
+        head = ["read-out of the memory state", "steps ago", *READ_OUT]
+        lines += _align(head, tabulate_readout(result.readout, each=0))
+    return "\n".join([*lines, result.uses, result.needs])
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _align(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Names left, numbers right; cells beyond the head are left out."""
     cells = [list(head), *([*row][: len(head)] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    made = []
+    lines = []
     for row in cells:
         name, *numbers = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        made.append("   ".join([name, *(x.strip().rjust(len(x)) for x in numbers)]).rstrip())
-    return [*made, ""]
+        lines.append("   ".join([name, *(x.strip().rjust(len(x)) for x in numbers)]).rstrip())
+    return [*lines, ""]

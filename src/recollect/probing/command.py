@@ -1,0 +1,52 @@
+"""The command `recollect probe`: probe an agent and write the result."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..common.errors import UsageError
+from ..reporting.page import render_page
+from ..reporting.summary import to_json_data
+from ..run import api
+from ..run.run import Trained
+from .measure import ProbeResult, probe
+from .options import ProbeOptions
+from .probe_page import assign_colours, build_sections, write_facts, write_title
+from .screen import write_text
+
+RENAMED = {"direction": "told", "by_alteration": "found"}  # fields of which probe.json has older names
+
+
+def run_probe(options: ProbeOptions) -> None:
+    """Probe an agent, write the files, and print the result."""
+    path = Path(options.run)
+    out = options.out or (path / "probe" if path.is_dir() else Path("probe"))
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"-o {out} is a file: a folder is needed")
+    control = _load(options.control) if options.control else None
+    result = probe(_load(options.run), options.episodes, options.seed, control)
+    text = write(result, out)
+    print(text if options.json else f"{write_text(result)}\n{out / 'probe.html'} and probe.json are written")
+
+
+def write(result: ProbeResult, out: Path) -> str:
+    """Write probe.html and probe.json into a folder, and return the text of probe.json."""
+    out.mkdir(parents=True, exist_ok=True)
+    parts = write_title(result), write_facts(result), build_sections(result), assign_colours(result)
+    (out / "probe.html").write_text(render_page("recollect probe", *parts), encoding="utf-8")
+    text = json.dumps(_rename_keys(to_json_data(result)), allow_nan=False)
+    (out / "probe.json").write_text(text + "\n", encoding="utf-8")
+    return text
+
+
+def _rename_keys(data: Any) -> Any:
+    """The same JSON data with the keys that files of earlier versions have."""
+    if isinstance(data, dict):
+        return {RENAMED.get(key, key): _rename_keys(value) for key, value in data.items()}
+    return [_rename_keys(item) for item in data] if isinstance(data, list) else data
+
+
+def _load(run: str) -> Trained:
+    if run == "random":
+        raise UsageError("`probe` needs a trained agent: 'random' has no memory to probe")
+    return api.load(run)
