@@ -26,25 +26,31 @@ from recollect.envs import EnvConfig, Envs, make
 from recollect.learn import ppo
 from recollect.learn.settings import PPOConfig
 from recollect.memory.gpt2 import Gpt2Config
-from recollect.memory.rnn import GruConfig
+from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.trxl import TrxlConfig
 from recollect.run import api, checkpoint
 from recollect.run.recording import has_memory, record
 from recollect.run.run import Trained
 from recollect.run.weights import load_rewards
-from recollect.watching.episodes import chosen, watch
-from recollect.watching.film_strip import frames
+from recollect.watching.episodes import select, watch
+from recollect.watching.film_strip import draw_frames
 from recollect.watching.influence import (
     LEAST_CHOICE,
     LEAST_VALUE,
     REACH,
     Influence,
-    log_odds,
-    on_actions,
-    on_values,
+    compute_log_odds,
+    measure_on_actions,
+    measure_on_values,
 )
-from recollect.watching.internals import Memory, advantages, components, internals
-from recollect.watching.player import Gallery, exact, packed, state_titles
+from recollect.watching.internals import (
+    MemoryTrace,
+    compute_advantages,
+    compute_components,
+    compute_internals,
+    name_states,
+)
+from recollect.watching.watch_page import Gallery, pack, pack_exactly
 
 from ..helpers import (
     CRITICS,
@@ -121,7 +127,7 @@ def played(it, seed=3):
 def computed(it, found):
     scale = RewardScale(1, it.config.ppo.gamma, False, 1.0)
     kinds = tuple("some" if has_memory(part) else None for part in (it.agent.actor, it.agent.critic))
-    return internals(it.agent, found, it.config.ppo, scale, kinds)
+    return compute_internals(it.agent, found, it.config.ppo, scale, kinds)
 
 
 # The agent's own ------------------------------------------------------------------------------
@@ -129,7 +135,7 @@ def computed(it, found):
 
 def test_a_picture_shows_what_the_action_was_based_on() -> None:
     watched = watch(trained(), 4, 3, 0, False, np.copy)
-    assert watched.alike and watched.note == ""
+    assert watched.reproduced and watched.note == ""
     assert [one.name for one in watched.episodes] == ["best", "typical", "worst"] and watched.fps == 5
     for one in watched.episodes:
         drawn = [int(picture[0, 0, 0]) for picture in one.pictures]
@@ -173,7 +179,7 @@ def test_advantages_are_those_of_training(env) -> None:
     found = played(it)
     config = PPOConfig(gamma=0.9, gae_lambda=0.8)
     value = np.random.default_rng(0).standard_normal(LENGTH + 1)
-    mine = advantages(found, value, config, RewardScale(1, 0.9, False, 0.5))
+    mine = compute_advantages(found, value, config, RewardScale(1, 0.9, False, 0.5))
     rollout = SimpleNamespace(
         value=torch.from_numpy(value)[:, None],
         valid=torch.tensor([True] * LENGTH + [False])[:, None],
@@ -189,9 +195,12 @@ def test_values_are_in_rewards_of_the_task_where_their_scale_is_known() -> None:
     found = played(it)
     scale = RewardScale(1, 0.99, True)
     scale.mean, scale.var, scale.count = (torch.tensor(x, dtype=torch.float64) for x in (0.0, 9.0, 50.0))
-    plain, scaled = computed(it, found), internals(it.agent, found, it.config.ppo, scale, (None, None))
+    plain, scaled = (
+        computed(it, found),
+        compute_internals(it.agent, found, it.config.ppo, scale, (None, None)),
+    )
     np.testing.assert_allclose(scaled.value, 3 * plain.value, rtol=1e-6)
-    unknown = internals(it.agent, found, it.config.ppo, None, (None, None))
+    unknown = compute_internals(it.agent, found, it.config.ppo, None, (None, None))
     assert unknown.advantage is None and scaled.advantage is not None
 
 
@@ -260,8 +269,8 @@ def near_zero(rows):
 def same_influence(agent, rows):
     rows = near_zero(rows)
     by_action, by_value = wanted(agent, rows)
-    np.testing.assert_allclose(on_actions(agent, rows).changes, by_action, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(on_values(agent, rows).changes, by_value, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(measure_on_actions(agent, rows).changes, by_action, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(measure_on_values(agent, rows).changes, by_value, rtol=1e-6, atol=1e-9)
     assert min(np.abs(x[-1]).max() for x in (by_action, by_value)) > 1e-4
 
 
@@ -315,7 +324,7 @@ def test_a_memory_that_copies_a_cue_shows_the_step_that_it_copies(cues) -> None:
     obs = torch.zeros(LENGTH + 1, 1, 2, dtype=torch.float64)
     obs[cues] = 1.0
     rows = rows._replace(obs={"obs": obs}, prev_action=torch.ones_like(rows.prev_action))
-    influence = on_actions(agent, rows)
+    influence = measure_on_actions(agent, rows)
     changes = np.zeros((LENGTH, LENGTH))
     for t in range(last + 1, LENGTH):
         changes[t, t - last] = size * np.tanh(1.0)
@@ -325,7 +334,7 @@ def test_a_memory_that_copies_a_cue_shows_the_step_that_it_copies(cues) -> None:
     assert influence.least == LEAST_CHOICE and influence.unit == "log-odds of the action"
 
 
-@pytest.mark.parametrize("of", [on_actions, on_values])
+@pytest.mark.parametrize("of", [measure_on_actions, measure_on_values])
 def test_changes_sum_to_the_output_minus_the_output_without_memory(of) -> None:
     it = trained("gru", "lstm", dtype=torch.float64)
     long = REACH + 20
@@ -335,17 +344,17 @@ def test_changes_sum_to_the_output_minus_the_output_without_memory(of) -> None:
     assert influence.changes.shape == (long, REACH) and (influence.changes[:, 0] == 0).all()
     np.testing.assert_allclose(influence.changes.sum(1), influence.level - influence.alone, atol=1e-12)
     actions, values = outputs(it.agent, rows)
-    level = actions[:, 0] if of is on_actions else values
+    level = actions[:, 0] if of is measure_on_actions else values
     np.testing.assert_allclose(influence.level, level, rtol=1e-9)
 
 
 def test_the_last_step_of_the_reach_stands_for_all_that_are_earlier(monkeypatch) -> None:
     it = trained("gru", "lstm", dtype=torch.float64)
     rows = near_zero(played(it).rows)
-    whole = on_values(it.agent, rows).changes
+    whole = measure_on_values(it.agent, rows).changes
     monkeypatch.setattr("recollect.watching.influence.REACH", 4)
     monkeypatch.setattr("recollect.watching.influence.AT_ONCE", 5)
-    near = on_values(it.agent, rows).changes
+    near = measure_on_values(it.agent, rows).changes
     np.testing.assert_allclose(near[:, :3], whole[:, :3], atol=1e-12)
     np.testing.assert_allclose(near[:, 3], whole[:, 3:].sum(1), atol=1e-12)
 
@@ -362,26 +371,28 @@ def test_log_odds_of_all_components_together_hold_where_probabilities_round_to_o
     action = torch.zeros(3, 1, dtype=torch.int64)
     others = np.log(1 + np.exp(0.5))
     last = 0.3 - np.log(np.exp(0.1) + np.exp(2.0))
-    np.testing.assert_allclose(log_odds(logits, action, (3,)), [60 - others, -60 - others, last], rtol=1e-12)
+    np.testing.assert_allclose(
+        compute_log_odds(logits, action, (3,)), [60 - others, -60 - others, last], rtol=1e-12
+    )
     pairs = torch.tensor([[0.4, -0.1, 1.0, 0.0, 0.2, 7.0]], dtype=torch.float64)
     both = torch.tensor([[1, 2, 0]])
     p = pairs[:, :2].softmax(-1)[0, 1] * pairs[:, 2:5].softmax(-1)[0, 2]
-    np.testing.assert_allclose(log_odds(pairs, both, (2, 3, 1)), [torch.log(p / (1 - p))], rtol=1e-12)
-    alone = log_odds(pairs[:, :1], both[:, 2:], (1,))
+    np.testing.assert_allclose(compute_log_odds(pairs, both, (2, 3, 1)), [torch.log(p / (1 - p))], rtol=1e-12)
+    alone = compute_log_odds(pairs[:, :1], both[:, 2:], (1,))
     assert torch.isfinite(alone).all()  # a single choice: p = 1
 
 
 def test_changes_below_the_least_are_not_shown() -> None:
     changes = np.array([[0.05, -0.02], [0.05, -0.2], [0.0, 0.0]])
     one = Influence(changes, "log-odds of the action", None, None, 0.1)
-    np.testing.assert_array_equal(one.shown(), [[0, 0], [0.05, -0.2], [0, 0]])
-    np.testing.assert_allclose(one.scaled(3.0).shown(), 3 * one.shown())
+    np.testing.assert_array_equal(one.measurable(), [[0, 0], [0.05, -0.2], [0, 0]])
+    np.testing.assert_allclose(one.scaled(3.0).measurable(), 3 * one.measurable())
 
 
 def test_the_least_change_of_values_is_a_share_of_their_range() -> None:
     it = trained(dtype=torch.float64)
     record_of = played(it)
-    influence = on_values(it.agent, record_of.rows)
+    influence = measure_on_values(it.agent, record_of.rows)
     values = computed(it, record_of).value
     assert influence.least == pytest.approx(LEAST_VALUE * np.ptp(values[:-1]))
 
@@ -391,7 +402,7 @@ def test_the_least_change_of_values_is_a_share_of_their_range() -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12), st.integers(1, 12))
 def test_the_best_a_typical_and_the_worst_come_first(scores, shown) -> None:
-    found = chosen(scores, shown)
+    found = select(scores, shown)
     numbers = [number for number, _ in found]
     assert len(set(numbers)) == len(numbers) == min(shown, len(scores))
     assert found[0][1] == "best" and scores[numbers[0]] == max(scores)
@@ -415,9 +426,9 @@ def unpack(x):
     "x", [np.random.default_rng(1).normal(0, 50, (7, 3)), np.full((2, 2), 3.0), np.zeros((4, 0))]
 )
 def test_arrays_come_out_of_the_page_as_they_went_in(x) -> None:
-    np.testing.assert_allclose(unpack(exact(x)), x, rtol=1e-6)
+    np.testing.assert_allclose(unpack(pack_exactly(x)), x, rtol=1e-6)
     spread = float(np.ptp(x)) if x.size else 0.0
-    np.testing.assert_allclose(unpack(packed(x)), x, atol=spread / 60_000 + 1e-12)
+    np.testing.assert_allclose(unpack(pack(x)), x, atol=spread / 60_000 + 1e-12)
 
 
 def test_equal_pictures_are_kept_once() -> None:
@@ -429,30 +440,32 @@ def test_equal_pictures_are_kept_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count", "titles"),
+    ("names", "count", "titles"),
     [
-        ("lstm", 2, ["LSTM hidden state h", "LSTM cell state c"]),
-        ("gru", 1, ["GRU hidden state h"]),
-        ("mingru", 2, ["minGRU hidden state h, layer 1 of 2", "minGRU hidden state h, layer 2 of 2"]),
-        ("my_memory:Ema", 1, ["memory state"]),
-        ("my_memory:Ema", 2, ["memory state, part 1 of 2", "memory state, part 2 of 2"]),
-        ("lstm", 3, ["memory state, part 1 of 3", "memory state, part 2 of 3", "memory state, part 3 of 3"]),
-        ("gpt2", 0, []),
-        (None, 0, []),
+        (LstmConfig().build(3).state_names, 2, ["LSTM hidden state h", "LSTM cell state c"]),
+        (GruConfig().build(3).state_names, 1, ["GRU hidden state h"]),
+        (
+            MinGruConfig(layers=2).build(3).state_names,
+            2,
+            ["minGRU hidden state h, layer 1 of 2", "minGRU hidden state h, layer 2 of 2"],
+        ),
+        ((), 1, ["memory state"]),
+        ((), 2, ["memory state, tensor 1 of 2", "memory state, tensor 2 of 2"]),
+        (("one", "two"), 1, ["memory state"]),
     ],
 )
-def test_parts_of_a_state_have_the_names_of_their_kind(kind, count, titles) -> None:
-    assert state_titles(kind, count) == titles
+def test_tensors_of_a_state_have_the_names_that_the_memory_gives_them(names, count, titles) -> None:
+    assert list(name_states(names, count)) == titles
 
 
 def test_components_hold_what_varies() -> None:
     random = np.random.default_rng(2)
     flat = random.standard_normal((30, 2)) @ random.standard_normal((2, 9))
-    path, share = components(flat)
+    path, share = compute_components(flat)
     assert share == pytest.approx(1.0) and path.shape == (30, 2)
     distance = np.linalg.norm(flat[3] - flat[17])
     assert np.linalg.norm(path[3] - path[17]) == pytest.approx(distance)
-    assert components(np.ones((5, 1)))[0].shape == (5, 2)
+    assert compute_components(np.ones((5, 1)))[0].shape == (5, 2)
 
 
 # The page -------------------------------------------------------------------------------------
@@ -556,7 +569,7 @@ def test_the_page_shows_the_numbers_of_each_step(shown) -> None:
     again = watch(run, 3, 3, 0, False, None).episodes
     for name, episode, step in (("third", 0, 3), ("seventh", 0, 7), ("other", 1, 0)):
         told, one = seen[name], again[episode]
-        inner = internals(run.agent, one.record, run.config.ppo, scale, ("gpt2", "lstm"))
+        inner = compute_internals(run.agent, one.record, run.config.ppo, scale, ("gpt2", "lstm"))
         assert told["step"] == step and told["clock"] == f"step {step} of {one.length}"
         assert same(told["reward"], one.record.reward[step, 0])
         assert same(told["sum"], one.record.reward[: step + 1, 0].sum())
@@ -676,7 +689,7 @@ ERRORS = {
     "missing": (["watch", "nowhere"], "nowhere does not exist"),
     "suffix": (
         ["watch", "nowhere", "-o", "x.avi"],
-        "or a file that ends in .html, .mp4, .gif, .webp, is needed",
+        "or a file that ends in .html, .mp4, .gif, .webp",
     ),
     "none": (["watch", "RUN", "-o", "x.html", "--episodes", "0"], "--episodes 0: at least 1 is needed"),
     "no pictures": (["watch", "RUN", "-o", "x.gif"], "probe:recall has no pictures for a film"),
@@ -838,22 +851,22 @@ def test_where_seeds_do_not_fix_an_environment_it_is_said() -> None:
             obs, reward, *rest = super().step(action)
             return obs, reward + self.luck, *rest
 
-    assert not watch(trained(env=Chance), 2, 2, 0, False, None).alike
+    assert not watch(trained(env=Chance), 2, 2, 0, False, None).reproduced
 
 
 def test_the_strip_below_a_film_shows_what_the_memory_holds_or_looks_at() -> None:
     pictures = [np.zeros((10, 60, 3), np.uint8)] * 4
     held = np.array([[1.0, -1.0], [1.0, -1.0], [0.0, 0.0]])
-    memory = Memory("actor", "gru", [], {"0": held}, None, 1.0, {})
-    made = frames(pictures, memory)
+    memory = MemoryTrace("actor", "gru", [], {"0": held}, None, 1.0, {})
+    made = draw_frames(pictures, memory)
     assert len(made) == 4 and {frame.shape for frame in made} == {(10 + 48, 60, 3)}
     more, less = (made[2][row, 10].astype(int) for row in (12, 56))
     assert more[0] > more[2] and less[2] > less[0]  # orange above 0, blue below
     assert (made[0][12:, 30:] == made[0][12, 59]).all()  # what is still to come is dark
-    looked = Memory("actor", "gpt2", [np.array([[[1.0, 0.0, 0.0]]] * 3)], {}, None, 1.0, {})
-    strip = frames(pictures, looked)[1][12]
+    looked = MemoryTrace("actor", "gpt2", [np.array([[[1.0, 0.0, 0.0]]] * 3)], {}, None, 1.0, {})
+    strip = draw_frames(pictures, looked)[1][12]
     assert (strip[45] != strip[5]).any() and (strip[5] == strip[25]).all()  # the present is at the right
-    assert frames(pictures, None) == pictures
+    assert draw_frames(pictures, None) == pictures
 
 
 def colours(strip):
@@ -868,13 +881,13 @@ def test_the_strip_of_influence_is_at_the_steps_and_dark_where_nothing_is_measur
     changes = np.array([[4.0, 0, 0, 0], [2.0, -2.0, 0, 0], [0.05, 0.01, 0.09, 0], [0.5, 0, 0, 1.0]])
     influence = {"action": Influence(changes, "log-odds of the action", None, None, 0.1)}
     pictures = [np.zeros((10, 4, 3), np.uint8)] * 5
-    states = Memory("actor", "gru", [], {"0": np.ones((4, 2))}, None, 1.0, influence)
-    drawn = frames(pictures, states)
+    states = MemoryTrace("actor", "gru", [], {"0": np.ones((4, 2))}, None, 1.0, influence)
+    drawn = draw_frames(pictures, states)
     assert {frame.shape for frame in drawn} == {(10 + 48 + 4 + 16, 4, 3)}
     assert [colours(frame) for frame in drawn] == ["+000", "-+00", "0000", "+00+", "+00+"]
     attention = [np.full((4, 1, 3), 1 / 3)]  # three steps, the present at the right
-    looks = Memory("actor", "gpt2", attention, {}, None, 1.0, influence)
-    assert [colours(frame)[1:] for frame in frames([np.zeros((10, 3, 3), np.uint8)] * 4, looks)] == [
+    looks = MemoryTrace("actor", "gpt2", attention, {}, None, 1.0, influence)
+    assert [colours(frame)[1:] for frame in draw_frames([np.zeros((10, 3, 3), np.uint8)] * 4, looks)] == [
         "0+",
         "-+",
         "00",
@@ -948,7 +961,7 @@ def test_of_three_equal_observations_the_last_has_the_largest_share() -> None:
         rows = episode.record.rows
         goals = next(iter(rows.obs.values()))[:, 0, 0] != 0
         assert goals[:3].all() and not goals[3:].any()
-        changes = np.abs(on_actions(it.agent, rows).changes)
+        changes = np.abs(measure_on_actions(it.agent, rows).changes)
         largest += [t - changes[t].argmax() for t in range(3, len(changes))]
     assert np.mean(np.array(largest) == 2) > 0.5
 

@@ -1,6 +1,6 @@
-"""Episodes to show: many are played, and the best, the worst and a typical one are played again.
+"""Episodes to show: many are played, and the best, the worst and a typical one are replayed and recorded.
 
-Shapes.  T steps of one episode, recorded as T + 1 rows; in row T nobody acted.
+Shapes.  T steps of one episode, recorded with row T, the final observation, which has no action.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,12 +21,12 @@ from ..run.run import Trained
 
 @dataclass(frozen=True)
 class Episode:
-    """An episode with its pictures.
+    """A recorded episode with its pictures.
 
     name      best, typical, worst, or its number
     seed      of its environment
-    pictures  what was kept of the rendered pictures, or of the observations where the environment cannot
-              be rendered and they are pictures (T + 1); or none
+    pictures  one per row (T + 1), as `keep` returns them: rendered, or the observation if the environment
+              cannot be rendered and the observation is a picture; else empty
     """
 
     name: str
@@ -42,21 +42,24 @@ class Episode:
 class Watched:
     """The episodes to show.
 
-    note   why there are no pictures; empty where there are
-    alike  whether the replayed episodes have the returns that they were chosen by
+    note        why there are no pictures; empty if there are
+    reproduced  whether the replayed episodes have the returns that they were selected by
     """
 
     episodes: list[Episode]
     played: int
     fps: int
     note: str
-    alike: bool
+    reproduced: bool
 
 
 def watch(
     trained: Trained, episodes: int, shown: int, seed: int, sample: bool, keep: KeepPicture | None
 ) -> Watched:
-    """Play, choose, and replay the chosen episodes with pictures; keep: what of each; None: no pictures."""
+    """Play episodes, select some, and replay those with pictures.
+
+    keep  maps a picture to what is stored of it; None: no pictures
+    """
     for name, count in (("--episodes", episodes), ("--shown", shown)):
         if count < 1:
             raise UsageError(f"{name} {count}: at least 1 is needed")
@@ -67,20 +70,22 @@ def watch(
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
         scores = [_play(agent, envs, one, sample)[0].returns[0] for one in seeds]
         note = unrenderable_reason(envs, seeds[0])
-        names = chosen(scores, shown)
+        names = select(scores, shown)
         replayed = [
             _episode(agent, envs, name, seeds[number], sample, None if note else keep, keep)
             for number, name in names
         ]
-        alike = all(one.score == scores[number] for one, (number, _) in zip(replayed, names, strict=True))
+        reproduced = all(
+            one.score == scores[number] for one, (number, _) in zip(replayed, names, strict=True)
+        )
         note = "" if replayed[0].pictures or keep is None else note
-        return Watched(replayed, episodes, envs.adapter.fps, note, alike)
+        return Watched(replayed, episodes, envs.adapter.fps, note, reproduced)
     finally:
         envs.adapter.close()
 
 
-def chosen(scores: Sequence[float], shown: int) -> list[tuple[int, str]]:
-    """Numbers of episodes and their names: best, typical and worst first, none of them twice."""
+def select(scores: Sequence[float], shown: int) -> list[tuple[int, str]]:
+    """Numbers and names of episodes: the best, a typical one and the worst first, none of them twice."""
     order = np.argsort(-np.array(scores), kind="stable")
     ends = {int(order[-1]): "worst", int(order[0]): "best"}
     names = {int(order[0]): "best"} | {int(order[len(order) // 2]): "typical"} | ends
@@ -101,32 +106,36 @@ def _episode(
     name: str,
     seed: int,
     sample: bool,
-    drawn: KeepPicture | None,
+    render: KeepPicture | None,
     keep: KeepPicture | None,
 ) -> Episode:
-    """One to show; drawn: what to keep of rendered pictures, keep: of observations that are pictures."""
-    played, recorded = _play(agent, envs, seed, sample, drawn)
+    """Replay an episode.
+
+    render  maps a rendered picture to what is stored of it; None: do not render
+    keep    the same for observations that are pictures, if nothing is rendered
+    """
+    played, recorded = _play(agent, envs, seed, sample, render)
     score, length, success = (float(column[0]) for column in played)
     pictures = recorded.pictures or (
-        [keep(picture) for picture in _observed(agent, recorded)] if keep else []
+        [keep(picture) for picture in _observed_pictures(agent, recorded)] if keep else []
     )
     return Episode(name, seed, score, int(length), success, recorded, pictures)
 
 
-def _observed(agent: Agent, recorded: Record) -> Iterable[Array]:
-    """The first observation that is a picture, and the last of a stack; nothing where none is."""
+def _observed_pictures(agent: Agent, recorded: Record) -> Iterable[Array]:
+    """The first observation that is a picture, of a stack the last frame; empty if none is."""
     for name, leaf in agent.obs_spec.leaves.items():
         if leaf.kind == "picture":
             x = recorded.rows.obs[name][:, 0]
             x = x[:, -1] if x.ndim > 4 else x
             if x.ndim == 4 and not leaf.channels_last:
                 x = x.movedim(1, -1)
-            return map(_coloured, x.numpy())
+            return map(_to_rgb, x.numpy())
     return ()
 
 
-def _coloured(picture: Array) -> Array:
-    """(H, W) or (H, W, C) -> (H, W, 3): of many channels the last."""
+def _to_rgb(picture: Array) -> Array:
+    """(H, W) or (H, W, C) -> (H, W, 3); of C channels other than 3 the last one."""
     if picture.ndim == 3 and picture.shape[2] == 3:
         return picture
     grey = picture if picture.ndim == 2 else picture[..., -1]

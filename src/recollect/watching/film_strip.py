@@ -1,4 +1,4 @@
-"""A memory as strips of colours below each picture of a film: state or attention weights, and influence."""
+"""Strips of colours below each picture of a film: memory state or attention weights, and influence."""
 
 from collections.abc import Sequence
 
@@ -7,24 +7,24 @@ import numpy as np
 from ..common.intervals import Floats
 from ..envs import Array
 from .influence import Influence
-from .internals import Memory
+from .internals import MemoryTrace
 
 LOWEST, HIGHEST = 48, 128  # pixels of the upper strip
-RULE, LOW = 4, 16  # pixels of the line between the strips, and of the lower one
-BRIGHT = 0.98  # of all numbers are below what is shown in full colour
+RULE, LOW = 4, 16  # pixels of the line between the strips, and of the lower strip
+BRIGHT = 0.98  # quantile of the state that has full colour
 GROUND, MORE, LESS = (24, 27, 32), (240, 128, 60), (86, 167, 234)
 LINE = (92, 98, 108)
 
 
-def frames(pictures: Sequence[Array], memory: Memory | None) -> list[Array]:
-    """Each picture above its memory state or attention weights, and the influence of each step."""
+def draw_frames(pictures: Sequence[Array], memory: MemoryTrace | None) -> list[Array]:
+    """Append strips to each picture: memory state or attention weights, and the influence of each step."""
     if not pictures or memory is None or memory.kind is None:
         return list(pictures)
     width = pictures[0].shape[1]
-    strips = [_memory(memory, width)]
+    strips = [_draw_memory(memory, width)]
     if memory.influence:
         lags = memory.attention[0].shape[2] if memory.attention else None
-        strips.append(_influence(next(iter(memory.influence.values())), lags, width))
+        strips.append(_draw_influence(next(iter(memory.influence.values())), lags, width))
     last = len(strips[0]) - 1
     return [
         np.concatenate([picture, *(strip[min(t, last)] for strip in strips)])
@@ -32,38 +32,38 @@ def frames(pictures: Sequence[Array], memory: Memory | None) -> list[Array]:
     ]
 
 
-def _memory(memory: Memory, width: int) -> list[Array]:
-    """A strip for each step: attention weights with the present at the right, or the states until then."""
+def _draw_memory(memory: MemoryTrace, width: int) -> list[Array]:
+    """A strip for each step: attention weights with the present at the right, or all states so far."""
     if memory.attention:
         weights = np.concatenate(memory.attention, 1)[:, :, ::-1]
-        return [_map(row / max(row.max(), 1e-9), width, _height(len(row))) for row in weights]
+        return [_draw_map(row / max(row.max(), 1e-9), width, _height(len(row))) for row in weights]
     states = [x / max(np.quantile(np.abs(x), BRIGHT), 1e-9) for x in memory.states.values()]
     whole = np.concatenate(states, 1).T
-    drawn = _map(whole, width, _height(len(whole)))
-    return [_until(drawn, t, whole.shape[1]) for t in range(whole.shape[1])]
+    drawn = _draw_map(whole, width, _height(len(whole)))
+    return [_hide_after(drawn, t, whole.shape[1]) for t in range(whole.shape[1])]
 
 
-def _until(drawn: Array, t: int, steps: int) -> Array:
-    """A strip of all steps without those after step t."""
+def _hide_after(drawn: Array, t: int, steps: int) -> Array:
+    """A strip of all steps with those after step t hidden."""
     shown, width = drawn.copy(), drawn.shape[1]
     shown[:, -(-(t + 1) * width // steps) :] = GROUND
     return shown
 
 
-def _influence(influence: Influence, lags: int | None, width: int) -> list[Array]:
+def _draw_influence(influence: Influence, lags: int | None, width: int) -> list[Array]:
     """A strip for each step t: the changes by remembering each step, the largest in full colour.
 
-    lags  so many, with the present at the right, as attention weights; None: each step at its place
+    lags  number of columns, with the present at the right as for attention weights; None: a column per step
     """
     line = np.full((RULE, width, 3), LINE, np.uint8)
     strips = []
-    for t, changes in enumerate(influence.shown()):
+    for t, changes in enumerate(influence.measurable()):
         last = t if lags is None else lags - 1
         count = min(len(changes), last + 1)
         row = np.zeros(lags or len(influence.changes))
         row[last + 1 - count : last + 1] = changes[:count][::-1]
         largest = max(np.abs(changes).max(), 1e-9)
-        strips.append(np.concatenate([line, _map(row[None] / largest, width, LOW)]))
+        strips.append(np.concatenate([line, _draw_map(row[None] / largest, width, LOW)]))
     return strips
 
 
@@ -71,8 +71,8 @@ def _height(rows: int) -> int:
     return min(HIGHEST, max(LOWEST, 3 * rows))
 
 
-def _map(x: Floats, width: int, high: int) -> Array:
-    """Numbers (rows, columns), of which -1 and 1 have full colour, as a picture of this size."""
+def _draw_map(x: Floats, width: int, high: int) -> Array:
+    """Values (rows, columns) in [-1, 1] as a picture of this size; -1 and 1 have full colour."""
     ground = np.array(GROUND)
     to = np.where(x[..., None] < 0, LESS, MORE)
     colours = (ground + (to - ground) * np.abs(x).clip(max=1)[..., None]).astype(np.uint8)

@@ -1,12 +1,12 @@
-"""What an agent computed in an episode: values, policies, attention weights, memory states, influences.
+"""The quantities of an agent in an episode: values, policies, attention weights, memory states, influences.
 
-Everything is computed from the recorded rows by the agent's own networks: values, policies and attention
-weights in one call over the whole episode, as in learning; memory states step by step, as in acting.
+The networks of the agent compute them from the recorded inputs: values, policies and attention weights in
+one call over the whole episode, as in training; memory states step by step, as in acting.
 
-Shapes.  T steps of one episode (N = 1), recorded as T + 1 rows; in row T nobody acted.
+Shapes.  T steps of one episode (N = 1), recorded with row T, the final observation, which has no action.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,22 +20,22 @@ from ..common.intervals import Floats
 from ..learn.rollout import slice_rows
 from ..learn.settings import PPOConfig
 from ..run.recording import Record, float_leaves, memory_states
-from .influence import Influence, on_actions, on_values
+from .influence import Influence, measure_on_actions, measure_on_values
 
-Kinds: TypeAlias = tuple[str | None, str | None]
+Names: TypeAlias = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryTrace:
     """The memory of a branch over an episode.
 
-    name       actor, critic, or both where they share one memory
-    kind       of memory; None: there is none, and all that follows is empty
-    attention  one array a layer: the attention weight of row t for the row k before it (T, heads, P + 1)
-    states     the memory state after each row, by its path (T, units)
-    path       the two main components of all states (T, 2)
-    share      of the variance of the states that the path shows
-    influence  how remembering a step changes the action or the value, by which of the two
+    name       actor, critic, or both if they share one memory
+    kind       name of the memory; None: there is none, and all other fields are empty
+    attention  for each layer, the weight of step t on the step k before it (T, heads, P + 1)
+    states     the memory state after each step, by the name of its tensor (T, units)
+    path       the two principal components of all states (T, 2)
+    share      share of the variance of the states in these two
+    influence  influence of remembered steps on the action, on the value, or on both
     """
 
     name: str
@@ -49,10 +49,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Internals:
-    """What an agent computed in an episode.
+    """The quantities of an agent in an episode.
 
-    value      (T + 1,); advantage (T,), None where the scale of rewards is not known: both in rewards of
-               the task, where it is
+    value      (T + 1,), and advantage (T,), in units of the task's rewards. If the scale of rewards is not
+               known, values are in that of the critic, and there is no advantage
     entropy    (T,)
     policy     probabilities of the choices of each component (T, K, most), or means and deviations of
                real actions as the environment takes them (T, 2, K)
@@ -62,39 +62,39 @@ class Internals:
     advantage: Floats | None
     entropy: Floats
     policy: Floats
-    memories: list[Memory]
+    memories: list[MemoryTrace]
 
 
 @torch.no_grad()
-def internals(
+def compute_internals(
     agent: Agent,
     record: Record,
     ppo: PPOConfig,
     scale: RewardScale | None,
-    kinds: Kinds,
+    names: Names,
 ) -> Internals:
-    """Everything that is shown of an episode.
+    """All quantities of an episode.
 
-    scale  of the rewards that the critic learned from; None: not known
-    kinds  names of the memories of actor and critic
+    scale  of the rewards that the critic was trained with; None: not known
+    names  of the memories of actor and critic
     """
     rows = record.rows
-    acted = slice_rows(rows, slice(0, len(record.reward)))
+    steps = slice_rows(rows, slice(0, len(record.reward)))  # without row T
     values, _ = agent.value(rows, agent.initial_state(1))
     value = values[:, 0].double().numpy()
-    params, _ = agent.actor(acted, agent.initial_state(1).actor)
+    params, _ = agent.actor(steps, agent.initial_state(1).actor)
     _, entropy = agent.policy.evaluate(params, rows.prev_action[1:])
     divisor = 1.0 if scale is None else scale.divisor
     return Internals(
         value * divisor,
-        None if scale is None else divisor * advantages(record, value, ppo, scale),
+        None if scale is None else divisor * compute_advantages(record, value, ppo, scale),
         entropy[:, 0].double().numpy(),
-        policy(agent, params[:, 0].double()),
-        memories(agent, rows, kinds, divisor),
+        describe_policy(agent, params[:, 0].double()),
+        trace_memories(agent, rows, names, divisor),
     )
 
 
-def advantages(record: Record, value: Floats, ppo: PPOConfig, scale: RewardScale) -> Floats:
+def compute_advantages(record: Record, value: Floats, ppo: PPOConfig, scale: RewardScale) -> Floats:
     """Generalised advantages of an episode, as PPO has them, in the scale of the critic."""
     reward = scale.scaled(torch.from_numpy(record.reward[:, 0])).numpy()
     after = value[1:] * ~record.terminated[:, 0]
@@ -104,14 +104,14 @@ def advantages(record: Record, value: Floats, ppo: PPOConfig, scale: RewardScale
     return np.asarray(out)
 
 
-def policy(agent: Agent, params: torch.Tensor) -> Floats:
-    """The outputs of the actor (T, P) as probabilities, or as means and deviations."""
+def describe_policy(agent: Agent, params: torch.Tensor) -> Floats:
+    """Parameters of the policy (T, P) as probabilities, or as means and deviations."""
     spec = agent.action_spec
     if spec.kind == "categorical":
-        shown = np.zeros((len(params), spec.width, max(spec.sizes)))
-        for component, part in enumerate(params.split(spec.sizes, -1)):
-            shown[:, component, : part.shape[1]] = part.softmax(-1)
-        return shown
+        probabilities = np.zeros((len(params), spec.width, max(spec.sizes)))
+        for component, logits in enumerate(params.split(spec.sizes, -1)):
+            probabilities[:, component, : logits.shape[1]] = logits.softmax(-1)
+        return probabilities
     mean, deviation = params[:, : spec.width].numpy(), params[:, spec.width :].exp().numpy()
     low, high = np.array(spec.low), np.array(spec.high)
     width = np.where(np.isfinite(high - low), (high - low) / 2, 1.0)
@@ -122,43 +122,58 @@ def policy(agent: Agent, params: torch.Tensor) -> Floats:
 # Memories -------------------------------------------------------------------------------------
 
 
-def memories(agent: Agent, rows: Rows, kinds: Kinds, divisor: float) -> list[Memory]:
-    """Of both branches, or of the one that both share; divisor: of the rewards that values are of."""
+def trace_memories(agent: Agent, rows: Rows, names: Names, divisor: float) -> list[MemoryTrace]:
+    """The memories of both branches, or the one that both share.
 
-    def of_action() -> dict[str, Influence]:
-        return {"action": on_actions(agent, rows)}
+    divisor  of the rewards that the critic was trained with
+    """
 
-    def of_value() -> dict[str, Influence]:
-        return {"value": on_values(agent, rows).scaled(divisor)}
+    def on_action() -> dict[str, Influence]:
+        return {"action": measure_on_actions(agent, rows)}
 
-    if agent.shared:
-        return [memory("actor and critic", agent.actor, rows, kinds[0], lambda: of_action() | of_value())]
-    assert isinstance(agent.critic, Branch)
+    def on_value() -> dict[str, Influence]:
+        return {"value": measure_on_values(agent, rows).scaled(divisor)}
+
+    if agent.critic.trunk is agent.actor:
+        name = "actor and critic"
+        return [trace_memory(name, agent.actor, rows, names[0], lambda: on_action() | on_value())]
     return [
-        memory("actor", agent.actor, rows, kinds[0], of_action),
-        memory("critic", agent.critic, rows, kinds[1], of_value),
+        trace_memory("actor", agent.actor, rows, names[0], on_action),
+        trace_memory("critic", agent.critic.trunk, rows, names[1], on_value),
     ]
 
 
-def memory(
+def trace_memory(
     name: str, branch: Branch, rows: Rows, kind: str | None, influence: Callable[[], dict[str, Influence]]
-) -> Memory:
+) -> MemoryTrace:
     """Attention weights or states of one branch over an episode, and the influence of each step."""
     if kind is None:
-        return Memory(name, None, [], {}, None, 0.0, {})
-    acted = slice_rows(rows, slice(0, len(rows.first) - 1))
-    weights = branch.inspect(acted, branch.memory.initial_state(1)).attention  # (T, 1, H, P + 1) each
+        return MemoryTrace(name, None, [], {}, None, 0.0, {})
+    steps = slice_rows(rows, slice(0, len(rows.first) - 1))  # without row T
+    weights = branch.inspect(steps, branch.memory.initial_state(1)).attention  # (T, 1, H, P + 1) each
     if weights:
         attention = [layer[:, 0].double().numpy() for layer in weights]
-        return Memory(name, kind, attention, {}, None, 0.0, influence())
-    kept = [float_leaves(state) for state in memory_states(branch, acted)]
-    by_path = {path: np.stack([one[path].double().numpy().ravel() for one in kept]) for path in kept[0]}
-    path, share = components(np.concatenate(list(by_path.values()), 1))
-    return Memory(name, kind, [], by_path, path, share, influence())
+        return MemoryTrace(name, kind, attention, {}, None, 0.0, influence())
+    states = [list(float_leaves(state).values()) for state in memory_states(branch, steps)]
+    tensors = [np.stack([x.double().numpy().ravel() for x in tensor]) for tensor in zip(*states, strict=True)]
+    path, share = compute_components(np.concatenate(tensors, 1))
+    by_name = dict(zip(name_states(branch.memory.state_names, len(tensors)), tensors, strict=True))
+    return MemoryTrace(name, kind, [], by_name, path, share, influence())
 
 
-def components(x: Floats) -> tuple[Floats, float]:
-    """The two main components of rows (T, D), and the share of the variance that they explain."""
+def name_states(names: Sequence[str], count: int) -> Sequence[str]:
+    """The names that a memory gives to the tensors of its state; numbered if it gives none."""
+    if len(names) == count:
+        return names
+    return (
+        ["memory state"]
+        if count == 1
+        else [f"memory state, tensor {i} of {count}" for i in range(1, count + 1)]
+    )
+
+
+def compute_components(x: Floats) -> tuple[Floats, float]:
+    """The two principal components of x (T, D), and the share of the variance that they explain."""
     centred = x - x.mean(0)
     left, size, _ = np.linalg.svd(centred, full_matrices=False)
     path = np.zeros((len(x), 2))

@@ -30,7 +30,7 @@ function ago(steps) {
   return steps === 0 ? "now" : steps === 1 ? "1 step ago" : `${steps} steps ago`;
 }
 
-// An array of the page: floats as they are, or 16 bits a number, between the least and the largest.
+// An array of the page: 32-bit floats, or 16 bits per number between its extremes.
 const unpacked = new Map();
 function unpack(packed) {
   if (!unpacked.has(packed)) {
@@ -56,9 +56,9 @@ function row(packed, ...place) {
 function rgb(name) {
   const probe = element("span", { style: `color: var(${name})` });
   document.body.append(probe);
-  const found = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const channels = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
   probe.remove();
-  return found;
+  return channels;
 }
 
 let paint = {};
@@ -139,7 +139,7 @@ function view(step) {
   return canvas;
 }
 
-// The large picture; an element that is there already takes the next one without a flicker.
+// The large picture; the element is reused, which avoids a flicker.
 function show(step) {
   const there = $("screen").firstElementChild, e = episode();
   if (!there || there.tagName !== (e.image.length ? "IMG" : "CANVAS")) $("screen").replaceChildren(view(step));
@@ -147,7 +147,7 @@ function show(step) {
   else bars(there, step);
 }
 
-// A stand-in for a picture: the numbers of the observation as bars.
+// If there is no picture: the numbers of the observation as bars.
 function bars(canvas, step) {
   const seen = row(episode().seen, step), all = unpack(episode().seen);
   const most = all.reduce((m, x) => Math.max(m, Math.abs(x)), 1e-9);
@@ -192,9 +192,9 @@ function choice(step) {
       const likely = row(policy, step, component), start = DATA.start[component] || 0;
       for (let i = 0; i < size; i++) {
         const name = DATA.choices.length > 1 ? `action ${component}: ${i + start}` : `action ${i + start}`;
-        const made = bar(name, likely[i], 0, 1, percent(likely[i]));
-        made.classList.toggle("taken", taken[component] === i + start);
-        box.append(made);
+        const probability = bar(name, likely[i], 0, 1, percent(likely[i]));
+        probability.classList.toggle("taken", taken[component] === i + start);
+        box.append(probability);
       }
     });
     return;
@@ -204,8 +204,7 @@ function choice(step) {
     const all = episode().action.map((action) => action[i]);
     const low = DATA.low[i] ?? Math.min(-1, ...all), high = DATA.high[i] ?? Math.max(1, ...all);
     const spread = number(Number(deviation[i].toPrecision(2)));
-    const made = bar(`action ${i}`, mean[i], low, high, `${number(mean[i])} ±${spread}`, taken[i]);
-    box.append(made);
+    box.append(bar(`action ${i}`, mean[i], low, high, `${number(mean[i])} ±${spread}`, taken[i]));
   }
 }
 
@@ -216,29 +215,29 @@ function observed(step) {
   const seen = row(episode().seen, step), all = unpack(episode().seen);
   const most = all.reduce((m, x) => Math.max(m, Math.abs(x)), 1e-9);
   seen.forEach((x, i) => {
-    const made = bar(DATA.observations[i], x, -most, most, number(x));
-    made.classList.toggle("hidden", DATA.masked.includes(i));
-    list.append(made);
+    const entry = bar(DATA.observations[i], x, -most, most, number(x));
+    entry.classList.toggle("hidden", DATA.masked.includes(i));
+    list.append(entry);
   });
 }
 
 function now(step) {
   const e = episode(), last = step === steps();
   const sum = e.reward.slice(0, step + !last).reduce((a, b) => a + b, 0);
-  const told = [
+  const quantities = [
     ["reward", last ? null : e.reward[step]],
     ["return so far", sum],
     ["value", e.value[step]],
     ["advantage", last || !e.advantage ? null : e.advantage[step]],
     ["entropy", last ? null : e.entropy[step]],
   ];
-  const cells = told.map(([name, x]) => element("div", {}, element("dt", {}, name), element("dd", { "data-name": name }, number(x))));
+  const cells = quantities.map(([name, x]) => element("div", {}, element("dt", {}, name), element("dd", { "data-name": name }, number(x))));
   $("now").replaceChildren(...cells);
 }
 
 // Over time ----------------------------------------------------------------------------------
 
-// Something over time: a click or a drag in it goes to that step.
+// A chart over time: a click or a drag goes to that step.
 function over(...children) {
   const box = element("div", { class: "over" }, ...children, element("div", { class: "needle" }));
   const seek = (event) => {
@@ -297,7 +296,7 @@ function selection(name, names, chosen, onChange) {
   return element("label", {}, `${name} `, box);
 }
 
-// The last step with an action, at most the one that is shown.
+// The shown step, or the last one with an action.
 function acted() {
   return Math.min(at.step, steps() - 1);
 }
@@ -344,7 +343,7 @@ function attention(memory, index) {
     pastMap(canvas, rows);
     const mean = Float32Array.from(rows[0], (_, k) => rows.reduce((sum, weights) => sum + weights[k], 0) / heads);
     const most = mean.indexOf(Math.max(...mean));
-    canvas.setAttribute("aria-label", `${heads} heads over the last ${reach} steps; largest weight: ${ago(most)}, ${percent(mean[most])}`);
+    canvas.setAttribute("aria-label", `attention weights of layer ${names[layerOf[index]]}, ${heads} heads, over the last ${reach} steps; largest mean weight: ${ago(most)}, ${percent(mean[most])}`);
     strip.dataset.weight = mean[most];
     thumbs(strip, mean);
   };
@@ -357,7 +356,7 @@ function attention(memory, index) {
   return panel("Attention weights", layers.length > 1 ? [tool] : [], canvas, ends, strip);
 }
 
-// Changes by remembering one step more: shares of the sum of their sizes, or nothing where all are too small.
+// Changes by remembering one more step, as shares of the sum of their sizes; none if all are too small.
 function influence(memory, name) {
   const { changes, total, least, unit, level, alone } = memory.influence[name], reach = changes.shape[1];
   const words = element("p", { class: "note", "data-influence": name });
@@ -369,8 +368,8 @@ function influence(memory, name) {
     pastMap(canvas, [measurable ? signed : signed.map(() => 0)]);
     const outputs = level ? `${unit[0].toUpperCase()}${unit.slice(1)}: ${number(level[step])}; without memory: ${number(alone[step])}. ` : "";
     words.textContent = outputs + (measurable
-      ? `Remembering one step more at a time changes the ${unit} by ${number(total[step])} in total. Shares are of this total.`
-      : `No measurable influence: remembering one step more changes the ${unit} by less than ${number(least)}.`);
+      ? `Remembering one more step at a time changes the ${unit} by ${number(total[step])} in total. Shares are of this total.`
+      : `No measurable influence: remembering one more step changes the ${unit} by less than ${number(least)}.`);
     canvas.setAttribute("aria-label", `influence on the ${name} over the last ${reach} steps; ${words.textContent}`);
     thumbs(strip, measurable ? sizes.map((x) => x / total[step]) : [], (k) => `(${signedNumber(signed[k])})`);
   });
@@ -403,7 +402,7 @@ function states(memory, index, title) {
     const value = (x, y) => whole[x * units + order[y]];
     const change = (x, y) => (x ? Math.abs(value(x, y) - value(x - 1, y)) : 0);
     drawMap(canvas, length, units, (x, y) => showOf[key] ? change(x, y) / moves : value(x, y) / most);
-    canvas.setAttribute("aria-label", `${units} units over ${length} steps, ${showOf[key] ? "changes" : "values"}`);
+    canvas.setAttribute("aria-label", `${title}: ${showOf[key] ? "changes" : "values"} of ${units} units over ${length} steps`);
   };
   const choose = (kept) => (chosen) => {
     kept[key] = chosen;
@@ -421,14 +420,14 @@ function trail(memory) {
   const [length] = memory.path.shape, points = [...Array(length).keys()].map((t) => row(memory.path, t));
   const low = [0, 1].map((i) => Math.min(...points.map((p) => p[i])));
   const high = [0, 1].map((i) => Math.max(...points.map((p) => p[i])));
-  // One scale for both, so that distances mean something.
+  // One scale for both axes, so that distances are comparable.
   const span = Math.max(high[0] - low[0], high[1] - low[1]) || 1;
   const place = (p) => [0, 1].map((i) => 50 + (88 * (p[i] - (low[i] + high[i]) / 2)) / span);
   const line = (end) => points.slice(0, end).map((p) => place(p).map((v) => v.toFixed(2)).join(",")).join(" ");
   const gone = shape("polyline", { class: "gone" }), dot = shape("circle", { r: 2.4, fill: "var(--c1)" });
   const picture = shape(
     "svg",
-    { viewBox: "0 0 100 100", class: "path", role: "img", "aria-label": "the two main components of the memory state as a path" },
+    { viewBox: "0 0 100 100", class: "path", role: "img", "aria-label": "the two principal components of the memory state as a path" },
     shape("polyline", { class: "trail", points: line(length) }),
     gone,
     dot,
@@ -439,16 +438,16 @@ function trail(memory) {
     dot.setAttribute("cx", x);
     dot.setAttribute("cy", y);
   });
-  const share = `two main components, ${percent(memory.share)} of the variance`;
+  const share = `two principal components, ${percent(memory.share)} of the variance`;
   return panel("Path of the memory state", [], picture, element("div", { class: "ends" }, element("span", {}, share)));
 }
 
 function block(memory, index) {
   memory.draws = [];
-  const held = memory.path ? Object.keys(memory.states).map((title) => states(memory, index, title)) : [];
-  if (memory.attention.length) held.push(attention(memory, index));
+  const left = memory.path ? Object.keys(memory.states).map((title) => states(memory, index, title)) : [];
+  if (memory.attention.length) left.push(attention(memory, index));
   const right = Object.keys(memory.influence).map((name) => influence(memory, name));
-  const columns = element("div", { class: "columns" }, element("div", {}, ...held), element("div", {}, ...right, ...(memory.path ? [trail(memory)] : [])));
+  const columns = element("div", { class: "columns" }, element("div", {}, ...left), element("div", {}, ...right, ...(memory.path ? [trail(memory)] : [])));
   const title = memory.kind ? `The ${memory.name}'s memory: ${memory.kind}` : `The ${memory.name} has no memory`;
   return element("section", { class: "memory", "data-memory": memory.name }, element("h2", {}, title), columns);
 }
@@ -460,7 +459,7 @@ function facts() {
   $("facts").textContent = `${e.name} of ${DATA.played} episodes: return ${number(e.score)} in ${steps()} steps${success}; ${e.end}`;
 }
 
-// What belongs to an episode.
+// Draw an episode.
 function build() {
   mix();
   facts();
@@ -471,7 +470,7 @@ function build() {
   update();
 }
 
-// What belongs to a step.
+// Draw a step.
 let drawn = 0;
 function update() {
   const e = episode(), step = at.step, last = step === steps();

@@ -1,4 +1,4 @@
-"""Episodes with everything that the agent computed in them, as one page that loads nothing."""
+"""Episodes with the quantities of the agent, as one self-contained page."""
 
 import base64
 import hashlib
@@ -22,27 +22,20 @@ from ..reporting.summary import to_json_data
 from ..run.run import Trained
 from .episodes import Episode, Watched
 from .influence import Influence
-from .internals import Internals, Memory
+from .internals import Internals, MemoryTrace
 
-DIGITS = 6  # significant ones of a number
-LEVELS = 65535  # of a number in an array
-WIDEST, QUALITY = 320, 60  # pixels of a picture, and of its compression
-# The parts of the state of one layer, by the kind of memory.
-PARTS = {
-    "lstm": ("LSTM hidden state h", "LSTM cell state c"),
-    "gru": ("GRU hidden state h",),
-    "mingru": ("minGRU hidden state h",),
-    "stack": ("stacked observations",),
-}
+DIGITS = 6  # significant digits of a number
+LEVELS = 65535  # levels of a 16-bit number
+WIDEST, QUALITY = 320, 60  # largest width of a picture in pixels, and quality of its compression
 
 
-def player(
+def render_player(
     trained: Trained, watched: Watched, computed: Sequence[Internals], scaled: bool, images: Sequence[str]
 ) -> str:
-    """The whole file.
+    """The HTML of the page.
 
-    scaled  whether values are in rewards of the task
-    images  by the numbers that episodes have
+    scaled  whether values are in units of the task's rewards
+    images  data URLs, by the numbers that the episodes refer to
     """
     pairs = zip(watched.episodes, computed, strict=True)
     shown = [_episode(trained.agent, episode, inside) for episode, inside in pairs]
@@ -54,20 +47,18 @@ def player(
         "images": list(images),
         "played": watched.played,
         "note": watched.note,
-        "unit": ""
-        if scaled
-        else "in the scale of the critic: the file does not hold the scale of its rewards",
+        "unit": "" if scaled else "in the scale of the critic: the file lacks the scale of its rewards",
         "choices": list(spec.sizes) if spec.kind == "categorical" else [],
         "start": list(spec.start),
         "width": spec.width,
         "low": to_json_data(np.array(spec.low)),
         "high": to_json_data(np.array(spec.high)),
-        "observations": observations(trained.agent),
+        "observations": name_observations(trained.agent),
         "masked": list(trained.agent.obs_spec.mask),
         "episodes": shown,
     }
-    # No text in it can end the element that holds it.
-    packed = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    # Without "<", no text in the data can end its script element.
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     here, there = files(__package__), files("recollect.reporting")
 
     def read(*parts: Traversable) -> str:
@@ -77,12 +68,12 @@ def player(
         title=escape(title),
         css=read(there / "page.css", here / "player.css"),
         js=read(there / "elements.js", here / "player.js"),
-        data=packed,
+        data=text,
     )
 
 
-def observations(agent: Agent) -> list[str]:
-    """A name for each number that is not of a picture."""
+def name_observations(agent: Agent) -> list[str]:
+    """A name for each number of the observation that is not a picture."""
     names = []
     for name, leaf in agent.obs_spec.leaves.items():
         if leaf.kind != "picture":
@@ -109,48 +100,36 @@ def _episode(agent: Agent, episode: Episode, inside: Internals) -> dict[str, Any
         "advantage": to_json_data(inside.advantage, DIGITS),
         "entropy": to_json_data(inside.entropy, DIGITS),
         "action": [to_json_data(taken, DIGITS) for taken in action.reshape(len(action), -1)],
-        "policy": exact(inside.policy),
-        "seen": exact(_seen(agent, record.rows.obs)),
+        "policy": pack_exactly(inside.policy),
+        "seen": pack_exactly(_collect_observations(agent, record.rows.obs)),
         "memories": [_memory(memory) for memory in inside.memories],
     }
 
 
-def _seen(agent: Agent, obs: dict[str, Any]) -> Floats:
-    """Observations beside pictures, normalised as for the networks: (T + 1, F)."""
-    kept = [
+def _collect_observations(agent: Agent, obs: dict[str, Any]) -> Floats:
+    """Observations without pictures, normalised as for the networks: (T + 1, F)."""
+    columns = [
         obs[name][:, 0].double().numpy().reshape(len(obs[name]), -1)
         for name, leaf in agent.obs_spec.leaves.items()
         if leaf.kind != "picture"
     ]
-    return np.concatenate(kept, 1) if kept else np.zeros((len(next(iter(obs.values()))), 0))
+    return np.concatenate(columns, 1) if columns else np.zeros((len(next(iter(obs.values()))), 0))
 
 
-def _memory(memory: Memory) -> dict[str, Any]:
-    titles = state_titles(memory.kind, len(memory.states))
+def _memory(memory: MemoryTrace) -> dict[str, Any]:
     return {
         "name": memory.name,
         "kind": memory.kind,
-        "attention": [packed(layer) for layer in memory.attention],
-        "states": {title: packed(x) for title, x in zip(titles, memory.states.values(), strict=True)},
-        "path": None if memory.path is None else packed(memory.path),
+        "attention": [pack(layer) for layer in memory.attention],
+        "states": {name: pack(x) for name, x in memory.states.items()},
+        "path": None if memory.path is None else pack(memory.path),
         "share": to_json_data(memory.share, DIGITS),
         "influence": {name: _influence(one) for name, one in memory.influence.items()},
     }
 
 
-def state_titles(kind: str | None, count: int) -> list[str]:
-    """The names of the parts of a memory state, in their order."""
-    parts = PARTS.get(kind or "", ("memory state",) if count == 1 else ())
-    layers = count // len(parts) if parts else 0
-    if layers * len(parts) != count:
-        return [f"memory state, part {i} of {count}" for i in range(1, count + 1)]
-    if layers == 1:
-        return list(parts)
-    return [f"{part}, layer {layer} of {layers}" for layer in range(1, layers + 1) for part in parts]
-
-
 def _influence(one: Influence) -> dict[str, Any]:
-    """The changes, and for each step their sum without signs, which shares are of."""
+    """The changes, and for each step the sum of their sizes, which shares refer to."""
     total = np.abs(one.changes).sum(1)
     return {
         "unit": one.unit,
@@ -158,64 +137,64 @@ def _influence(one: Influence) -> dict[str, Any]:
         "alone": to_json_data(one.alone, DIGITS),
         "least": to_json_data(one.least, DIGITS),
         "total": to_json_data(total, DIGITS),
-        "changes": packed(one.changes),
+        "changes": pack(one.changes),
     }
 
 
 # Arrays and pictures --------------------------------------------------------------------------
 
 
-def exact(x: Floats) -> dict[str, Any]:
-    """Numbers that the page prints, in 32 bits each."""
-    return {"shape": list(x.shape), "floats": _text(x.astype("<f4"))}
+def pack_exactly(x: Floats) -> dict[str, Any]:
+    """Encode an array with 32 bits per number, for numbers that the page prints."""
+    return {"shape": list(x.shape), "floats": _encode(x.astype("<f4"))}
 
 
-def packed(x: Floats) -> dict[str, Any]:
-    """Numbers that the page draws, in 16 bits each, between the least and the largest."""
+def pack(x: Floats) -> dict[str, Any]:
+    """Encode an array with 16 bits per number between its extremes, for numbers that the page draws."""
     low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
     step = (high - low) / LEVELS or 1.0
     return {
         "shape": list(x.shape),
         "low": low,
         "step": step,
-        "words": _text(((x - low) / step).round().astype("<u2")),
+        "words": _encode(((x - low) / step).round().astype("<u2")),
     }
 
 
-def _text(x: Array) -> str:
+def _encode(x: Array) -> str:
     return base64.b64encode(x.tobytes()).decode()
 
 
 class Gallery:
-    """Pictures as data of a page, each of them once."""
+    """Pictures as data URLs, each of them once."""
 
     def __init__(self) -> None:
         self.images: list[str] = []
         self._known: dict[bytes, int] = {}
 
     def __call__(self, picture: Array) -> int:
-        """Keep a picture; its number."""
-        name = hashlib.blake2b(picture.tobytes(), digest_size=16).digest()
-        if name not in self._known:
-            self._known[name] = len(self.images)
-            self.images.append(_encoded(picture))
-        return self._known[name]
+        """Add a picture; returns its number."""
+        digest = hashlib.blake2b(picture.tobytes(), digest_size=16).digest()
+        if digest not in self._known:
+            self._known[digest] = len(self.images)
+            self.images.append(_encode_picture(picture))
+        return self._known[digest]
 
 
-def _encoded(picture: Array) -> str:
+def _encode_picture(picture: Array) -> str:
     from PIL import Image
 
     image = Image.fromarray(picture)
     if image.width > WIDEST:
         image = image.resize((WIDEST, round(image.height * WIDEST / image.width)), Image.Resampling.BOX)
     file = io.BytesIO()
-    # Few colours are kept as they are: edges of tiles stay sharp, and the file is smaller as well.
+    # Pictures with few colours are compressed without loss: edges stay sharp, and the file is smaller.
     few = image.getcolors(64) is not None
     image.save(file, "WEBP", lossless=few, quality=QUALITY, method=2)
     return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def missing() -> str:
-    """The extra to install for pictures; empty where it is installed."""
-    there = importlib.util.find_spec("PIL") is not None
-    return "" if there else f"pictures need Pillow: {install_hint('video')}"
+def missing_package() -> str:
+    """A message if Pillow, which writes the pictures, is not installed; else empty."""
+    installed = importlib.util.find_spec("PIL") is not None
+    return "" if installed else f"pictures need Pillow: {install_hint('video')}"

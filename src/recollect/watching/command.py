@@ -1,0 +1,109 @@
+"""The command `recollect watch`: play episodes and show them as a page, a film or in a window."""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..common.errors import UsageError
+from ..probing.measure import memory_names
+from ..run import api, film
+from ..run.film import WINDOW
+from ..run.recording import KeepPicture
+from ..run.run import Trained
+from ..run.weights import load_rewards
+from .episodes import Watched, watch
+from .film_strip import draw_frames
+from .internals import Internals, compute_internals
+from .options import WatchOptions
+from .watch_page import Gallery, missing_package, render_player
+
+PAGE = ".html"
+
+
+def run_watch(options: WatchOptions) -> None:
+    """Play episodes, and show them in a window, as a film or as a page."""
+    if options.run == "random":
+        raise UsageError(
+            "`watch` needs a trained agent: 'random' has no memory to show; "
+            "`recollect eval random -e ENV --render FILE.gif` films it"
+        )
+    target = options.out or _default_target(options.run)
+    suffixes = (PAGE, *film.FILES)
+    path = None if target == WINDOW else Path(target)
+    if path is not None and path.suffix.lower() not in suffixes:
+        raise UsageError(f"-o {target}: use {WINDOW}, or a file that ends in {', '.join(suffixes)}")
+    trained = api.load(options.run, env=options.env, imports=options.imports)
+    torch.set_num_threads(1)  # batches are small: a second thread would only wait
+    if path is not None:
+        film.check_writable(path)
+    if path is not None and path.suffix.lower() == PAGE:
+        _write_page(path, trained, options)
+    else:
+        _write_film(path, trained, options)
+
+
+def _default_target(run: str) -> str:
+    """A window if there is a screen, else a page in the run folder."""
+    has_screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
+    if has_screen:
+        return WINDOW
+    return str(Path(run) / "watch.html") if Path(run).is_dir() else "watch.html"
+
+
+def _write_page(path: Path, trained: Trained, options: WatchOptions) -> None:
+    """Write all numbers and pictures as one file."""
+    gallery, missing = Gallery(), missing_package()
+    watched = _watch(trained, options, options.shown, None if missing else gallery)
+    if missing:
+        watched = replace(watched, note=missing)
+    computed, scaled = _compute(trained, watched)
+    path.write_text(render_player(trained, watched, computed, scaled, gallery.images), encoding="utf-8")
+    if watched.note:
+        print(f"without pictures: {watched.note}")
+    print(f"{path} is written; open it in a browser")
+
+
+def _write_film(path: Path | None, trained: Trained, options: WatchOptions) -> None:
+    """The best episode with its memory, as a file, or in a window if there is no path."""
+    watched = _watch(trained, options, 1, np.copy)
+    (episode,), env = watched.episodes, trained.config.env.id
+    if not episode.pictures:
+        raise UsageError(f"{env} has no pictures for a film ({watched.note}); -o FILE.html shows its numbers")
+    (computed,), _ = _compute(trained, watched)
+    memory = next((memory for memory in computed.memories if memory.kind), None)
+    frames = draw_frames(episode.pictures, memory)
+    if path is None:
+        film.show_window(frames, watched.fps, f"{trained.folder} on {env}")
+        return
+    film.write_film(path, frames, watched.fps)
+    print(f"{path} is written")
+
+
+def _watch(trained: Trained, options: WatchOptions, shown: int, keep: KeepPicture | None) -> Watched:
+    """Play and select episodes; prints a line about them."""
+    watched = watch(trained, options.episodes, shown, options.seed, options.sample, keep)
+    print(_summarise(watched))
+    if not watched.reproduced:
+        print("replayed episodes have other returns than before: seeds do not determine this environment")
+    return watched
+
+
+def _compute(trained: Trained, watched: Watched) -> tuple[list[Internals], bool]:
+    """The internals of all episodes, and whether values are in units of the task's rewards."""
+    scale = load_rewards(trained.folder, trained.config, 1)
+    names = memory_names(trained)
+    computed = [
+        compute_internals(trained.agent, episode.record, trained.config.ppo, scale, names)
+        for episode in watched.episodes
+    ]
+    return computed, scale is not None
+
+
+def _summarise(watched: Watched) -> str:
+    """The selected episodes in a line."""
+    each = ", ".join(f"{one.name} {one.score:.4g} in {one.length} steps" for one in watched.episodes)
+    return f"of {watched.played} episodes: {each}"
