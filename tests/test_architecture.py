@@ -37,6 +37,9 @@ RANK = {name: rank for rank, line in enumerate(ORDER) for name in line}
 MAY_SAY_DONE = "envs/gym.py"
 # All of learn/ but its options, which check the types of what users write.
 ALGORITHM = ("agent/agent.py", *(p for p in SOURCES if p.startswith("learn/") and p != "learn/settings.py"))
+# Tools that look into agents ask memories, branches and players for quantities, and never what they are.
+INSPECTING = ("run/recording.py", *(p for p in SOURCES if p.startswith(("probing/", "watching/"))))
+AGENT_KINDS = r"isinstance\(.*(branch|critic|memory)|agent\.shared|_hook\(|\b(gru|lstm|gpt2?|trxl)\b"
 LONGEST_FUNCTION, LONGEST_ALGORITHM = 50, 180
 FILES_IN_ROOT = 6
 
@@ -132,9 +135,9 @@ def says_done(source):
     return [t.start[0] for t in tokens if t.type == tokenize.NAME and word.search(t.string)]
 
 
-def asks_for_kinds(source):
+def asks_for_kinds(source, kinds=r"isinstance|hasattr|gru|lstm|gpt|trxl|(agent|self)\.shared"):
     """Lines whose code names a memory, or asks what kind something is; comments and docstrings may."""
-    words = re.compile(r"isinstance|hasattr|gru|lstm|gpt|trxl|(agent|self)\.shared", re.IGNORECASE)
+    words = re.compile(kinds, re.IGNORECASE)
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -234,6 +237,9 @@ def test_every_rule_fires_on_a_bad_example():
     assert not long_functions(f'def f():\n    """Two\n    lines."""\n{body[10:]}')
     assert says_done("x = 1\nprev_done = 2  # done\nself.dones = abandoned") == [2, 3]
     assert asks_for_kinds("a\nif isinstance(x, y):\n    GRU\nagent.shared") == [2, 3, 4]
+    assert asks_for_kinds(
+        "isinstance(x, str)\nisinstance(x, Branch)\nx.register_forward_hook(f)", AGENT_KINDS
+    ) == [2, 3]
     assert asks_for_kinds('a = 1  # GRU\n"""A GRU."""') == []
     bad = "import pickle\nmodel.eval()\neval(x)\ntorch.load(f)\nnp.load(f, allow_pickle=True)"
     assert len(runs_what_it_loads(bad)) == 4
@@ -277,6 +283,11 @@ def test_the_word_done_stays_in_the_adapters(path):
 @pytest.mark.parametrize("path", ALGORITHM)
 def test_the_algorithm_never_asks_which_memory_it_drives(path):
     assert asks_for_kinds(SOURCES[path]) == []
+
+
+@pytest.mark.parametrize("path", INSPECTING)
+def test_tools_never_ask_which_branch_or_memory_they_look_into(path):
+    assert asks_for_kinds(SOURCES[path], AGENT_KINDS) == []
 
 
 @pytest.mark.parametrize("path", SOURCES)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..agent.agent import Agent, Branch
+from ..agent.agent import Agent, Branch, SharedCritic
 from ..agent.nets import Rows
 from ..agent.player import Player
 from ..common import rng
@@ -194,11 +194,9 @@ def _assemble(recorder: Recorder, valid: Array) -> Record:
 # Memory states --------------------------------------------------------------------------------
 
 
-def has_memory(branch: object) -> bool:
+def has_memory(branch: Branch | SharedCritic) -> bool:
     """Whether a branch has a memory, i.e. a state with at least one number."""
-    if not isinstance(branch, Branch):
-        return False
-    return any(leaf.numel() for leaf in leaves(branch.memory.initial_state(1)).values())
+    return any(leaf.numel() for leaf in leaves(branch.initial_state(1)).values())
 
 
 def memory_states(branch: Branch, rows: Rows) -> Iterator[Tree]:
