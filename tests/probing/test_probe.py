@@ -550,7 +550,7 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys):
     agent = str(run[0])
     elsewhere = str(MODELS / "CartPole-v1.safetensors")
     bad = {
-        ("probe",): "which agent? recollect probe RUN",
+        ("probe",): "recollect probe needs RUN",
         ("probe", "random"): "'random' has no memory to probe",
         ("probe", "nowhere"): "nowhere does not exist",
         ("probe", agent, "--episodes", "9"): "9 episodes: at least 10 are needed",

@@ -684,7 +684,7 @@ def test_where_nothing_can_draw_one_line_says_what_to_install(shown, tmp_path, m
 
 
 ERRORS = {
-    "nobody": (["watch"], "which agent? recollect watch RUN"),
+    "nobody": (["watch"], "recollect watch needs RUN"),
     "random": (["watch", "random"], "`watch` needs a trained agent: 'random' has no memory to show"),
     "missing": (["watch", "nowhere"], "nowhere does not exist"),
     "suffix": (
