@@ -80,11 +80,11 @@ BAD_INPUT = {
     ),
     "sizes": (
         ["train", "CartPole-v1", "--ppo.bptt", "7"],
-        "L must divide T: N = 32 environments, T = 32 rows, L = 7",
+        "L must divide T: N = 32 environments, T = 32 steps, L = 7",
     ),
     "chunks below 0": (
         ["train", "CartPole-v1", "--ppo.bptt", "-1"],
-        "ppo.bptt is -1; give the steps of a chunk, or episode (or 0) for whole episodes",
+        "ppo.bptt is -1; give the steps of a chunk as a number, or episode (or 0)",
     ),
     "chunks by a wrong name": (
         ["train", "CartPole-v1", "--ppo.bptt", "epsiode"],
@@ -129,7 +129,7 @@ BAD_INPUT = {
     "shared actor": (["train", "CartPole-v1", "--actor", "shared"], "memory 'shared' is unknown"),
     "burn-in": (
         ["train", "CartPole-v1", "--ppo.burn-in", "4"],
-        "ppo.burn_in is 4 with ppo.chunk_state stored: burn-in needs at least 1 row, the others 0",
+        "ppo.burn_in is 4 with ppo.chunk_state stored: burn-in needs at least 1 step, the others 0",
     ),
     "no steps": (["train", "CartPole-v1", "--steps", "-5"], "steps is -5, at least 1 is needed"),
     "no rollouts": (["compare", "-e", "poc", "-m", "ppo", "--rollouts", "0"], "rollouts is 0, at least 1"),

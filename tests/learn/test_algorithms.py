@@ -173,11 +173,11 @@ def test_conjugate_gradients_solve_what_they_are_given(size, seed):
 
 
 def test_the_curvature_is_the_second_derivative_of_the_kl(monkeypatch):
-    monkeypatch.setattr(trpo, "NUDGE", 1e-4)
+    monkeypatch.setattr(trpo, "PERTURBATION", 1e-4)
     s = ready("mlp")
     actor = trpo.Actor(s.learner, chunks_of(s))
     v = torch.randn(actor.flat.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    kl = (actor.weight * s.agent.policy.kl(actor.before, actor._say())).sum()
+    kl = (actor.weight * s.agent.policy.kl(actor.before, actor._forward())).sum()
     first = torch.cat([g.flatten() for g in torch.autograd.grad(kl, actor.weights, create_graph=True)])
     second = torch.autograd.grad((first * v).sum(), actor.weights)
     wanted = torch.cat([g.flatten() for g in second]) + trpo.DAMPING * v
@@ -189,12 +189,12 @@ def test_the_curvature_is_the_second_derivative_of_the_kl(monkeypatch):
 def test_the_policy_moves_and_not_beyond_the_bound(name, bound):
     s = ready(name, target_kl=bound, learning_rate=1e-3)
     actor = trpo.Actor(s.learner, replace_advantage(s))
-    start = float(actor.goal(actor.before))
+    start = float(actor.objective(actor.before))
     loss, kl = actor.step(bound)
-    now = actor._say().detach()
+    now = actor._forward().detach()
     assert 0 < float(kl) <= bound
     assert float((actor.weight * s.agent.policy.kl(actor.before, now)).sum()) == pytest.approx(float(kl))
-    assert float(actor.goal(now)) > start == pytest.approx(-float(loss))
+    assert float(actor.objective(now)) > start == pytest.approx(-float(loss))
 
 
 def replace_advantage(s):
@@ -208,7 +208,7 @@ def replace_advantage(s):
 def test_where_no_step_is_good_enough_none_is_taken(monkeypatch):
     s = ready(target_kl=1e-3)
     actor = trpo.Actor(s.learner, replace_advantage(s))
-    monkeypatch.setattr(actor, "goal", lambda params: actor.params.sum() * 0)  # nothing is ever better
+    monkeypatch.setattr(actor, "objective", lambda params: actor.params.sum() * 0)  # nothing is ever better
     _, kl = actor.step(1e-3)
     assert float(kl) == 0 and torch.equal(actor.flat, actor.old)
 

@@ -31,7 +31,7 @@ from recollect.learn.maths import (
     value_loss,
     variance,
 )
-from recollect.learn.optim import MOST_SKIPPED, FlatAdam
+from recollect.learn.optim import MAX_SKIPPED, FlatAdam
 from recollect.learn.rollout import Rollout, opening_row
 from recollect.learn.settings import Coefficients, Decay, Plan, PPOConfig
 
@@ -263,9 +263,9 @@ def test_chunks_per_minibatch(options, wanted):
 
 
 def test_chunks_are_whole_rollouts_with_a_memory_and_single_rows_without():
-    assert PPOConfig(num_steps=16).chunk_length(remembers=True) == 16
-    assert PPOConfig(num_steps=16).chunk_length(remembers=False) == 1
-    assert PPOConfig(num_steps=16, bptt=4).chunk_length(remembers=True) == 4
+    assert PPOConfig(num_steps=16).chunk_length(has_memory=True) == 16
+    assert PPOConfig(num_steps=16).chunk_length(has_memory=False) == 1
+    assert PPOConfig(num_steps=16, bptt=4).chunk_length(has_memory=True) == 4
 
 
 @pytest.mark.parametrize(
@@ -382,14 +382,14 @@ def test_ten_bad_gradients_in_a_row_stop_the_run():
         flat.step((1e-2, 1e-2))
 
     for _ in range(2):
-        for _ in range(MOST_SKIPPED - 1):
+        for _ in range(MAX_SKIPPED - 1):
             step(math.nan)
         step(1.0)  # one good step, and counting begins anew
-    for _ in range(MOST_SKIPPED - 1):
+    for _ in range(MAX_SKIPPED - 1):
         step(math.nan)
-    with pytest.raises(DivergedError, match="10 gradient steps in a row"):
+    with pytest.raises(DivergedError, match="10 consecutive gradient steps"):
         step(math.nan)
-    assert flat.skipped == 3 * MOST_SKIPPED - 2
+    assert flat.skipped == 3 * MAX_SKIPPED - 2
 
 
 # Updates --------------------------------------------------------------------------------------

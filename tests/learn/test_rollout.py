@@ -190,7 +190,7 @@ def test_the_previous_action_is_seen_as_the_environment_clips_it():
 def test_a_barrier_truncates_the_episodes_that_go_on():
     ends = [[0, 0, 0, 0], [0, 0, 0, TERMINATED], [0, TERMINATED, TRUNCATED, 0]]
     (rollout,) = rollouts(Script(ends, np.ones((3, 4))), 3, torch.float64)
-    rollout.cut()
+    rollout.truncate()
     np.testing.assert_array_equal(rollout.terminated[-1], [False, True, False, False])
     np.testing.assert_array_equal(rollout.truncated[-1], [True, False, True, False])
     np.testing.assert_array_equal(rollout.valid[2], [True, True, True, False])
@@ -204,7 +204,7 @@ def test_a_cut_episode_enters_no_statistic():
     ends = [[0, 0], [0, TERMINATED], [0, 0], [0, TRUNCATED]]
     (rollout,) = rollouts(Script(ends, [[1, 1], [1, 1], [1, 0], [1, 1]]), 4)
     episodes = Episodes.begin(2)
-    rollout.cut()
+    rollout.truncate()
     episodes.add(rollout)
     assert episodes.finished == 2
     (rollout,) = rollouts(Script([[TERMINATED, TERMINATED], [0, 0]], [[5, 7], [0, 0]]), 2)

@@ -71,7 +71,7 @@ def sequences(s, batch):
 
 @pytest.mark.parametrize("critic", [GRU, SHARED], ids=["gru", "shared"])
 def test_gradients_are_those_of_episodes_processed_one_by_one(critic):
-    s, batch = begun_inside_episodes(critic, CFG.chunk_length(remembers=True))
+    s, batch = begun_inside_episodes(critic, CFG.chunk_length(has_memory=True))
     pieces = list(sequences(s, batch))
     lengths = {len(piece.valid) for piece in pieces}
     assert len(pieces) > N and len(lengths) > 2 and not batch.rows.first[0].all()
@@ -95,8 +95,8 @@ def test_shorter_chunks_have_other_gradients():
 @pytest.mark.parametrize("bptt", [0, "episode"])
 def test_whole_episodes_are_chunks_of_whole_rollouts(bptt):
     cfg = PPOConfig(num_steps=16, bptt=bptt)
-    assert cfg.chunk_length(remembers=True) == 16
-    assert cfg.chunk_length(remembers=False) == 16
+    assert cfg.chunk_length(has_memory=True) == 16
+    assert cfg.chunk_length(has_memory=False) == 16
 
 
 @pytest.mark.parametrize("bptt", [0, "episode"])

@@ -1,4 +1,4 @@
-"""Algorithms by name. All collect, value and chunk as PPO does; they differ in how they learn from it."""
+"""Algorithms by name. All collect, value and chunk as PPO does; they differ in the update."""
 
 from . import a2c, ppo, reinforce, trpo
 from .ppo import Update

@@ -31,34 +31,34 @@ class Episode(NamedTuple):
 
 @dataclass
 class Episodes:
-    """Returns and lengths of the episodes of training, raw rewards; the last 100 make the means."""
+    """Returns (of raw rewards) and lengths of training episodes, and means over the last 100 of them."""
 
     running_return: Array  # (N,) float64
     running_length: Array  # (N,) int64
-    recent: list[tuple[float, int, float]]  # return, length, success of the last 100 to finish
+    recent: list[tuple[float, int, float]]  # return, length, success of the last 100
     finished: int = 0
-    latest: list[Episode] = field(default_factory=list)  # those that finished in the last rollout
+    latest: list[Episode] = field(default_factory=list)  # those of the last rollout
 
     @classmethod
     def begin(cls, num_envs: int) -> "Episodes":
-        """No episode has finished."""
+        """Statistics before the first episode."""
         return cls(np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64), [])
 
     def add(self, rollout: Rollout | Outcome, step: int = 0) -> None:
-        """Take in a rollout that began at this step; episodes that a barrier cut short count for nothing."""
+        """Add the finished episodes of a rollout that began at `step`, but not those a barrier truncated."""
         valid = rollout.valid[:-1].numpy()
         rewards = np.cumsum(np.where(valid, rollout.reward.numpy().astype(np.float64), 0.0), axis=0)
         lengths, steps = np.cumsum(valid, axis=0), step + np.cumsum(valid.sum(1))
         terminated, success = rollout.terminated.numpy(), rollout.success.numpy()
         ended, cut_short = terminated | rollout.truncated.numpy(), rollout.cut_short[0].numpy()
-        # What the sums were when the episode at hand began.
+        # The sums when the running episode of each environment began: negative if before this rollout.
         reward_base, length_base = -self.running_return, -self.running_length
         self.latest = []
         for t, n in np.argwhere(ended):
             if t < len(valid) - 1 or not cut_short[n]:
                 total, length = float(rewards[t, n] - reward_base[n]), int(lengths[t, n] - length_base[n])
-                outcome = float(success[t, n]), bool(terminated[t, n])
-                self.latest.append(Episode(int(steps[t]), int(n), total, length, *outcome))
+                flags = float(success[t, n]), bool(terminated[t, n])
+                self.latest.append(Episode(int(steps[t]), int(n), total, length, *flags))
             reward_base[n], length_base[n] = rewards[t, n], lengths[t, n]
         self.finished += len(self.latest)
         self.recent += [(x.return_, x.length, x.success) for x in self.latest]

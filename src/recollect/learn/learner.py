@@ -1,4 +1,4 @@
-"""What training carries from one iteration to the next, and how it begins."""
+"""The learner: all that training carries from one iteration to the next."""
 
 from dataclasses import dataclass
 
@@ -16,37 +16,41 @@ from .optim import FlatAdam
 from .rollout import Rollout, Row, opening_row
 from .settings import Plan
 
-CHECKED = 16  # iterations between two looks at whether all processes have the same weights
+CHECK_INTERVAL = 16  # iterations between two comparisons of the weights of all ranks
 
 
 @dataclass
 class Learner:
-    """All that goes from one iteration to the next; a checkpoint is exactly this and the environments."""
+    """All that is carried between iterations; a checkpoint is exactly this and the environments."""
 
     agent: Agent
     optimizer: FlatAdam
     rewards: RewardScale
     row: Row  # row 0 of the next rollout
-    state: AgentState  # both memories before that row; every leaf (N, ...)
+    state: AgentState  # memory states before that row; every leaf (N, ...)
     episodes: Episodes
     ranks: Ranks = ALONE
     iteration: int = 0
-    step: int = 0  # valid rows so far
+    step: int = 0  # training steps so far, of all ranks
 
     def update_statistics(self, rollout: Rollout) -> None:
-        """After the last gradient step of an iteration: take the rollout into all statistics."""
-        outcome, own = rollout.outcome(self.ranks), rollout.valid[:-1]
+        """Update normalisers and episode statistics; after the last gradient step, because until then they
+        must be those that the actor acted with.
+        """
+        outcome, local_valid = rollout.outcome(self.ranks), rollout.valid[:-1]
         valid = outcome.valid[:-1]
-        self.agent.normalizer.update({k: x[:-1] for k, x in rollout.rows.obs.items()}, own, self.ranks)
+        self.agent.normalizer.update(
+            {k: x[:-1] for k, x in rollout.rows.obs.items()}, local_valid, self.ranks
+        )
         self.rewards.update(outcome.reward, valid, outcome.terminated | outcome.truncated)
         self.episodes.add(outcome, self.step)
         self.iteration += 1
         self.step += int(valid.sum())
-        if self.iteration % CHECKED == 0:
+        if self.iteration % CHECK_INTERVAL == 0:
             self.ranks.check_equal(self.optimizer.flats)
 
     def progress(self) -> dict[str, float | None]:
-        """How far the run is and how well the last 100 episodes went."""
+        """The metrics of progress: counts, and means over the last 100 episodes."""
         counts = {
             "step": self.step,
             "iteration": self.iteration,
@@ -59,7 +63,7 @@ class Learner:
         policy, value, entropy, kl, clip_fraction = torch.stack(losses).tolist()
         return {
             "policy_loss": policy,
-            # In raw reward, so that runs share a scale.
+            # In units of the raw reward, so that runs are comparable.
             "value_loss": value * self.rewards.divisor**2,
             "entropy": entropy,
             "kl": kl,
@@ -70,18 +74,17 @@ class Learner:
         }
 
     def restart(self, envs: Envs, seed: int) -> None:
-        """A barrier: every environment begins anew from its key, and nothing is remembered."""
+        """A barrier: reset all environments from the seeds of this iteration, and all memories."""
         self.row = first_row(envs, self.agent, seed, self.iteration, self.ranks)
         self.state = self.agent.initial_state(envs.num_envs)
 
     def seed_dropout(self, seed: int) -> None:
-        """Dropout is the one thing that draws from torch's generator, the same whenever a run goes on."""
+        """Seed torch's generator, from which only dropout draws, so that a resumed run draws the same."""
         if self.agent.dropout:
-            place = self.iteration, self.ranks.rank
-            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.DROPOUT, *place))
+            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.DROPOUT, self.iteration, self.ranks.rank))
 
     def reached(self, target_return: float | None) -> bool:
-        """Whether the last 100 episodes are good enough to stop."""
+        """Whether the mean return of the last 100 episodes has reached the target."""
         mean = self.episodes.means()["return"]
         return target_return is not None and mean is not None and mean >= target_return
 
@@ -94,21 +97,21 @@ def begin(
     reward_scale: float = 1.0,
     ranks: Ranks = ALONE,
 ) -> Learner:
-    """A learner that has not learned yet, before the first row of its environments."""
-    everywhere = envs.num_envs * ranks.size
+    """A learner at the start of training, with its environments reset."""
+    all_envs = envs.num_envs * ranks.size
     return Learner(
         agent,
         FlatAdam([agent.actor, agent.critic], plan.ppo),
-        RewardScale(everywhere, plan.ppo.gamma, normalize_reward, reward_scale),
+        RewardScale(all_envs, plan.ppo.gamma, normalize_reward, reward_scale),
         first_row(envs, agent, plan.seed, 0, ranks),
         agent.initial_state(envs.num_envs),
-        Episodes.begin(everywhere),
+        Episodes.begin(all_envs),
         ranks,
     )
 
 
 def first_row(envs: Envs, agent: Agent, seed: int, iteration: int, ranks: Ranks = ALONE) -> Row:
-    """Reset every environment from its key and look."""
+    """Reset every environment from its seed; their first row."""
     seeds = rng.env_seeds(seed, rng.Purpose.ENV, iteration, envs.num_envs * ranks.size)
     obs = envs.reset(seeds[ranks.block(envs.num_envs)])
     dtype = np.dtype("int64" if agent.policy.discrete else "float32")

@@ -1,4 +1,4 @@
-"""The formulas of PPO as pure functions; every mean is weighted, so that tail rows count nothing."""
+"""The formulas of PPO as pure functions. Every mean is weighted: tail rows have weight 0."""
 
 from typing import NamedTuple
 
@@ -7,48 +7,48 @@ from torch import Tensor
 
 from ..common.errors import DisagreementError
 
-LARGEST_ERROR = 1e-2  # by which acting and learning may disagree
+LARGEST_ERROR = 1e-2  # of ratio_error and value_error; beyond it the run stops
 
 
 def mean(weight: Tensor, x: Tensor) -> Tensor:
-    """The mean over valid rows, whose weights sum to 1."""
+    """The weighted mean; weights sum to 1."""
     return (weight * x).sum()
 
 
 def variance(weight: Tensor, x: Tensor) -> Tensor:
-    """The variance over valid rows."""
+    """The weighted variance."""
     return mean(weight, (x - mean(weight, x)).square())
 
 
 def policy_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """-min(r A, clip(r, 1 - e, 1 + e) A), per row."""
+    """-min(r A, clip(r, 1 - e, 1 + e) A), per step."""
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
 def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float | None) -> Tensor:
-    """(V - target)^2, per row; clipped, the worse of this and of a value within `clip` of the old."""
+    """(V - target)^2, per step; with `clip` at least that of a value within `clip` of the old one."""
     loss = (value - target).square()
     if clip is None:
         return loss
-    near = old + (value - old).clamp(-clip, clip)
-    return torch.maximum(loss, (near - target).square())
+    clipped = old + (value - old).clamp(-clip, clip)
+    return torch.maximum(loss, (clipped - target).square())
 
 
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
-    """Mean 0 and deviation 1 over valid rows, whose weights sum to 1; unchanged below 2 of them."""
-    if float(weight.max()) > 0.5:  # a single row has all the weight
+    """Mean 0 and standard deviation 1 by weights that sum to 1; unchanged for a single step."""
+    if float(weight.max()) > 0.5:  # a single step has all the weight
         return x
     centered = x - mean(weight, x)
     return centered / (mean(weight, centered.square()).sqrt() + 1e-8)
 
 
 def explained_variance(values: Tensor, target: Tensor, weight: Tensor) -> float:
-    """1 - Var(target - V) / Var(target) over valid rows; 1 is perfect, 0 is a constant."""
+    """1 - Var(target - V) / Var(target); 1: perfect, 0: no better than a constant."""
     return float(1 - variance(weight, target - values) / (variance(weight, target) + 1e-12))
 
 
 class Losses(NamedTuple):
-    """Means over the valid rows of a minibatch."""
+    """Means over the steps of a minibatch."""
 
     policy: Tensor
     value: Tensor
@@ -67,11 +67,12 @@ class Loss(NamedTuple):
 
 
 def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> dict[str, float]:
-    """Before the first gradient step, learning must compute what acting and valuing computed.
+    """ratio_error and value_error, before the first gradient step; a DisagreementError above LARGEST_ERROR.
 
-    ratio   of probabilities, which must be 1      values  which must be `acted`
+    ratio   of new to old probabilities (L, B), 1 where acting and learning agree
+    values  (L, B), equal to `acted`, those of the rollout, where they agree
     """
-    weight = valid / valid.sum().clamp(min=1)  # none may be this process's own
+    weight = valid / valid.sum().clamp(min=1)  # a rank may have no valid step in a minibatch
     spread = variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + 1e-12
     errors = {
         "ratio_error": float((ratio - 1).abs().max()),
@@ -81,6 +82,6 @@ def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> di
         if not error < LARGEST_ERROR:
             raise DisagreementError(
                 f"acting and learning disagree: {name} is {error:.2g} before the first gradient step, "
-                f"{LARGEST_ERROR} is allowed; recollect.testing.check_memory tells which rule is broken"
+                f"{LARGEST_ERROR} is allowed; recollect.testing.check_memory names the broken rule"
             )
     return errors

@@ -54,7 +54,7 @@ class Minibatches:
 
     def __iter__(self) -> Iterator[Iterator[Batch]]:
         for number in range(self.draw.epochs):
-            if self.stale and self.plan.ppo.renews_states:
+            if self.stale and self.plan.ppo.recomputes_states:
                 state = chunk_states(self.learner.agent, self.rollout, self.plan.ppo)
                 self.batch = self.batch._replace(state=state)
             self.stale, steps = True, len(self._losses)

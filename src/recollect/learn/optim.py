@@ -1,4 +1,4 @@
-"""Adam over each branch's weights as one flat vector: zeroing, clipping and stepping are one pass."""
+"""Adam on one flat vector per branch: zeroing, clipping and stepping are one call each."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,14 +10,15 @@ from torch.optim.adam import adam
 from ..common.errors import DivergedError
 from .settings import PPOConfig
 
-MOST_SKIPPED = 10
+MAX_SKIPPED = 10  # gradient steps in a row
 
 
 class FlatAdam:
-    """Adam or AdamW for groups of parameters, each clipped by its own norm.
+    """Adam or AdamW for groups of parameters, each group clipped by its own norm.
 
-    Every parameter becomes a view into its group's vector. `gradient` is one vector for all groups, of
-    which every parameter's is a view. A step with a gradient that is not finite is skipped whole.
+    Every parameter becomes a view into the vector of its group, and its gradient a view into `gradient`,
+    the vector of all groups. Nothing may replace p.data or p.grad: the views would be lost. A step with a
+    gradient that is not finite is skipped.
     """
 
     def __init__(self, groups: Sequence[nn.Module], cfg: PPOConfig) -> None:
@@ -29,8 +30,8 @@ class FlatAdam:
         self.max_norm = cfg.max_grad_norm
         self.skipped = 0  # steps with a gradient that was not finite
         self.skipped_in_a_row = 0
-        # What torch.optim.Adam calls. The class imports torch's compiler when the first one is built: a
-        # second and 70 MiB of every process.
+        # The function behind torch.optim.Adam. Constructing that class imports torch's compiler, which costs
+        # each process a second and 70 MiB.
         self._adam = partial(
             adam,
             fused=True,
@@ -69,10 +70,10 @@ class FlatAdam:
     def _skip(self) -> None:
         self.skipped += 1
         self.skipped_in_a_row += 1
-        if self.skipped_in_a_row >= MOST_SKIPPED:
+        if self.skipped_in_a_row >= MAX_SKIPPED:
             raise DivergedError(
-                f"{MOST_SKIPPED} gradient steps in a row had gradients that are not finite; none was "
-                "taken. A smaller ppo.learning_rate or --env.normalize_reward True may help."
+                f"{MAX_SKIPPED} consecutive gradient steps were skipped: their gradients are not finite; "
+                "try a smaller ppo.learning_rate or --env.normalize_reward True"
             )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -81,8 +82,8 @@ class FlatAdam:
 
 
 def _flatten(module: nn.Module) -> Tensor:
-    """Lay a module's parameters side by side in one vector."""
-    parameters = _learning(module)
+    """Move the parameters of a module into one vector, of which they become views."""
+    parameters = _trainable(module)
     flat = torch.cat([p.detach().reshape(-1) for p in parameters])
     for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
         p.data = part.view_as(p)
@@ -90,12 +91,12 @@ def _flatten(module: nn.Module) -> Tensor:
 
 
 def _share_gradient(module: nn.Module, flat: Tensor, gradient: Tensor) -> None:
-    """Make this vector the gradient of a module's vector, and of all that it consists of."""
+    """Make a vector the gradient of the flat parameters, and its parts those of each parameter."""
     flat.grad = gradient
-    parameters = _learning(module)
+    parameters = _trainable(module)
     for p, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
         p.grad = part.view_as(p)
 
 
-def _learning(module: nn.Module) -> list[nn.Parameter]:
+def _trainable(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.requires_grad]

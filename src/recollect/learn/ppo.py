@@ -53,7 +53,7 @@ def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: 
     rollout.log_prob.copy_(policy.evaluate(torch.cat(outputs), rollout.action)[0])
     learner.state = learner.state._replace(actor=state)
     if plan.barrier_after(learner.iteration):
-        rollout.cut()
+        rollout.truncate()
     learner.row = rollout.last_row()
 
 

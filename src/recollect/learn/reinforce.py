@@ -1,10 +1,10 @@
-"""REINFORCE (Williams, 1992): actions become the likelier, the more was earned after them.
+"""REINFORCE (Williams, 1992): actions become more likely the higher the return after them.
 
     gradient = mean of grad log pi(a[t]) (G[t] - b)        G[t] = r[t] + gamma r[t+1] + ...
 
-over the rows of episodes that end inside the rollout, because only there G is known. b is the mean of G;
-G - b is divided by its deviation unless ppo.normalize_advantage is off, which takes b = 0. An episode
-that a time limit cuts counts as ended. The critic acts in nothing and learns nothing.
+over the steps of episodes that end inside the rollout, because only there G is known. b is the mean of G,
+and G - b is divided by its standard deviation; with ppo.normalize_advantage off, b = 0. A truncated episode
+counts as ended. The critic is not trained.
 """
 
 import torch
@@ -21,19 +21,19 @@ from .settings import Coefficients, Draw, Plan, PPOConfig
 
 
 def returns_to_go(rollout: Rollout, reward: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """G (T, N), and where it is known: on valid rows of episodes that end inside the rollout."""
+    """G (T, N), and where it is known: in valid steps of episodes that end inside the rollout."""
     ended, valid = rollout.terminated | rollout.truncated, rollout.valid[:-1]
     returns, known = torch.zeros_like(reward), torch.zeros_like(valid)
-    after, knows = torch.zeros_like(reward[0]), torch.zeros_like(valid[0])
+    ahead, ends = torch.zeros_like(reward[0]), torch.zeros_like(valid[0])
     for t in reversed(range(len(reward))):
-        after = reward[t] + gamma * after.masked_fill(ended[t] | ~valid[t], 0.0)
-        knows = (knows | ended[t]) & valid[t]
-        returns[t], known[t] = after, knows
+        ahead = reward[t] + gamma * ahead.masked_fill(ended[t] | ~valid[t], 0.0)
+        ends = (ends | ended[t]) & valid[t]
+        returns[t], known[t] = ahead, ends
     return returns, known
 
 
 def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
-    """-mean of log pi(a) (G - b), and the entropy bonus; the critic has none."""
+    """-mean of log pi(a) (G - b), and the entropy bonus; no loss for the critic."""
     params, values = agent(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     log_prob = log_prob.masked_fill(~batch.valid, 0.0)
@@ -45,14 +45,14 @@ def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
 
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
-    """One gradient step over the episodes that ended."""
+    """One gradient step on the episodes that ended inside the rollout."""
     reward = learner.rewards.scaled(rollout.reward)
     returns, known = returns_to_go(rollout, reward, plan.ppo.gamma)
     draw, targets = Draw(plan.ppo.normalize_whole, epochs=1, whole=True), Estimates(returns, returns, known)
     minibatches = Minibatches(learner, rollout, plan, length, draw, targets)
     if known.any():
         metrics = descend(learner, minibatches, plan, loss)
-    else:  # nothing to learn from, but acting and learning are compared all the same
+    else:  # no gradient step, but acting and learning are compared
         now = plan.coefficients(learner.iteration, learner.step)
         minibatches.record(loss(learner.agent, minibatches.batch, plan.ppo, now), minibatches.batch)
         metrics = minibatches.metrics(now.rates[0]) | {"policy_loss": torch.nan, "entropy": torch.nan}

@@ -1,15 +1,13 @@
-"""Rows, chunks and minibatches.
+"""The rollout: T steps of N environments, time-major (T, N, ...).
 
-Shapes.  T rows, N environments, L rows a chunk, C = N T / L chunks.
+Row T, the carried row, is one more observation after the last step. It is row 0 of the next rollout. A
+tail row holds the final observation of an episode; the environment ignores the action it gets there.
 
-A rollout has T rows and one more observation row, row T, which is row 0 of the next rollout. What
-belongs to which row:
-
-    obs, first               the observation; true where it opens an episode
-    prev_action, prev_reward of row t-1; zero where first
-    valid                    false on a tail row: the final observation, in which nobody acts
-    action, log_prob         what the actor did there
-    reward, terminated, truncated   what came after the action; terminated wins over truncated
+    obs, first                      the observation; true where it begins an episode
+    prev_action, prev_reward        of step t-1; zero where first
+    valid                           false on a tail row; the only mask in the program
+    action, log_prob                of the actor
+    reward, terminated, truncated   that the action led to; terminated wins over truncated
 """
 
 from typing import NamedTuple
@@ -26,7 +24,7 @@ from ..envs import Array, Obs, Step
 
 
 class Row(NamedTuple):
-    """One row of N environments as numpy arrays: what is carried from rollout to rollout."""
+    """The row of N environments that is carried from rollout to rollout, as numpy arrays."""
 
     obs: Obs
     first: Array
@@ -36,18 +34,18 @@ class Row(NamedTuple):
 
 
 def opening_row(obs: Obs, action_width: int, dtype: np.dtype[np.generic]) -> Row:
-    """The row with which every environment begins an episode."""
+    """A row in which every environment begins an episode."""
     num_envs = len(next(iter(obs.values())))
-    yes = np.ones(num_envs, dtype=bool)
+    true = np.ones(num_envs, dtype=bool)
     action = np.zeros((num_envs, action_width), dtype=dtype)
-    return Row(obs, yes, yes, action, np.zeros(num_envs, dtype=np.float32))
+    return Row(obs, true, true, action, np.zeros(num_envs, dtype=np.float32))
 
 
 class Outcome(NamedTuple):
-    """What came of a rollout in the environments of all processes: (T, N), but for two with row T too."""
+    """The part of a rollout that every rank needs, for the environments of all ranks (T, N)."""
 
-    valid: Tensor  # (T + 1, N)
-    value: Tensor  # (T + 1, N)
+    valid: Tensor  # (T + 1, N), with row T
+    value: Tensor  # (T + 1, N), with row T
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
@@ -56,9 +54,10 @@ class Outcome(NamedTuple):
 
 
 class Rollout:
-    """Buffers for T rows of N environments, filled anew in every iteration.
+    """Buffers for T steps of N environments, overwritten in every iteration.
 
-    Each tensor has a numpy view, through which rows are written without a call into torch.
+    Each tensor has a numpy view of the same memory. Steps are written through the views, because a call
+    into torch costs several times as much as the assignment.
     """
 
     def __init__(self, agent: Agent, row: Row, num_steps: int, dtype: torch.dtype = torch.float32) -> None:
@@ -82,13 +81,13 @@ class Rollout:
         self.reward = rows(row.prev_reward)
         self.terminated, self.truncated = rows(row.first), rows(row.first)
         self.success = rows(np.zeros(self.num_envs, dtype=np.float32))
-        self.cut_short = torch.zeros(1, self.num_envs, dtype=torch.bool)  # whose last row a barrier truncated
+        self.cut_short = torch.zeros(1, self.num_envs, dtype=torch.bool)  # episodes that a barrier truncated
         self.log_prob = torch.zeros(num_steps, self.num_envs, dtype=dtype)
         self.value = torch.zeros(num_steps + 1, self.num_envs, dtype=dtype)
-        self.starts: list[Tree] = []  # the actor's state where a chunk starts
+        self.starts: list[Tree] = []  # the actor's memory state where each chunk begins
         self.critic_starts: list[Tree] = []
         self._outcome: Outcome | None = None
-        # Slicing a row costs more than reading it, so it is done once.
+        # Views of each row, sliced once: slicing costs more than acting reads.
         self.at = [slice_rows(self.rows, slice(t, t + 1)) for t in range(num_steps + 1)]
         self._views = {
             name: getattr(self, name).numpy()
@@ -98,7 +97,7 @@ class Rollout:
         self._first, self._prev_action, self._prev_reward = (x.numpy() for x in self.rows[1:])
 
     def open(self, row: Row) -> None:
-        """Begin with the carried row."""
+        """Begin a rollout with the carried row."""
         self.starts, self.critic_starts, self._outcome = [], [], None
         self._views["cut_short"][:] = False
         self._write_obs(0, row.obs)
@@ -106,12 +105,13 @@ class Rollout:
         self._prev_action[0], self._prev_reward[0] = row.prev_action, row.prev_reward
 
     def write(self, t: int, action: Array, step: Step) -> None:
-        """What was done in row t and what came of it, which is row t+1."""
+        """Store the actions of step t and the step of the environments, whose observation is row t+1."""
         view = self._views
         view["action"][t], view["reward"][t] = action, step.reward
         view["terminated"][t], view["truncated"][t] = step.terminated, step.truncated
         view["success"][t] = np.nan if step.success is None else step.success
-        # Next-step reset: an end makes row t+1 a tail row, and after a tail row an episode opens.
+        # Next-step reset: the end of an episode makes row t+1 a tail row, and the row after a tail row
+        # begins an episode.
         first = ~view["valid"][t]
         self._first[t + 1] = first
         np.logical_or(step.terminated, step.truncated, out=view["valid"][t + 1])
@@ -120,8 +120,8 @@ class Rollout:
         np.multiply(self._spec.to_prev_action(action), ~first[:, None], out=self._prev_action[t + 1])
         np.multiply(step.reward, ~first, out=self._prev_reward[t + 1], casting="same_kind")
 
-    def cut(self) -> None:
-        """A barrier: every episode that goes on is truncated after row T-1."""
+    def truncate(self) -> None:
+        """At a barrier: truncate every unfinished episode after step T-1."""
         view, last = self._views, self.num_steps - 1
         ended = view["terminated"][last] | view["truncated"][last]
         cut_short = view["cut_short"][0] = view["valid"][last] & ~ended
@@ -129,18 +129,18 @@ class Rollout:
         view["valid"][last + 1] &= ~cut_short
 
     def normalized(self, agent: Agent) -> Rows:
-        """Rows 0..T as the networks see them: observations normalised."""
+        """Rows 0..T with normalised observations: the input of the networks."""
         return self.rows._replace(obs=agent.normalizer(self.rows.obs))
 
     def outcome(self, ranks: Ranks) -> Outcome:
-        """What came of it everywhere; the other processes are asked once."""
+        """The outcome of all ranks; gathered once per rollout."""
         if self._outcome is None:
-            own = (getattr(self, name) for name in Outcome._fields)
-            self._outcome = Outcome(*ranks.all_gather_envs(list(own)))
+            local = [getattr(self, name) for name in Outcome._fields]
+            self._outcome = Outcome(*ranks.all_gather_envs(local))
         return self._outcome
 
     def last_row(self) -> Row:
-        """Row T, to carry."""
+        """Row T, as a copy: the buffers are overwritten by the next rollout."""
         obs = {name: x[-1].copy() for name, x in self._obs.items()}
         parts = self._first, self._views["valid"], self._prev_action, self._prev_reward
         return Row(obs, *(x[-1].copy() for x in parts))
@@ -151,5 +151,5 @@ class Rollout:
 
 
 def slice_rows(rows: Rows, span: slice) -> Rows:
-    """The rows of a span of time."""
+    """The rows of a range of time steps, as views."""
     return rows.map(lambda x: x[span])

@@ -1,14 +1,14 @@
 """Trust region policy optimisation (Schulman et al., 2015): the best step near the old policy.
 
     maximise    mean of ratio A                  ratio = pi(a) / pi_old(a)
-    such that   mean of KL(pi_old, pi) <= d      d is ppo.target_kl, 0.01 where it is not given
+    such that   mean of KL(pi_old, pi) <= d      d is ppo.target_kl, by default 0.01
 
-The step goes along F^-1 g: g is the gradient of the goal, F the curvature of the KL. Conjugate gradients
-find it from products F v alone. F = J' H J, where J says how the numbers of the policy move with the
-weights and H how the KL curves in these numbers. J v is the difference between two forward passes and
-J' u one backward pass, so nothing needs a second derivative and every memory will do. Then the step is
-halved until goal and bound hold. The critic learns by Adam, as in PPO. What PPO needs for the actor's
-passes (clip, learning_rate, ent_coef) means nothing here.
+The step direction is F^-1 g: g is the gradient of the surrogate objective, F the Hessian of the KL.
+Conjugate gradients solve for it with products F v only. F = J' H J, where J is the Jacobian of the policy
+parameters by the weights and H the Hessian of the KL by the policy parameters. J v is the difference of
+two forward passes and J' u is one backward pass, so no memory needs a second derivative. The step is then
+halved until objective and bound hold. The critic is trained by Adam, as in PPO. The options of PPO for
+the actor (clip, learning_rate, ent_coef) have no effect here.
 """
 
 from collections.abc import Callable
@@ -26,13 +26,13 @@ from .settings import Draw, Plan
 
 TARGET_KL = 0.01
 CONJUGATE_STEPS = 10
-DAMPING = 0.1  # of F, which sees a part of all states only
+DAMPING = 0.1  # added to the diagonal of F, which is estimated from a sample
 HALVINGS = 10
-NUDGE = 1e-2  # how far weights move in all where J v is measured
+PERTURBATION = 1e-2  # norm of the change of weights by which J v is measured
 
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
-    """One step of the actor within the bound, and passes of the critic."""
+    """One step of the actor within the trust region, and epochs of gradient steps of the critic."""
     draw, targets = (
         Draw(plan.ppo.normalize_whole, plan.ppo.update_epochs),
         estimates(learner, rollout, plan.ppo),
@@ -41,7 +41,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     actor = Actor(learner, minibatches.batch)
     minibatches.compare(actor.ratio(), actor.values(), minibatches.batch)
     loss, kl = actor.step(TARGET_KL if plan.ppo.target_kl is None else plan.ppo.target_kl)
-    minibatches.stale = True  # the actor's weights have moved before the first epoch
+    minibatches.stale = True  # the actor has moved before the first epoch
     _, rate = plan.coefficients(learner.iteration, learner.step).rates
     history = [fit(learner, batch, rate) for epoch in minibatches for batch in epoch]
     losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros(()))
@@ -49,7 +49,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
 
 
 def fit(learner: Learner, batch: Batch, rate: float) -> Tensor:
-    """One step of the critic towards its targets; its loss."""
+    """One gradient step of the critic; its loss."""
     values, _ = learner.agent.value(batch.rows, batch.state)
     loss = mean(batch.weight, (values - batch.target).square())
     learner.optimizer.zero_grad()
@@ -59,52 +59,53 @@ def fit(learner: Learner, batch: Batch, rate: float) -> Tensor:
 
 
 class Actor:
-    """The actor before its step: what it says of a batch, and how that moves with its weights."""
+    """The actor at its weights before the step, on one batch."""
 
     def __init__(self, learner: Learner, batch: Batch) -> None:
         self.agent, self.batch = learner.agent, batch
         self.policy, self.weight = learner.agent.policy, batch.weight
         self.weights = [p for p in self.agent.actor.parameters() if p.requires_grad]
-        self.flat = learner.optimizer.flats[0]  # the same weights as one vector
+        # The same weights as one vector: writing to it moves the network.
+        self.flat = learner.optimizer.flats[0]
         self.old = self.flat.clone()
-        self.params = self._say()
+        self.params = self._forward()
         self.before = self.params.detach()
         log_prob, entropy = self.policy.evaluate(self.before, batch.action)
         self.acted, self.entropy = log_prob, mean(self.weight, entropy)
 
     def step(self, bound: float) -> tuple[Tensor, Tensor]:
-        """Move to the best weights within the bound; the loss before, and how far it went (KL)."""
-        start = self.goal(self.params)
+        """Move to the best weights within the bound; the loss before the step, and the KL of the step."""
+        start = self.objective(self.params)
         direction = conjugate_gradient(self.curvature, self.gradient(start))
         curve = (direction @ self.curvature(direction)).clamp(min=1e-12)
         longest = (2 * bound / curve).sqrt() * direction
         with torch.no_grad():
             for halvings in range(HALVINGS):
                 self.flat.copy_(self.old + 0.5**halvings * longest)
-                now = self._say()
+                now = self._forward()
                 kl = mean(self.weight, self.policy.kl(self.before, now))
-                if kl <= bound and self.goal(now) > start:
+                if kl <= bound and self.objective(now) > start:
                     return -start.detach(), kl
             self.flat.copy_(self.old)
         return -start.detach(), torch.zeros(())
 
-    def goal(self, params: Tensor) -> Tensor:
-        """The mean of ratio A, of what a policy says."""
+    def objective(self, params: Tensor) -> Tensor:
+        """The surrogate objective: the mean of ratio A for policy parameters (L, C, P)."""
         log_prob = self.policy.evaluate(params, self.batch.action)[0]
         ratio = (log_prob - self.acted).masked_fill(~self.batch.valid, 0.0).exp()
         return mean(self.weight, ratio * self.batch.advantage)
 
     def gradient(self, x: Tensor) -> Tensor:
-        """Of a number by all weights, as one vector."""
+        """The gradient of a scalar by all weights, as one vector."""
         parts = torch.autograd.grad(x, self.weights, retain_graph=True, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
     def curvature(self, v: Tensor) -> Tensor:
         """(F + damping) v."""
-        said = self.before.clone().requires_grad_()
-        slope = mean(self.weight, self.policy.kl(self.before, said))
-        (slope,) = torch.autograd.grad(slope, said, create_graph=True)
-        (curve,) = torch.autograd.grad((slope * self._moved(v)).sum(), said)
+        params = self.before.clone().requires_grad_()
+        kl = mean(self.weight, self.policy.kl(self.before, params))
+        (slope,) = torch.autograd.grad(kl, params, create_graph=True)
+        (curve,) = torch.autograd.grad((slope * self._jacobian_product(v)).sum(), params)
         return self.gradient((self.params * curve).sum()) + DAMPING * v
 
     def ratio(self) -> Tensor:
@@ -116,31 +117,31 @@ class Actor:
         """V (L, C), without gradient."""
         return self.agent.value(self.batch.rows, self.batch.state)[0]
 
-    def _say(self) -> Tensor:
+    def _forward(self) -> Tensor:
         return self.agent.actor(self.batch.rows, self.batch.state.actor)[0]
 
     @torch.no_grad()
-    def _moved(self, v: Tensor) -> Tensor:
-        """J v: how what is said moves where the weights move along v."""
+    def _jacobian_product(self, v: Tensor) -> Tensor:
+        """J v: the change of the policy parameters (L, C, P) as the weights move along v."""
         size = v.norm().clamp(min=1e-12)
         ends = []
         for sign in (1, -1):
-            self.flat.copy_(self.old + sign * NUDGE / size * v)
-            ends.append(self._say())
+            self.flat.copy_(self.old + sign * PERTURBATION / size * v)
+            ends.append(self._forward())
         self.flat.copy_(self.old)
-        return (ends[0] - ends[1]) * (size / (2 * NUDGE))
+        return (ends[0] - ends[1]) * (size / (2 * PERTURBATION))
 
 
 def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor) -> Tensor:
-    """x with A x = b, from products A v of a positive definite A."""
+    """Solve A x = b by products A v with a positive definite A."""
     x, rest = torch.zeros_like(b), b.clone()
     direction, error = b.clone(), b @ b
     for _ in range(CONJUGATE_STEPS):
         if error < 1e-10 * (b @ b) or error == 0:
             break
-        moved = product(direction)
-        share = error / (direction @ moved)
-        x, rest = x + share * direction, rest - share * moved
+        image = product(direction)
+        share = error / (direction @ image)
+        x, rest = x + share * direction, rest - share * image
         error, before = rest @ rest, error
         direction = rest + (error / before) * direction
     return x
