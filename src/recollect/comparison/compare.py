@@ -86,7 +86,7 @@ def study_of(options: CompareOptions) -> Study:
 
 
 def write_run_report(jobs: Sequence[Job], options: CompareOptions) -> None:
-    """Write the report of `--report`: of these runs alone, not of others in the same folder."""
+    """Write the report of `--report`: of these runs only, even if the folder contains more."""
     if options.report is None:
         return
     folders = [job.folder for job in jobs if job.metrics]

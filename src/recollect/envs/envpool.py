@@ -103,7 +103,7 @@ class EnvPool(VecEnv):
             return self._pool.reset()[0]
 
     def step(self, action: Array) -> Step:
-        # A termination at the time limit arrives as a truncation: EnvPool does not tell them apart.
+        # A termination at the time limit arrives as a truncation: EnvPool does not distinguish the two.
         obs, reward, terminated, truncated, _ = self._pool.step(action.astype(self._dtype))
         return Step(obs, reward, terminated, truncated & ~terminated)
 

@@ -146,7 +146,7 @@ def read_run(folder: Path) -> Run:
 def _find_folders(path: Path) -> Iterator[Path]:
     """Folders of runs and of random evaluations in or below a path; folders below a run are not searched."""
     for folder, below, files in os.walk(path):
-        below.sort()  # in place, as os.walk goes on with this list
+        below.sort()  # in place, because os.walk continues with this list
         if "metrics.jsonl" in files or {"config.yaml", "summary.json"} <= set(files):
             below.clear()
             yield Path(folder)
