@@ -1,0 +1,159 @@
+"""Files of an earlier version: agents play as they did, and unfinished runs end as they would have ended.
+
+The files are in this folder; __main__.py describes how they were made. On the machine and with the packages
+that wrote them everything is equal to the last bit; elsewhere rounding differs, and numbers are only close.
+Only the public API is called, so the tests hold for any layout of the package.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import recollect
+
+FILES = Path(__file__).parent
+RETURNS = json.loads((FILES / "expected.json").read_text())
+AGENTS = sorted(path.stem for path in FILES.glob("agents/*.safetensors"))
+RUNS = sorted(path.parent.name for path in FILES.glob("*/unfinished"))
+ROUNDING = ("ratio_error", "value_error", "state_error")  # metrics that measure nothing else
+
+
+def facts(folder):
+    """Packages and machine of a run: with the same ones a run of the same code is equal bit for bit."""
+    summary = json.loads((folder / "summary.json").read_text())
+    return {**summary["versions"], "recollect": None, "processor": summary["processor"]}
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory):
+    """Whether packages and machine are those that wrote the files."""
+    present = recollect.train("CartPole-v1", steps=1, out=tmp_path_factory.mktemp("present"), quiet=True)
+    return facts(present.folder) == facts(FILES / RUNS[0] / "finished")
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def resumed(request, tmp_path_factory):
+    """The name of an unfinished run, and a copy of it that was resumed."""
+    folder = tmp_path_factory.mktemp("compat") / "run"
+    shutil.copytree(FILES / request.param / "unfinished", folder)
+    return request.param, recollect.resume(folder, ignore_versions=True, quiet=True)
+
+
+def metrics_of(folder):
+    """All lines of metrics.jsonl without the time."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: x for key, x in row.items() if key not in ("time", "sps")} for row in rows]
+
+
+def assert_close(values, expected, exact):
+    """A line of metrics is equal, or within the rounding of another machine."""
+    assert values.keys() == expected.keys()
+    if exact:
+        assert values == expected
+        return
+    for name, x in expected.items():
+        if name in ROUNDING:
+            assert values[name] is None or values[name] < 1e-3, name
+        else:
+            assert values[name] == (x if x is None else pytest.approx(x, rel=2e-3, abs=2e-3)), name
+
+
+def assert_plays(trained, expected, exact):
+    """The returns are those of the earlier version; one action that rounding changes may change a return."""
+    returns = trained.evaluate(len(expected)).returns
+    if exact:
+        assert returns == expected
+    else:
+        mean = sum(expected) / len(expected)
+        assert sum(returns) / len(returns) == pytest.approx(mean, rel=0.25, abs=0.25)
+
+
+def contents(tensors):
+    """Digests of tensors; not their names, which may change."""
+    rows = ((str(x.dtype), tuple(x.shape), x.numpy().tobytes()) for x in tensors)
+    return sorted(hashlib.sha256(repr(row).encode()).hexdigest() for row in rows)
+
+
+# Agents ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_has_the_weights_of_its_file(name):
+    path = FILES / "agents" / f"{name}.safetensors"
+    saved = [x for key, x in load_file(path).items() if key.startswith("agent.")]
+    assert contents(recollect.load(path).agent.state_dict().values()) == contents(saved)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_plays_as_it_did(name, exact):
+    file = f"agents/{name}.safetensors"
+    assert_plays(recollect.load(FILES / file), RETURNS[file], exact)
+
+
+def test_the_command_line_takes_an_agent(exact):
+    file = "agents/stack.safetensors"
+    words = ["eval", FILES / file, "--num-episodes", len(RETURNS[file]), "--json"]
+    printed = json.loads(command(*words).stdout)
+    assert printed["env"] == "CartPoleMasked"
+    assert printed["returns"] == RETURNS[file] or not exact
+
+
+# Runs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_finished_run_is_loaded_and_plays_as_it_did(name, exact):
+    trained = recollect.load(FILES / name / "finished")
+    assert len(trained.episodes()) == metrics_of(trained.folder)[-1]["episodes"]
+    assert_plays(trained, RETURNS[f"{name}/finished"], exact)
+
+
+def test_a_finished_run_has_nothing_to_resume(tmp_path):
+    shutil.copytree(FILES / "lstm" / "finished", tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    trained = recollect.resume(tmp_path / "run", ignore_versions=True, quiet=True)
+    assert trained.summary["status"] == "finished"
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_unfinished_run_gets_the_metrics_of_an_undisturbed_one(resumed, exact):
+    name, trained = resumed
+    folder, undisturbed = trained.folder, FILES / name / "finished"
+    assert trained.summary["status"] == "finished"
+    lines, expected = metrics_of(folder), metrics_of(undisturbed)
+    assert len(lines) == len(expected) > len(metrics_of(FILES / name / "unfinished"))
+    for line, other in zip(lines, expected, strict=True):
+        assert_close(line, other, exact)
+    episodes = (path / "episodes.jsonl" for path in (folder, undisturbed))
+    assert len({path.read_bytes() for path in episodes}) == 1 or not exact
+
+
+def test_an_unfinished_run_gets_the_weights_of_an_undisturbed_one(resumed, exact):
+    name, trained = resumed
+    weights = recollect.load(trained.folder).agent.state_dict()
+    expected = recollect.load(FILES / name / "finished").agent.state_dict()
+    assert weights.keys() == expected.keys()
+    tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 2e-3, "atol": 2e-3}
+    for key, x in expected.items():
+        torch.testing.assert_close(weights[key], x, **tolerance, msg=key)
+
+
+def test_finished_and_unfinished_runs_are_reported(tmp_path):
+    # Not all of them: of two runs with the same config and seed a report takes one.
+    printed = command("report", FILES / "lstm/finished", FILES / "gtrxl/unfinished", "-o", tmp_path).stdout
+    assert "left out" not in printed
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert "ppo_lstm" in json.dumps(report) and "ppo_gtrxl" in json.dumps(report)
+
+
+def command(*words):
+    """A call of recollect, which must succeed."""
+    arguments = [sys.executable, "-m", "recollect", *map(str, words)]
+    return subprocess.run(arguments, check=True, capture_output=True, text=True)
