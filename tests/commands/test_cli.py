@@ -285,8 +285,8 @@ def test_train_eval_and_list(tmp_path) -> None:
     shown = recollect("eval", folder, "-ne", "3", "--running-rew-len", "2", cwd=tmp_path).stdout
     assert "mean of last 2" in shown
     assert folder in recollect("list", "agents", cwd=tmp_path).stdout.replace("\n", "")
-    for what in ("envs", "presets", "memories"):
-        assert recollect("list", what, cwd=tmp_path).returncode == 0
+    for kind in ("envs", "presets", "memories"):
+        assert recollect("list", kind, cwd=tmp_path).returncode == 0
     refused = recollect("train", "CartPole-v1", "--run-id", "a", cwd=tmp_path)
     assert refused.returncode == 2 and "nothing is overwritten" in refused.stderr
 
@@ -296,8 +296,8 @@ def test_a_folder_that_cannot_be_made_is_named(command, tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     assert cli.main([*command.split(), "--steps", "1000", "--out", "file/runs"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("recollect: file/runs") and said.endswith(": Not a directory\n")
+    error = capsys.readouterr().err
+    assert error.startswith("recollect: file/runs") and error.endswith(": Not a directory\n")
 
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
@@ -313,18 +313,18 @@ def test_a_film_says_nothing_of_screens(tmp_path) -> None:
     pytest.importorskip("PIL")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("SDL_", "XDG_"))}
     command = [*RECOLLECT, "eval", "random", "-e", "CartPole-v1", "--render", "film.gif", "-ne", "1"]
-    said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=clean, check=True)
-    assert not said.stderr
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=clean, check=True)
+    assert not process.stderr
 
 
 def test_a_film_of_drawn_actions(run, tmp_path, capsys) -> None:
     pytest.importorskip("PIL")
 
-    def said(*flags):
+    def output(*flags):
         assert cli.main(["eval", str(run), "--render", str(tmp_path / "film.gif"), "-ne", "4", *flags]) == 0
         return capsys.readouterr().out
 
-    assert said("--sample") == said("--sample") != said()
+    assert output("--sample") == output("--sample") != output()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -91,7 +91,7 @@ def test_an_environment_that_cannot_be_rendered_has_a_picture_and_no_film(here, 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="the extra plot")
 def test_what_only_envpool_has_cannot_be_rendered() -> None:
     pytest.importorskip("envpool")
-    assert demo.check(EnvConfig(id="AcrobotSwingup-v1")) == "EnvPool cannot render"
+    assert demo.check_requirements(EnvConfig(id="AcrobotSwingup-v1")) == "EnvPool cannot render"
 
 
 def test_too_few_episodes_for_a_curve_are_stated_in_the_picture(here, monkeypatch) -> None:
@@ -142,7 +142,7 @@ def test_what_is_not_installed_is_one_line_before_training(case, monkeypatch, ca
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == module else find(name, *a)
     )
-    monkeypatch.setattr("recollect.envs.envpool._pool", lambda: None)
+    monkeypatch.setattr("recollect.envs.envpool._envpool", lambda: None)
     monkeypatch.setattr("recollect.run.session.train", never)
     assert cli.main(arguments) == 2
     error = capsys.readouterr().err
@@ -218,7 +218,7 @@ def test_the_default_is_the_lander_as_train_has_it() -> None:
 def test_a_run_of_rollouts_keeps_them() -> None:
     config = options("CartPole-v1", "--rollouts", "3")
     assert config.rollouts == 3 and config.steps is None
-    assert demo.one_seed(config).endswith("--seeds 5 --rollouts 3")
+    assert demo.scope_note(config).endswith("--seeds 5 --rollouts 3")
 
 
 @pytest.mark.parametrize(("status", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

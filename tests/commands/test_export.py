@@ -62,12 +62,15 @@ def test_other_commands_take_the_file(command, run, tmp_path, capsys):
 BAD = {
     "no run": (["nowhere", "x"], "nowhere does not exist"),
     "nothing saved yet": (["begun", "x"], "the run has saved nothing yet"),
-    "no best": (["begun", "x", "--best"], "--best needs a run folder in which a validation was"),
+    "no best": (["begun", "x", "--best"], "--best needs the folder of a run that was validated"),
     "file exists": (["RUN", "taken"], "taken exists, and nothing is overwritten"),
-    "no folder": (["RUN", "no/x"], "no is not a folder: make it first"),
-    "no file": (["RUN"], "which run, and which file? recollect export"),
-    "nothing": ([], "which run, and which file? recollect export"),
-    "a word too many": (["RUN", "x", "y"], "--file takes one value, not 2: x y"),
+    "no folder": (["RUN", "no/x"], "no is not a folder: create it"),
+    "no file": (["RUN"], "recollect export needs FILE, the file to write; it must not exist"),
+    "nothing": ([], "recollect export needs RUN, a run folder, a checkpoint or a saved agent"),
+    "a word too many": (
+        ["RUN", "x", "y"],
+        "unexpected argument 'y': this command takes RUN FILE",
+    ),
     "unknown option": (["RUN", "x", "--bset"], "unknown option --bset; did you mean --best"),
 }
 

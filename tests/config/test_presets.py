@@ -104,6 +104,6 @@ def test_what_a_critic_drops_out_is_no_disagreement(algorithm):
     dropping = ["--critic", "gpt2", "--critic.dropout", "0.5", "--critic.width", "8", "--critic.heads", "2"]
     config, envs, agent = built(algorithm, "CartPole-v1", *dropping)
     learner = begin(envs, agent, config.plan)
-    found = list(ppo.train(envs, learner, config.plan, UPDATES[algorithm]))
-    assert len(found) == 2 and not any(m["ratio_error"] > 1e-4 for m in found)
+    metrics = list(ppo.train(envs, learner, config.plan, UPDATES[algorithm]))
+    assert len(metrics) == 2 and not any(m["ratio_error"] > 1e-4 for m in metrics)
     envs.adapter.close()

@@ -1,4 +1,4 @@
-"""`recollect demo ENV`: train an agent for about a minute, evaluate it beside a random one, draw both."""
+"""`recollect demo ENV`: train for about a minute, evaluate beside a random agent, draw both."""
 
 import importlib.util
 import json
@@ -36,11 +36,11 @@ STEPS = {
     "popgym": 500_000,
     "memory_gym": 50_000,
 }
-OTHER = 100_000  # of a task that is not listed
-ATTENTION, SLOWER = {"gpt2", "trxl", "gtrxl"}, 5  # memories that take that many times as long
-# Suites and endings of names whose tasks need a memory: there the model is ppo_gru.
-HIDDEN = ("poc", "minigrid", "popgym", "memory_gym")
-ENDINGS = ("Masked", "NoVel")
+OTHER_STEPS = 100_000  # of other tasks
+TRANSFORMERS, SLOWDOWN = {"gpt2", "trxl", "gtrxl"}, 5  # their training takes that many times as long
+# Suites and suffixes of tasks that need a memory: there the model is ppo_gru.
+MEMORY_SUITES = ("poc", "minigrid", "popgym", "memory_gym")
+MEMORY_SUFFIXES = ("Masked", "NoVel")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class DemoOptions(Destination):
 def run_demo(options: DemoOptions) -> int:
     """Check the requirements, train, evaluate beside a random agent, write a picture and a film."""
     config = _config(options.settings)
-    no_film = check(config.env)
+    no_film = check_requirements(config.env)
     if no_film:
         print(f"no film: {no_film}")
     trained = start_run(config, destination(options))
@@ -72,8 +72,8 @@ def run_demo(options: DemoOptions) -> int:
     print("\nevaluating both agents over 100 episodes ...")
     agent, random = trained.evaluate(), evaluate(None, trained.config.env, name="random")
     for name, result in (("trained", agent), ("random", random)):
-        print(f"  {name:<8} {line(result)}")
-    print(one_seed(trained.config))
+        print(f"  {name:<8} {format_scores(result)}")
+    print(scope_note(trained.config))
     picture = trained.folder / "curve.png"
     draw(trained, agent, random, picture)
     print(f"\nthe curve     {picture}")
@@ -100,19 +100,20 @@ def default_model(env_id: str) -> str:
     """ppo, or ppo_gru where the task is known to need a memory."""
     suite, _, name = env_id.rpartition(":")
     task = name.partition("-")[0]
-    return "ppo_gru" if suite in HIDDEN or task in HIDDEN or task.endswith(ENDINGS) else "ppo"
+    needs_memory = suite in MEMORY_SUITES or task in MEMORY_SUITES or task.endswith(MEMORY_SUFFIXES)
+    return "ppo_gru" if needs_memory else "ppo"
 
 
 def default_steps(config: RunConfig) -> int:
     """Training steps that take at most about a minute on two cores."""
     suite, _, name = config.env.id.rpartition(":")
-    steps = STEPS.get(name.partition("-")[0], STEPS.get(suite, OTHER))
-    attends = {config.actor.memory.name, config.critic.memory.name} & ATTENTION
-    return steps // SLOWER if attends else steps
+    steps = STEPS.get(name.partition("-")[0], STEPS.get(suite, OTHER_STEPS))
+    transformers = {config.actor.memory.name, config.critic.memory.name} & TRANSFORMERS
+    return steps // SLOWDOWN if transformers else steps
 
 
-def check(env: EnvConfig) -> str:
-    """Raise where something is not installed, before minutes of training; why there is no film, or ""."""
+def check_requirements(env: EnvConfig) -> str:
+    """Raise if a package is missing, before minutes of training; the reason why there is no film, or ""."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(f"the picture of the demo needs matplotlib: {install_hint('plot')}")
     film.disable_display()
@@ -126,15 +127,15 @@ def check(env: EnvConfig) -> str:
     return reason
 
 
-def line(result: Evaluation) -> str:
-    """The mean return, its interval over the episodes, and the success where it is reported."""
+def format_scores(result: Evaluation) -> str:
+    """The mean return, its confidence interval over the episodes, and the success rate if reported."""
     s = result.summary()
     success = "" if s["success"] is None else f"   success {s['success']:.0%}"
     return f"mean return {s['mean']:8.1f}   95 % interval {s['low']:.1f} to {s['high']:.1f}{success}"
 
 
-def one_seed(config: RunConfig) -> str:
-    """What the figures are of, and how to get more."""
+def scope_note(config: RunConfig) -> str:
+    """The scope of the figures, and the command for more seeds."""
     budget = f"--steps {config.steps}" if config.rollouts is None else f"--rollouts {config.rollouts}"
     return (
         f"One seed ({config.seed}): the intervals are over its episodes, and other seeds differ:\n"
@@ -142,7 +143,7 @@ def one_seed(config: RunConfig) -> str:
     )
 
 
-# The picture ----------------------------------------------------------------------------------
+# The figure -----------------------------------------------------------------------------------
 
 
 def draw(trained: Trained, agent: Evaluation, random: Evaluation, path: Path) -> None:

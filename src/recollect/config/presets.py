@@ -20,61 +20,63 @@ INTERLEAVED = Gpt2Config(tokens="interleaved")
 
 
 def ppo(config: RunConfig) -> RunConfig:
-    """No memory: actor and critic see the present observation."""
+    """No memory: actor and critic take the current observation."""
     return config
 
 
 def ppo_gru(config: RunConfig) -> RunConfig:
-    """A GRU for the actor and another for the critic."""
+    """A GRU each for actor and critic."""
     return recurrent(config, GruConfig)
 
 
 def ppo_lstm(config: RunConfig) -> RunConfig:
-    """An LSTM for the actor and another for the critic."""
-    return recurrent(config, LstmConfig, keep=keep(config))
+    """An LSTM each for actor and critic."""
+    return recurrent(config, LstmConfig, keep=forget_bias(config))
 
 
 def ppo_mingru(config: RunConfig) -> RunConfig:
-    """A linear recurrence of two layers for the actor and another for the critic.
+    """A minGRU of two layers each for actor and critic.
 
-    The gates of a layer see its input and not what it remembers, so one layer cannot tell the first
-    row from the others; the second reads what the first remembers.
+    The gates of a layer depend on its input and not on its hidden state, so one layer cannot distinguish
+    the first step from the others; the input of the second layer is the hidden state of the first.
     """
-    return recurrent(config, MinGruConfig, layers=2, keep=keep(config))
+    return recurrent(config, MinGruConfig, layers=2, keep=forget_bias(config))
 
 
-def keep(config: RunConfig) -> float:
-    """What gates that keep hear at first; a GRU's, which also chooses what it hears, may keep anywhere."""
+def forget_bias(config: RunConfig) -> float:
+    """Initial forget-gate bias: 0 where only the last few steps matter, else 1. The update gate of a GRU
+    needs no exception, because its reset gate also controls how much of the state enters the candidate.
+    """
     return 0.0 if config.env.id.rpartition(":")[2].partition("-")[0] in FLEETING else 1.0
 
 
 def recurrent(config: RunConfig, kind: type[RecurrentConfig], **settings: Any) -> RunConfig:
-    """A recurrence for the actor and another for the critic, half as wide as the layers after them."""
+    """A recurrent net each for actor and critic, half as wide as the layer after it."""
 
-    def remembering(branch: BranchConfig) -> BranchConfig:
-        return looking_back(branch, kind(width=max(64, branch.hidden[-1] // 2), **settings))
+    def with_recurrence(branch: BranchConfig) -> BranchConfig:
+        return with_memory(branch, kind(width=max(64, branch.hidden[-1] // 2), **settings))
 
-    return replace(config, actor=remembering(config.actor), critic=remembering(config.critic))
+    return replace(config, actor=with_recurrence(config.actor), critic=with_recurrence(config.critic))
 
 
 def ppo_gpt(config: RunConfig) -> RunConfig:
-    """A GPT-2 for the critic, added to its layers; an actor without memory, twice as deep."""
+    """A GPT-2 for the critic, as a residual branch; an actor without memory, twice as deep."""
     critic = replace(config.critic, memory=INTERLEAVED, residual=True, shared=False)
-    return replace(in_short_chunks(config), actor=deeper(config.actor), critic=critic)
+    return replace(short_chunks(config), actor=deeper(config.actor), critic=critic)
 
 
 def ppo_gpt_frozen(config: RunConfig) -> RunConfig:
-    """The critic is a GPT-2 that stays as it began, and a layer that learns to read it; the same actor."""
+    """A frozen random GPT-2 and a trained layer after it for the critic; the same actor as ppo_gpt."""
     frozen = replace(INTERLEAVED, trained_blocks=0, trained_ends=False)
-    critic = replace(looking_back(config.critic, frozen), shared=False)
-    return replace(in_short_chunks(config), actor=deeper(config.actor), critic=critic)
+    critic = replace(with_memory(config.critic, frozen), shared=False)
+    return replace(short_chunks(config), actor=deeper(config.actor), critic=critic)
 
 
 def ppo_published(config: RunConfig) -> RunConfig:
-    """The plain PPO that GPT2PPO was compared with, at its settings: one layer of 128 in each network."""
+    """The PPO that GPT2PPO was compared with, at its hyperparameters: one layer of 128 in each network."""
     layer = BranchConfig(hidden=(), head_hidden=(128,), activation="relu", init="torch", log_std=-0.5)
-    # An epoch is 2,048 steps of one environment, which is reset after it. Each 128 steps in a row are
-    # learned from five times in a row.
+    # An epoch is 2,048 steps of one environment, which is then reset. Each 128 consecutive steps are a
+    # minibatch, with five consecutive gradient steps.
     ppo = PPOConfig(
         num_steps=2048,
         num_minibatches=None,
@@ -98,7 +100,7 @@ def ppo_published(config: RunConfig) -> RunConfig:
 
 
 def ppo_gpt_published(config: RunConfig) -> RunConfig:
-    """GPT2PPO as its code ran: only the layers after a random GPT-2, and after two random layers, learn."""
+    """GPT2PPO as its code ran: only the heads are trained, after a random GPT-2 and two random layers."""
     config = ppo_published(config)
     actor = replace(config.actor, hidden=(64, 64), linear_output=True, trained_encoder=False)
     gpt2 = replace(
@@ -115,60 +117,60 @@ def ppo_gpt_published(config: RunConfig) -> RunConfig:
         trained_ends=False,
     )
     critic = replace(config.critic, memory=gpt2)
-    return replace(in_short_chunks(config), actor=actor, critic=critic)
+    return replace(short_chunks(config), actor=actor, critic=critic)
 
 
-def in_short_chunks(config: RunConfig) -> RunConfig:
-    """Chunks of 16 rows, where they fit: minibatches of few long ones are of few moments.
+def short_chunks(config: RunConfig) -> RunConfig:
+    """Chunks of 16 steps, where they divide the rollout; with few long chunks a minibatch has little variety.
 
-    What the critic looks up from before its chunk was kept while acting, so nothing is cut off but
-    the gradient.
+    The key/value cache from before a chunk was stored during collection, so a chunk truncates only the
+    gradient.
     """
     return replace(config, ppo=replace(config.ppo, bptt=math.gcd(config.ppo.num_steps, 16)))
 
 
 def deeper(branch: BranchConfig) -> BranchConfig:
-    """Twice the layers."""
+    """The encoder with each of its layers twice."""
     return replace(branch, hidden=branch.hidden * 2)
 
 
 def ppo_gpt_shared(config: RunConfig) -> RunConfig:
-    """One GPT-2 for actor and critic."""
-    return in_common(config, INTERLEAVED)
+    """One GPT-2, shared by actor and critic."""
+    return shared_memory(config, INTERLEAVED)
 
 
 def ppo_gpt_actor(config: RunConfig) -> RunConfig:
-    """A GPT-2 for the actor and another for the critic, at a rate that leaves what was learned."""
-    actor, critic = (looking_back(branch, INTERLEAVED) for branch in (config.actor, config.critic))
-    # At 2.5e-3 one of ten agents that had learned poc lost it all in a single update.
+    """A GPT-2 each for actor and critic, at a learning rate of at most 1e-3."""
+    actor, critic = (with_memory(branch, INTERLEAVED) for branch in (config.actor, config.critic))
+    # At 2.5e-3, one of ten agents that had solved poc collapsed in a single update.
     rate = min(config.ppo.learning_rate, 1e-3)
     ppo = replace(config.ppo, learning_rate=rate)
     return replace(config, actor=actor, critic=replace(critic, shared=False), ppo=ppo)
 
 
 def ppo_trxl(config: RunConfig) -> RunConfig:
-    """One Transformer-XL for actor and critic."""
-    return in_common(config, TrxlConfig())
+    """One Transformer-XL, shared by actor and critic."""
+    return shared_memory(config, TrxlConfig())
 
 
 def ppo_gtrxl(config: RunConfig) -> RunConfig:
-    """One Transformer-XL with gates for actor and critic."""
-    return in_common(config, GtrxlConfig())
+    """One gated Transformer-XL (GTrXL), shared by actor and critic."""
+    return shared_memory(config, GtrxlConfig())
 
 
-def looking_back(branch: BranchConfig, memory: MemoryConfig) -> BranchConfig:
-    """A memory that reads what is seen, with one layer, as wide as the task's, after it."""
+def with_memory(branch: BranchConfig, memory: MemoryConfig) -> BranchConfig:
+    """A memory of the raw features, then one layer as wide as the last one of the task."""
     return replace(branch, memory=memory, hidden=(), head_hidden=branch.hidden[-1:])
 
 
-def in_common(config: RunConfig, memory: MemoryConfig) -> RunConfig:
-    """One such memory for both heads."""
-    critic = replace(looking_back(config.critic, memory), shared=True)
-    return replace(config, actor=looking_back(config.actor, memory), critic=critic)
+def shared_memory(config: RunConfig, memory: MemoryConfig) -> RunConfig:
+    """One such memory, shared by actor and critic."""
+    critic = replace(with_memory(config.critic, memory), shared=True)
+    return replace(config, actor=with_memory(config.actor, memory), critic=critic)
 
 
 def ppo_stack(config: RunConfig) -> RunConfig:
-    """The last four observations side by side, for actor and critic."""
+    """The last four observations, concatenated, for actor and critic."""
     stack = StackConfig()
     return replace(
         config,
@@ -178,23 +180,23 @@ def ppo_stack(config: RunConfig) -> RunConfig:
 
 
 def a2c(config: RunConfig) -> RunConfig:
-    """Advantage actor-critic: one gradient step a rollout, so rollouts are short."""
+    """Advantage actor-critic: one gradient step per rollout, so rollouts are short."""
     return other(config, "a2c", num_steps=8)
 
 
 def reinforce(config: RunConfig) -> RunConfig:
-    """REINFORCE, which knows nothing of values: rollouts of few environments hold whole episodes."""
+    """REINFORCE, without a critic: long rollouts of few environments contain whole episodes."""
     config = replace(config, env=replace(config.env, num_envs=4))
     return other(config, "reinforce", num_steps=512, learning_rate=4 * config.ppo.learning_rate)
 
 
 def trpo(config: RunConfig) -> RunConfig:
-    """Trust region policy optimisation: one large step a rollout, within a distance, of the actor alone."""
+    """Trust region policy optimisation: one step of the actor per rollout, as large as a KL bound allows."""
     return other(replace(config, critic=replace(config.critic, shared=False)), "trpo")
 
 
 def other(config: RunConfig, algorithm: Algorithm, **settings: Any) -> RunConfig:
-    """The task's settings for another algorithm."""
+    """The hyperparameters of the task, with another algorithm."""
     return replace(config, algorithm=algorithm, ppo=replace(config.ppo, **settings))
 
 
@@ -219,11 +221,11 @@ MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {
 
 
 def preset(model: str, env_id: str) -> RunConfig:
-    """The named model on an environment, with the environment's settings where they are known."""
+    """The named model on an environment, with the hyperparameters of its task if it has some."""
     if model not in MODELS:
         raise UsageError(f"model {model!r} is unknown; {nearest(model, sorted(MODELS))}")
     suite, _, name = env_id.rpartition(":")
-    found = [key for key in (name.partition("-")[0], suite) if key in TASKS]
-    config = TASKS[found[0]]() if found else default(env_id)
+    tasks = [key for key in (name.partition("-")[0], suite) if key in TASKS]
+    config = TASKS[tasks[0]]() if tasks else default(env_id)
     config = replace(config, env=replace(config.env, id=env_id), model=model)
     return MODELS[model](config)

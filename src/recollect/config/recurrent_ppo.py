@@ -1,9 +1,9 @@
-"""Config files of recurrent-ppo-truncated-bptt (M. Pleines, 2021), read as settings of recollect.
+"""Config files of recurrent-ppo-truncated-bptt (M. Pleines, 2021), read as options of recollect.
 
     recollect train --config their_file.yaml
 
-A file is one of theirs if it has `environment` and `recurrence`. docs/recurrent_ppo.md has the table of
-all keys, and what differs although the settings are the same.
+A file is recognised by its keys `environment` and `recurrence`. docs/recurrent_ppo.md has the table of all
+keys, and the differences that remain at equal hyperparameters.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ SAME = {
     "value_loss_coefficient": "ppo.vf_coef",
     "max_grad_norm": "ppo.max_grad_norm",
 }
-# Their schedule -> the option that it moves, and our decay.
+# Their schedule -> our option and its decay.
 SCHEDULES = {
     "learning_rate_schedule": ("ppo.learning_rate", "ppo.lr_decay"),
     "beta_schedule": ("ppo.ent_coef", "ppo.ent_decay"),
@@ -34,7 +34,7 @@ SCHEDULE = ("initial", "final", "power", "max_decay_steps")
 RECURRENCE = ("sequence_length", "hidden_state_size", "layer_type", "reset_hidden_state")
 LEVELS = ("start-seed", "num-seeds", "seed")  # of reset_params; ours draw from unlimited levels
 KEYS = ("environment", "recurrence", "hidden_layer_size", *SAME, *SCHEDULES)
-# What their code fixes: no file says it.
+# Constants of their code.
 FIXED: dict[str, Any] = {
     "env.normalize_obs": False,
     "env.normalize_reward": False,
@@ -51,12 +51,12 @@ FIXED: dict[str, Any] = {
 
 
 def is_theirs(data: Mapping[str, Any]) -> bool:
-    """Whether a config file is one of that repository."""
+    """Whether a config file is of that repository."""
     return isinstance(data.get("environment"), Mapping) and isinstance(data.get("recurrence"), Mapping)
 
 
 def translate(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Our settings, by dotted names, of one of their files."""
+    """The options of recollect, by dotted names, of one of their files."""
     _check(data, KEYS, "")
     settings = FIXED | {ours: data[theirs] for theirs, ours in SAME.items()}
     settings |= _environment(data["environment"]) | _memory(data["recurrence"])
@@ -68,7 +68,7 @@ def translate(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def note(data: Mapping[str, Any]) -> str:
-    """One line: what the file was read as, and that it is not the same in everything."""
+    """One line: how the file was read, and where the remaining differences are listed."""
     settings = translate(data)
     levels = [f"{key} {x}" for key, x in _reset(data["environment"]).items() if key in LEVELS]
     ignored = f" without {', '.join(levels)} (levels are unlimited)" if levels else ""
@@ -79,9 +79,11 @@ def note(data: Mapping[str, Any]) -> str:
 
 
 def _check(data: Any, keys: tuple[str, ...], place: str) -> None:
-    """All keys are there, and no other."""
+    """Refuse missing and unknown keys."""
     if not isinstance(data, Mapping):
-        raise UsageError(f"{place.rstrip('.')} is {data!r} in a config of recurrent PPO; it holds {keys}")
+        raise UsageError(
+            f"{place.rstrip('.')} is {data!r} in a config of recurrent PPO; expected are the keys {keys}"
+        )
     for key in data:
         if key not in keys:
             raise UsageError(
@@ -93,7 +95,7 @@ def _check(data: Any, keys: tuple[str, ...], place: str) -> None:
 
 
 def _environment(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Their environment, which has a type, for some a name, and for Memory Gym reset parameters."""
+    """Their environment: a type, for some a name, and for Memory Gym reset parameters."""
     kind, name = data.get("type"), data.get("name")
     known: dict[Any, dict[str, Any]] = {
         "PocMemoryEnv": {"env.id": "poc"},
@@ -116,7 +118,7 @@ def _reset(environment: Mapping[str, Any]) -> Mapping[str, Any]:
     """Its reset parameters, if it has any."""
     reset = environment.get("reset_params") or {}
     if not isinstance(reset, Mapping):
-        raise UsageError(f"reset_params is {reset!r} in a config of recurrent PPO; it holds names and values")
+        raise UsageError(f"reset_params is {reset!r} in a config of recurrent PPO; give names and values")
     return reset
 
 
@@ -131,7 +133,7 @@ def _parameters(reset: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _memory(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Their recurrence: the memory, and the steps that gradients flow through."""
+    """Their recurrence: the memory, and the length of chunks."""
     _check(data, RECURRENCE, "recurrence.")
     kind, length = data["layer_type"], data["sequence_length"]
     if kind not in ("gru", "lstm"):

@@ -1,4 +1,4 @@
-"""Settings that are known to work for environments, whatever the memory."""
+"""Hyperparameters of tasks; they work with every memory."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,12 +9,12 @@ from ..learn.settings import Decay, PPOConfig
 from .config import RunConfig
 
 TO_ZERO = Decay(final=0.0)
-# What is past matters for a few rows alone: speeds. Recurrences then begin with gates half open.
+# Only the last few steps matter, for velocities. Recurrent nets then start with gates half open.
 FLEETING = ("CartPoleMasked", "CartPoleNoVel")
 
 
 def default(env_id: str) -> RunConfig:
-    """Where nothing is known of an environment: normalise everything, anneal to zero."""
+    """Any other environment: normalise observations and rewards, anneal the learning rate to 0."""
     return RunConfig(
         env=EnvConfig(id=env_id, num_envs=16, normalize_obs=True, normalize_reward=True),
         ppo=PPOConfig(num_steps=128, learning_rate=1e-3, lr_decay=TO_ZERO),
@@ -22,7 +22,7 @@ def default(env_id: str) -> RunConfig:
 
 
 def cartpole() -> RunConfig:
-    """Small rollouts, so that learning begins early; most searched trials with large ones were late.
+    """Small rollouts: most trials of a search with large ones learned late.
 
     Gymnasium's own vectorised CartPole is faster than EnvPool's, and its state can be saved.
     """
@@ -40,7 +40,7 @@ def cartpole() -> RunConfig:
 
 
 def acrobot() -> RunConfig:
-    """Small rollouts: the first swing-ups are what everything is learned from."""
+    """Small rollouts, so that the policy is updated soon after the first successes."""
     return RunConfig(
         env=EnvConfig(id="Acrobot-v1", num_envs=64, normalize_obs=True, normalize_reward=True),
         ppo=PPOConfig(num_steps=32, learning_rate=2.5e-3, lr_decay=TO_ZERO),
@@ -48,7 +48,7 @@ def acrobot() -> RunConfig:
 
 
 def lunar_lander() -> RunConfig:
-    """A long horizon decides here: gamma 0.999, lambda 0.98; and small rollouts."""
+    """A long horizon (gamma 0.999, lambda 0.98) matters most; and small rollouts."""
     wide = BranchConfig(hidden=(128, 128))
     return RunConfig(
         env=EnvConfig(id="LunarLander-v3", num_envs=32, normalize_obs=True, normalize_reward=True),
@@ -67,7 +67,7 @@ def lunar_lander() -> RunConfig:
 
 
 def bipedal_walker() -> RunConfig:
-    """Many passes over large rollouts, and a first policy that does not shake itself down."""
+    """Many passes over large rollouts, and low initial action noise, so that the walker stays up."""
     return RunConfig(
         env=EnvConfig(id="BipedalWalker-v3", num_envs=64, normalize_obs=True, normalize_reward=True),
         actor=BranchConfig(log_std=-0.5),
@@ -83,7 +83,7 @@ def bipedal_walker() -> RunConfig:
 
 
 def poc() -> RunConfig:
-    """Few rows and small rollouts: there is one thing to learn."""
+    """A small budget and small rollouts: the task is simple."""
     return RunConfig(
         env=EnvConfig(id="poc", num_envs=16, normalize_reward=True),
         ppo=PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO),
@@ -92,13 +92,13 @@ def poc() -> RunConfig:
 
 
 def cartpole_no_velocity() -> RunConfig:
-    """As with velocities, in longer rollouts: a memory is learned through time."""
+    """As with velocities, with longer rollouts for back-propagation through time."""
     ppo = PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO)
     return replace(cartpole(), ppo=ppo, steps=100_000)
 
 
 def lunar_lander_no_velocity() -> RunConfig:
-    """As with velocities, for longer."""
+    """As with velocities, with a larger budget."""
     return replace(lunar_lander(), steps=5_000_000)
 
 
@@ -112,7 +112,7 @@ def pendulum() -> RunConfig:
 
 
 def mountain_car() -> RunConfig:
-    """The hill is first climbed by chance, which takes actions that are large."""
+    """High initial action noise: the first success comes by chance and needs large actions."""
     loud = BranchConfig(log_std=1.0)
     return RunConfig(
         env=EnvConfig(id="MountainCarContinuous-v0", num_envs=32, normalize_obs=True, normalize_reward=True),
@@ -130,9 +130,9 @@ def mountain_car() -> RunConfig:
 
 
 def minigrid() -> RunConfig:
-    """One memory for both heads, to which values matter: they teach it what the actor then uses.
+    """One memory, shared by actor and critic, with a large weight of the value loss, which trains it first.
 
-    And much entropy at first, so that it wanders, and looks, before it hurries.
+    The entropy bonus is large at first, so that the agent explores.
     """
     wide = BranchConfig(hidden=(256,), activation="relu")
     return RunConfig(
@@ -154,7 +154,7 @@ def minigrid() -> RunConfig:
 
 
 def memory_gym() -> RunConfig:
-    """One memory for both heads, and rollouts that are short beside an episode of ten commands."""
+    """One memory, shared by actor and critic, and rollouts shorter than an episode."""
     wide = BranchConfig(hidden=(256,), picture_features=64, activation="relu")
     return RunConfig(
         env=EnvConfig(id="memory_gym:MortarMayhem-Grid-v0", num_envs=32, normalize_reward=True),
