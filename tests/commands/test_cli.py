@@ -360,7 +360,7 @@ def test_ctrl_c_outside_of_a_run_leaves_no_traceback(monkeypatch, capsys) -> Non
 
 def test_a_second_signal_ends_at_once(tmp_path) -> None:
     script = (
-        "import os, signal, time\nfrom recollect.signals import Signals\n"
+        "import os, signal, time\nfrom recollect.common.signals import Signals\n"
         "with Signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    print('noted', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n    print('not reached', flush=True)\n"
     )

@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from recollect import cli
 from recollect.commands import demo
+from recollect.config.command import parse
 from recollect.config.presets import preset
 from recollect.config.tasks import TASKS
 from recollect.envs import EnvConfig
@@ -155,7 +156,10 @@ BAD_INPUT = {
     "model": (["demo", "CartPole-v1", "-m", "ppoo"], "model 'ppoo' is unknown; did you mean ppo"),
     "option": (["demo", "--step", "5"], "unknown option --step; did you mean --steps"),
     "steps": (["demo", "CartPole-v1", "--steps", "0"], "steps is 0, at least 1 is needed"),
-    "two": (["demo", "CartPole-v1", "Acrobot-v1"], "--env.id takes one value, not 2"),
+    "two": (
+        ["demo", "CartPole-v1", "Acrobot-v1"],
+        "unexpected argument 'Acrobot-v1': this command takes ENV",
+    ),
 }
 
 
@@ -177,8 +181,8 @@ def test_a_file_in_the_way_is_one_line_before_training(here, monkeypatch, capsys
     assert "runs" in error and error.count("\n") == 1
 
 
-def options(*arguments):
-    return demo._options(["--env.id", *arguments]).config
+def config_of(*arguments):
+    return demo.run_config(parse(demo.DemoOptions, arguments, "recollect demo").settings)
 
 
 def test_every_task_with_a_preset_has_a_budget() -> None:
@@ -200,12 +204,12 @@ def test_every_task_with_a_preset_has_a_budget() -> None:
     ],
 )
 def test_model_and_budget_follow_the_task_unless_they_are_given(arguments, model, steps) -> None:
-    config = options(*arguments)
+    config = config_of(*arguments)
     assert (config.model, config.steps, config.rollouts) == (model, steps, None)
 
 
 def test_the_default_is_the_lander_as_train_has_it() -> None:
-    config = demo._options([]).config
+    config = config_of()
     wanted = preset("ppo", "LunarLander-v3")
     assert (config.env, config.actor, config.critic, config.ppo) == (
         wanted.env,
@@ -216,7 +220,7 @@ def test_the_default_is_the_lander_as_train_has_it() -> None:
 
 
 def test_a_run_of_rollouts_keeps_them() -> None:
-    config = options("CartPole-v1", "--rollouts", "3")
+    config = config_of("CartPole-v1", "--rollouts", "3")
     assert config.rollouts == 3 and config.steps is None
     assert demo.scope_note(config).endswith("--seeds 5 --rollouts 3")
 
@@ -228,5 +232,5 @@ def test_a_demo_that_is_stopped_ends_as_train_does(status, code, monkeypatch) ->
     class Stopped:
         summary: ClassVar = {"status": status}
 
-    monkeypatch.setattr("recollect.commands.demo.start", lambda config, where: Stopped())
+    monkeypatch.setattr("recollect.commands.demo.start_run", lambda config, where: Stopped())
     assert cli.main(["demo", "Unseen-v0"]) == code

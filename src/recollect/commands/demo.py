@@ -61,7 +61,7 @@ class DemoOptions(Destination):
 
 def run_demo(options: DemoOptions) -> int:
     """Check the requirements, train, evaluate beside a random agent, write a picture and a film."""
-    config = _config(options.settings)
+    config = run_config(options.settings)
     no_film = check_requirements(config.env)
     if no_film:
         print(f"no film: {no_film}")
@@ -85,7 +85,7 @@ def run_demo(options: DemoOptions) -> int:
     return 0
 
 
-def _config(settings: Settings) -> RunConfig:
+def run_config(settings: Settings) -> RunConfig:
     """The run, with an environment, a model and a budget where none is given."""
     names = {setting.name for setting in settings}
     if "config" in names:
