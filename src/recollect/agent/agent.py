@@ -1,4 +1,4 @@
-"""An agent: an actor and a critic, each encoder -> memory -> head, and what feeds them."""
+"""An agent: an actor and a critic, each encoder -> memory -> head, and the normalisation of observations."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,36 +36,36 @@ class BranchConfig:
     """One of the two networks: encoder, memory, head."""
 
     memory: MemoryConfig = field(default_factory=MlpConfig)
-    """What is remembered, and how."""
+    """The memory."""
     hidden: tuple[int, ...] = (64, 64)
-    """Widths of the encoder's layers, before the memory; none: the memory reads raw features."""
+    """Widths of the encoder layers, before the memory; none: the input of the memory is the raw features."""
     head_hidden: tuple[int, ...] = ()
-    """Widths of layers between the memory and the output."""
+    """Widths of the layers between the memory and the output."""
     activation: Activation = "tanh"
-    """Of all these layers."""
+    """Activation of all these layers."""
     linear_output: bool = False
     """Whether the last layer of the encoder has no activation."""
     init: Init = "orthogonal"
     """Initial weights of all these layers and the output: orthogonal without bias, or torch's default."""
     trained_encoder: bool = True
-    """Whether the encoder's layers learn; False: they keep their initial weights."""
+    """Whether the encoder layers are trained; False: they keep their initial weights."""
     pictures: Pictures = "nature"
-    """How pictures are read: three convolutions, or a small residual network."""
+    """Image encoder: three convolutions (nature), or a small residual network."""
     picture_features: int | None = 256
-    """Width of the layer after the convolutions; None: no such layer, all that they find is read."""
+    """Width of the layer after the convolutions; None: no such layer."""
     residual: bool = False
-    """Whether what the memory says is added, as means that start at 0, to what the memory reads: then the
-    branch begins as one without memory."""
+    """Add the memory output to its input through a zero-initialised projection, so the branch starts out
+    memoryless."""
     shared: bool = False
-    """Critic only: a head on the actor's features, not a network of its own (--critic shared)."""
+    """Critic only: a head on the features of the actor instead of a separate network (--critic shared)."""
     reset: bool = True
-    """Whether the memory is cleared where an episode opens."""
+    """Whether the memory is reset where an episode begins."""
     prev_action: bool = False
-    """Whether the action before is an input."""
+    """Whether the previous action is an input."""
     prev_reward: bool = False
-    """Whether the reward before, clipped to 10, is an input."""
+    """Whether the previous reward, clipped to 10, is an input."""
     log_std: float = 0.0
-    """Log deviation of a Box action at the start, in units of [-1, 1] (actor only)."""
+    """Initial log standard deviation of a Box action, in units of [-1, 1] (actor only)."""
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in (*self.hidden, *self.head_hidden)):
@@ -79,7 +79,7 @@ class BranchConfig:
 
 
 class AgentState(NamedTuple):
-    """What both branches remember; opaque to everything but the memories."""
+    """The memory states of both branches; opaque to everything but the memories."""
 
     actor: Tree
     critic: Tree
@@ -117,7 +117,7 @@ class Branch(nn.Module):
         y, state = self.memory(x, state, first)
         if self.memory_first:
             return self.encoder(y), state
-        # A mean of what was said: Adam moves a sum by its rate times its terms, and values with it.
+        # Divided by the width: Adam moves each weight by its rate, and a sum by that times the width.
         return (encoded + self.add(y) / y.shape[-1] if self.residual else y), state
 
     def inspect(self, rows: Rows, state: Tree) -> Inspection:
@@ -241,19 +241,14 @@ class Agent(nn.Module):
         self.critic = SharedCritic(self.actor, critic) if critic.shared else branch(critic, ValueHead)
         if self.actor.memory.dropout:
             raise UsageError(
-                f"the actor's memory has a dropout of {self.actor.memory.dropout}: what learns would not be "
-                "what acted; dropout is for critics with a memory of their own"
+                f"actor dropout is not supported, it is {self.actor.memory.dropout}: the updated policy "
+                "would differ from the one that collected the data; give it to a critic with its own memory"
             )
 
     @property
     def dropout(self) -> bool:
-        """Whether gradient steps see another function than acting and values, by chance."""
+        """Whether gradient steps use dropout, and so compute another function than acting and valuing."""
         return self.critic.trunk.memory.dropout > 0
-
-    @property
-    def shared(self) -> bool:
-        """Whether the critic is a head on the actor's features."""
-        return self.critic.trunk is self.actor
 
     def initial_state(self, batch: int) -> AgentState:
         """The state of `batch` environments at a reset."""
@@ -269,7 +264,7 @@ class Agent(nn.Module):
         return self.actor.output(features), self.critic.values(rows, state, features)
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> "Player":
-        """Something that acts with this agent outside training."""
+        """A player: acts with this agent outside training."""
         return Player(self, num_envs, deterministic, seed)
 
 
@@ -280,9 +275,9 @@ def build_agent(
     normalize_obs: bool,
     seed: int,
 ) -> Agent:
-    """An agent whose first weights are a function of the seed alone."""
+    """An agent whose initial weights are a function of the seed alone."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # orthogonal weights are rounded otherwise by more
+    torch.set_num_threads(1)  # with more threads orthogonal weights are rounded differently
     try:
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT))
