@@ -21,10 +21,10 @@ class ProbeOptions(Seeded):
     run: str
     """A run folder, a checkpoint or a saved agent."""
     episodes: int = 100
-    """Episodes to play for each thing that is done to the memory; at least 10."""
+    """Episodes to play per intervention on the memory; at least 10."""
     out: Path | None = None
-    """Where probe.html and probe.json are written; None: the folder probe in that of the run."""
+    """Folder of probe.html and probe.json; None: the folder probe in that of the run."""
     control: str | None = None
-    """A run without a memory in the same environment, to tell whether the task needs one."""
+    """A run without a memory in the same environment, to test whether the task needs one."""
     json: bool = False
     """Print everything as JSON."""

@@ -16,6 +16,7 @@ from ..common.errors import UsageError, nearest
 from ..config.config import RunConfig
 from ..config.data import memory_name, read_yaml
 from ..config.flags import UNITS
+from ..config.values import Setting, value_of
 from ..memory import MemoryConfig, find
 from .option_names import (
     BRANCHES,
@@ -77,11 +78,11 @@ def _parse_dimension(prefix: str, entry: Any) -> Dimension:
         if key not in RANGE_KEYS:
             raise UsageError(f"{prefix}: unknown {key!r}; {nearest(str(key), RANGE_KEYS)}")
     low, high, step = (_parse_number(prefix, key, entry.get(key)) for key in ("low", "high", "step"))
-    log = entry.get("log", False)
+    log = value_of(Setting("log", entry.get("log", False), f"{prefix}: log"), bool)
     if low is None or high is None or not low < high:
         raise UsageError(f"{prefix}: low must be below high, they are {low} and {high}")
-    if not isinstance(log, bool) or (log and (low <= 0 or step is not None)):
-        raise UsageError(f"{prefix}: log is true or false, and true needs a low above 0 and no step")
+    if log and (low <= 0 or step is not None):
+        raise UsageError(f"{prefix}: log needs a low above 0 and no step")
     if step is not None and not 0 < step <= high - low:
         raise UsageError(f"{prefix}: step is {step}, it must be above 0 and at most high - low")
     return Range(low, high, log, step)

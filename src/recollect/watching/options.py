@@ -30,6 +30,6 @@ class WatchOptions(Seeded):
     shown: int = 3
     """Episodes of the page: the best, a typical one, the worst, then others; a film has one."""
     sample: bool = False
-    """Draw actions from the policy instead of taking the likeliest."""
+    """Sample actions from the policy instead of taking the most likely."""
     imports: tuple[str, ...] = ()
-    """Names in the file that may import a module."""
+    """Third-party memories named in the file, which may then be imported."""
