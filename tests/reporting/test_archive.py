@@ -78,7 +78,7 @@ def test_a_report_of_a_study_names_the_runs_that_are_archived(runs):
 
 
 def test_runs_elsewhere_are_not_archived(runs, tmp_path):
-    with pytest.raises(UsageError, match="below the working folder"):
+    with pytest.raises(UsageError, match="outside of the working folder"):
         write_archive([tmp_path / runs], Path("runs.zip"))
     with pytest.raises(UsageError, match="no run in study"):
         write_archive([Path("study")], Path("runs.zip"))
