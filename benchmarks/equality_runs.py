@@ -90,16 +90,16 @@ def stopping(env: str, steps: int) -> Callable[[], gymnasium.Env[Any, Any]]:
     count = itertools.count(1)
 
     def make() -> gymnasium.Env[Any, Any]:
-        made = gymnasium.make(env, disable_env_checker=True)
-        step = made.unwrapped.step
+        instance = gymnasium.make(env, disable_env_checker=True)
+        step = instance.unwrapped.step
 
         def counted(action: Any) -> Any:
             if next(count) == steps:
                 os.kill(os.getpid(), signal.SIGTERM)
             return step(action)
 
-        made.unwrapped.step = counted
-        return made
+        instance.unwrapped.step = counted
+        return instance
 
     return make
 

@@ -215,7 +215,7 @@ def test_check_agent_rejects_layers_that_mix_rows(side):
 
     agent = lively(prepare().agent)
     getattr(agent, side).encoder.append(CenterInTime())
-    with pytest.raises(AssertionError, match=f"the {side} computes other numbers row by row"):
+    with pytest.raises(AssertionError, match=f"the outputs of the {side} step by step differ"):
         check_agent(agent)
 
 

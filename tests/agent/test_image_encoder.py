@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.agent.agent import BranchConfig, build_agent
-from recollect.agent.image_encoder import Eye, distinct, nature, residual
+from recollect.agent.image_encoder import ImageEncoder, distinct, nature, residual
 from recollect.agent.nets import Inputs, Rows
 from recollect.common.errors import UsageError
 from recollect.envs import EnvConfig, make
@@ -78,7 +78,7 @@ def test_boxes_of_other_numbers_are_vectors(dtype):
 
 
 def test_a_mask_hides_no_part_of_a_picture():
-    with pytest.raises(UsageError, match=r"env\.mask needs a single vector"):
+    with pytest.raises(UsageError, match=r"needs an observation space that is one vector"):
         read_spaces(spaces.Box(0, 255, (20, 20), np.uint8), ACTION, mask=(0,))
 
 
@@ -231,7 +231,7 @@ every_eye = pytest.mark.parametrize(("shape", "kind", "features"), EYES.values()
 
 def eye_of(shape, kind, features=None):
     """An eye with biases that are not 0."""
-    eye = Eye(seen_as(shape), kind, features).double()
+    eye = ImageEncoder(seen_as(shape), kind, features).double()
     with torch.no_grad():
         for p in eye.parameters():
             p += 0.05 * torch.randn(p.shape)
@@ -294,7 +294,7 @@ def counted(forward, lengths):
     ids=["3 dimensions", "4 dimensions"],
 )
 def test_both_layouts_show_the_same_picture(first, last, turn):
-    one, other = (Eye(seen_as(shape), "residual").double() for shape in (first, last))
+    one, other = (ImageEncoder(seen_as(shape), "residual").double() for shape in (first, last))
     other.load_state_dict(one.state_dict())
     x = pictures(4, 2, *first, kinds=5)
     turned = x.permute(turn)
@@ -306,7 +306,7 @@ def test_both_layouts_show_the_same_picture(first, last, turn):
 
 def test_frames_and_channels_keep_their_order():
     """Channel k of frame f is input 3 f + k of the network."""
-    eye = Eye(seen_as((2, 17, 21, 3)), "residual").double()
+    eye = ImageEncoder(seen_as((2, 17, 21, 3)), "residual").double()
     heard = []
     eye.net.register_forward_pre_hook(lambda _, arguments: heard.append(arguments[0]))
     x = pictures(1, 1, 2, 17, 21, 3)
@@ -370,7 +370,7 @@ def test_layers_begin_orthogonal_without_bias(net, width):
 @pytest.mark.parametrize("shape", [(40, 40, 1), (64, 48, 3), (4, 84, 84)], ids=str)
 def test_features_begin_of_about_unit_size(kind, shape):
     """Larger ones would put every tanh and every gate after them where nothing moves it."""
-    eye, noise = Eye(seen_as(shape), kind), pictures(4, 1, *shape)
+    eye, noise = ImageEncoder(seen_as(shape), kind), pictures(4, 1, *shape)
     for x in (noise, torch.full_like(noise, 200)):
         size = eye(x, torch.float32).detach().square().mean().sqrt()
         assert 0.3 < size < 1.5

@@ -153,7 +153,7 @@ class Branch(nn.Module):
         """The memory state after the rows."""
         return self.features(rows, state)[1]
 
-    # As a critic. SharedCritic has the same methods, so that nobody has to ask which of the two it is.
+    # As a critic: the algorithm calls these methods of Branch and SharedCritic alike, without a type check.
 
     @property
     def trunk(self) -> "Branch":
@@ -199,11 +199,11 @@ class SharedCritic(nn.Module):
         return self.output(features), state
 
     def initial_state(self, batch: int) -> Tree:
-        """Nothing is carried."""
+        """No state of its own."""
         return ()
 
     def advance(self, rows: Rows, state: Tree) -> Tree:
-        """Nothing is carried."""
+        """No state of its own."""
         return ()
 
     def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
@@ -217,7 +217,7 @@ class SharedCritic(nn.Module):
 
 
 class Agent(nn.Module):
-    """An actor and a critic, each with any memory, or with one between them."""
+    """An actor and a critic, each with any memory, or with a shared one."""
 
     critic: Branch | SharedCritic
 

@@ -1,6 +1,6 @@
-"""Pictures of bytes become features: what is seen twice is read once.
+"""Encoders of pictures; equal pictures are encoded once.
 
-Shapes.  T rows, B columns of a batch, n pictures, F features.
+Shapes.  T steps, B environments, n pictures, F features.
 """
 
 import math
@@ -17,11 +17,11 @@ Pictures: TypeAlias = Literal["nature", "residual"]
 Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 
-class Eye(nn.Module):
+class ImageEncoder(nn.Module):
     """Pictures (T, B, ...) of bytes -> features (T, B, F).
 
-    Tasks of tiles and rooms show few pictures many times over. Equal ones are read once and their
-    features handed out: the same numbers, for a fraction of the work.
+    Grid worlds show the same picture many times. Each distinct picture is encoded once and its features
+    are copied: the same numbers for a fraction of the work.
     """
 
     def __init__(self, leaf: Leaf, kind: Pictures, features: int | None = None) -> None:
@@ -35,25 +35,24 @@ class Eye(nn.Module):
             except RuntimeError as error:
                 raise UsageError(f"pictures of {height} x {width} are too small for {kind} layers") from error
         if features is not None:
-            read = nn.Linear(self.out_dim, features)
-            self.net.extend([_orthogonal(read), nn.ReLU()])
+            self.net.extend([_orthogonal(nn.Linear(self.out_dim, features)), nn.ReLU()])
             self.out_dim = features
 
     def forward(self, x: Tensor, float_type: torch.dtype) -> Tensor:
         """(T, B, *shape) uint8 -> (T, B, F)."""
-        shown, place = distinct(x.flatten(0, 1))
-        if shown.ndim > 3 and self.leaf.channels_last:
-            shown = shown.movedim(-1, -3)
-        shown = shown.reshape(len(shown), *self.leaf.picture_shape)
-        features = self.net(shown.to(float_type) / 255)
+        pictures, place = distinct(x.flatten(0, 1))
+        if pictures.ndim > 3 and self.leaf.channels_last:
+            pictures = pictures.movedim(-1, -3)
+        pictures = pictures.reshape(len(pictures), *self.leaf.picture_shape)
+        features = self.net(pictures.to(float_type) / 255)
         return features[place].unflatten(0, x.shape[:2])
 
 
 def distinct(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of bytes (n, ...) -> the different ones (m, ...), and where each row is among them (n,)."""
+    """Pictures (n, ...) of bytes -> the distinct ones (m, ...), and the index of each among them (n,)."""
     flat = x.flatten(1)
     words = F.pad(flat, (0, -flat.shape[1] % 8)).view(torch.int64)
-    # Sums of products with odd numbers tell rows apart; those they cannot are all read.
+    # A hash of the bytes: a sum of products with odd numbers. After a collision, all pictures are encoded.
     weights = torch.arange(1, words.shape[1] + 1).mul_(-0x61C8864680B583EB).bitwise_or_(1)
     _, place = torch.unique((words * weights).sum(1), return_inverse=True)
     example = torch.empty(int(place.max()) + 1, dtype=torch.int64)
@@ -73,7 +72,7 @@ def nature(channels: int) -> nn.Sequential:
 
 
 class Residual(nn.Module):
-    """x + two convolutions of it, the second small at the start: sums of many must not grow."""
+    """x plus two convolutions of it; the second has a small gain, so that outputs do not grow with depth."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""Networks around the memories: what rows become features, layers, and what actions mean.
+"""Networks around the memories: inputs to features, layers, policies and heads.
 
-Shapes.  T rows, B columns of a batch, K components of an action, P numbers that parameterise it.
+Shapes.  T steps, B environments, K components of an action, P parameters of its distribution.
 """
 
 import itertools
@@ -16,22 +16,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..envs.spaces import ActionSpec, ObsSpec
-from .image_encoder import Eye, Pictures
+from .image_encoder import ImageEncoder, Pictures
 
 Activation: TypeAlias = Literal["tanh", "relu", "gelu", "silu", "elu"]
 Init: TypeAlias = Literal["orthogonal", "torch"]
 
 
 class Rows(NamedTuple):
-    """What a branch may see of rows; every tensor (T, B, ...)."""
+    """Inputs of a branch over time steps; every tensor (T, B, ...)."""
 
     obs: dict[str, Tensor]
     first: Tensor  # bool: the observation opens an episode
-    prev_action: Tensor  # (T, B, K) of row t-1; 0 where first
+    prev_action: Tensor  # (T, B, K) of step t-1; 0 where first
     prev_reward: Tensor
 
     def map(self, fn: Callable[[Tensor], Tensor]) -> "Rows":
-        """The same rows with fn applied to every tensor."""
+        """The same steps with fn applied to every tensor."""
         obs = {name: fn(x) for name, x in self.obs.items()}
         return Rows(obs, fn(self.first), fn(self.prev_action), fn(self.prev_reward))
 
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 
 def tanh(x: Tensor) -> Tensor:
-    """numpy's tanh where it can be used: torch's takes 130 us for 1024 x 64 on a CPU, numpy's 11."""
+    """numpy's tanh on a CPU: 11 us for 1024 x 64 numbers, torch's takes 130."""
     if x.is_cpu and x.dtype in (torch.float32, torch.float64) and x.ndim:
         return torch.from_numpy(np.tanh(x.numpy()))
     return torch.tanh(x)
@@ -83,7 +83,7 @@ def layers(
 ) -> tuple[nn.Sequential, int]:
     """Linear layers, each followed by its activation, orthogonal with gain sqrt(2); and their width.
 
-    linear_output  whether the last has no activation
+    linear_output  omit the activation of the last layer
     """
     parts: list[nn.Module] = []
     for width in widths:
@@ -93,7 +93,7 @@ def layers(
 
 
 def linear(in_dim: int, out_dim: int, gain: float) -> nn.Linear:
-    """A linear layer with orthogonal weights and no bias at the start."""
+    """A linear layer, initialised with orthogonal weights and zero bias."""
     layer = nn.Linear(in_dim, out_dim)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
@@ -101,19 +101,19 @@ def linear(in_dim: int, out_dim: int, gain: float) -> nn.Linear:
 
 
 def initialise(module: nn.Module, init: Init) -> None:
-    """Draw the weights of linear layers again, where they are not to begin orthogonal."""
+    """Draw the weights of linear layers again if they shall not be orthogonal."""
     if init == "torch":
         for layer in module.modules():
             if isinstance(layer, nn.Linear):
                 layer.reset_parameters()
 
 
-# Rows to features -----------------------------------------------------------------------------
+# Inputs to features -----------------------------------------------------------------------------
 
 
 class Inputs(nn.Module):
-    """Rows -> features (T, B, F): leaves side by side, groups one-hot, pictures read by a network of
-    their own, previous inputs on request.
+    """Rows -> features (T, B, F): the concatenation of vectors, one-hot groups, encoded pictures, and, if
+    configured, previous action and reward.
     """
 
     def __init__(
@@ -128,9 +128,12 @@ class Inputs(nn.Module):
         super().__init__()
         self.obs, self.prev_action, self.prev_reward = obs, prev_action, prev_reward
         self.action_sizes = action.sizes if action.kind == "categorical" else ()
-        seen = {name: leaf for name, leaf in obs.leaves.items() if leaf.kind == "picture"}
-        # A module's name may hold no dot.
-        eyes = {name.replace(".", "/"): Eye(leaf, pictures, picture_features) for name, leaf in seen.items()}
+        # Names of modules must not contain dots.
+        eyes = {
+            name.replace(".", "/"): ImageEncoder(leaf, pictures, picture_features)
+            for name, leaf in obs.leaves.items()
+            if leaf.kind == "picture"
+        }
         self.eyes = nn.ModuleDict(eyes)
         width = sum(leaf.width for leaf in obs.leaves.values() if leaf.kind != "picture")
         width += sum(eye.out_dim for eye in eyes.values())
@@ -138,9 +141,9 @@ class Inputs(nn.Module):
         self.out_dim = width + prev_action * self.action_dim + prev_reward
 
     def forward(self, rows: Rows) -> Tensor:
-        """Rows of (T, B, ...) -> (T, B, F)."""
+        """Rows (T, B, ...) -> (T, B, F)."""
         float_type = rows.prev_reward.dtype
-        parts = [self._read(name, rows.obs[name], float_type) for name in self.obs.leaves]
+        parts = [self._encode(name, rows.obs[name], float_type) for name in self.obs.leaves]
         if self.prev_action:
             parts.append(self.action(rows))
         if self.prev_reward:
@@ -149,13 +152,13 @@ class Inputs(nn.Module):
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def action(self, rows: Rows) -> Tensor:
-        """The actions before (T, B, action_dim); 0 where there was none."""
+        """The previous actions (T, B, action_dim); 0 where there was none."""
         if not self.action_sizes:
             return rows.prev_action
-        # An action of 0 is a choice, so the first row's is blanked rather than left at 0.
+        # Action 0 is a valid choice with a one-hot code, so the code is blanked where an episode opens.
         return one_hot(rows.prev_action, self.action_sizes, rows.prev_reward.dtype) * ~rows.first[..., None]
 
-    def _read(self, name: str, x: Tensor, float_type: torch.dtype) -> Tensor:
+    def _encode(self, name: str, x: Tensor, float_type: torch.dtype) -> Tensor:
         """One leaf (T, B, ...) -> (T, B, width)."""
         leaf = self.obs.leaves[name]
         if leaf.kind == "picture":
@@ -171,7 +174,7 @@ def one_hot(x: Tensor, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 @cache
 def _starts(sizes: tuple[int, ...]) -> Tensor:
-    """Where each group begins; once, because acting asks at every row."""
+    """Offset of each group; cached, because acting needs it at every step."""
     return torch.tensor([0, *itertools.accumulate(sizes[:-1])])
 
 
@@ -179,7 +182,7 @@ def _starts(sizes: tuple[int, ...]) -> Tensor:
 
 
 class Policy(ABC):
-    """What the numbers P of an actor's head say about an action. Holds no weights.
+    """The distribution of actions given the P outputs of the actor's head. It has no weights.
 
     Written out rather than taken from torch.distributions, whose construction costs more than the
     arithmetic (215 us against 96 us for an action of 8 environments).
@@ -191,7 +194,7 @@ class Policy(ABC):
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """What `sample` consumes for actions of shape (*shape, K)."""
+        """Random numbers for `sample`, for actions of shape (*shape, K)."""
 
     @abstractmethod
     def sample(self, params: Tensor, noise: Tensor) -> Tensor:
@@ -199,7 +202,7 @@ class Policy(ABC):
 
     @abstractmethod
     def mode(self, params: Tensor) -> Tensor:
-        """The likeliest action (..., K)."""
+        """The most probable action (..., K)."""
 
     @abstractmethod
     def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -207,7 +210,7 @@ class Policy(ABC):
 
     @abstractmethod
     def kl(self, old: Tensor, params: Tensor) -> Tensor:
-        """KL(old, new), how far new parameters (..., P) are from old ones: (...)."""
+        """KL(old, new) of two sets of parameters (..., P): (...)."""
 
 
 class Categorical(Policy):
@@ -220,7 +223,7 @@ class Categorical(Policy):
         self.most = max(sizes)
 
     def _logits(self, params: Tensor) -> Tensor:
-        """(..., P) -> (..., K, most); choices a component lacks are all but impossible."""
+        """(..., P) -> (..., K, most); padding has a probability of 0 up to rounding."""
         if self.num_params == self.width * self.most:
             return params.unflatten(-1, (self.width, self.most))
         parts = params.split(self.sizes, -1)
@@ -298,7 +301,7 @@ class ValueHead(nn.Module):
 
 
 class ChoiceHead(nn.Module):
-    """Features -> logits (T, B, P); nearly uniform at the start."""
+    """Features -> logits (T, B, P); the initial policy is nearly uniform."""
 
     def __init__(self, in_dim: int, action: ActionSpec) -> None:
         super().__init__()
@@ -309,7 +312,7 @@ class ChoiceHead(nn.Module):
 
 
 class GaussianHead(nn.Module):
-    """Features -> mean beside log deviation (T, B, 2K); the deviation is the same in every state."""
+    """Features -> mean and log standard deviation (T, B, 2K); the latter does not depend on the state."""
 
     def __init__(self, in_dim: int, action: ActionSpec, log_std: float) -> None:
         super().__init__()
@@ -322,7 +325,7 @@ class GaussianHead(nn.Module):
 
 
 def actor_head(in_dim: int, action: ActionSpec, log_std: float) -> nn.Module:
-    """The head an action space needs."""
+    """The head for an action space."""
     if action.kind == "categorical":
         return ChoiceHead(in_dim, action)
     return GaussianHead(in_dim, action, log_std)

@@ -1,7 +1,8 @@
-"""Running statistics: of observations, which belong to the agent, and of rewards, which do not.
+"""Running statistics of observations, which are part of the agent, and of rewards, which are not.
 
-Both are constant from the first act of an iteration to its last gradient step, change nothing in
-the first iteration, and learn from valid rows only.
+Both are constant from the first action of an iteration to its last gradient step, because acting and
+learning must see the same inputs. They are the identity in the first iteration, and are updated from valid
+steps only.
 """
 
 from typing import Any
@@ -14,11 +15,7 @@ from ..envs.spaces import ObsSpec
 
 
 class Normalizer(nn.Module):
-    """Shifts and scales vector leaves by the mean and deviation of all valid rows learned from.
-
-    The statistics belong to the agent and are constant while an iteration acts and learns; before
-    the first rows are learned it changes nothing.
-    """
+    """Shifts and scales vector observations by the mean and standard deviation of all valid steps so far."""
 
     def __init__(self, obs: ObsSpec, active: bool) -> None:
         super().__init__()
@@ -29,10 +26,12 @@ class Normalizer(nn.Module):
         for i, name in enumerate(self.names):
             self.register_buffer(f"mean{i}", torch.zeros(vectors[name].shape, dtype=torch.float64))
             self.register_buffer(f"var{i}", torch.ones(vectors[name].shape, dtype=torch.float64))
-        self._scaling: dict[str, tuple[Tensor, Tensor]] = {}  # float copies, made when first used
+        self._scaling: dict[
+            str, tuple[Tensor, Tensor]
+        ] = {}  # in the dtype of the observations, computed at first use
 
     def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Leaves (T, B, ...) -> the same, vectors shifted, scaled and clipped to 10."""
+        """Observations (T, B, ...) -> the same, vectors shifted, scaled and clipped to [-10, 10]."""
         if not self.names or not self.count:
             return obs
         out = dict(obs)
@@ -42,24 +41,25 @@ class Normalizer(nn.Module):
         return out
 
     def _scale_of(self, i: int, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        found = self._scaling.get(name)
-        if found is None or found[0].dtype != dtype:
+        scaling = self._scaling.get(name)
+        if scaling is None or scaling[0].dtype != dtype:
             mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
-            found = self._scaling[name] = mean.to(dtype), (var + 1e-8).rsqrt().to(dtype)
-        return found
+            scaling = self._scaling[name] = mean.to(dtype), (var + 1e-8).rsqrt().to(dtype)
+        return scaling
 
     @torch.no_grad()
     def update(self, obs: dict[str, Tensor], valid: Tensor, ranks: Ranks = ALONE) -> None:
-        """Take the valid ones of rows (T, N) into the statistics, and those of other processes."""
-        rows = ranks.all_gather(valid.sum())
+        """Add the valid steps (T, N) of all processes to the statistics."""
+        counts = ranks.all_gather(valid.sum())
         for i, name in enumerate(self.names):
             x = obs[name][valid].double()
             mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
             count = self.count.clone()
-            for part, found in zip(rows, ranks.all_gather(moments(x)), strict=True):
-                merge(mean, var, count, part, found)
-                count += part
-        self.count += rows.sum()
+            # In the order of ranks, so that every process rounds alike.
+            for rank_count, rank_moments in zip(counts, ranks.all_gather(moments(x)), strict=True):
+                merge(mean, var, count, rank_count, rank_moments)
+                count += rank_count
+        self.count += counts.sum()
         self._scaling.clear()
 
     def _load_from_state_dict(self, *args: Any) -> None:
@@ -68,40 +68,40 @@ class Normalizer(nn.Module):
 
 
 class RewardScale:
-    """Multiplies rewards, or, active, divides them by the deviation of the discounted return."""
+    """Divides rewards by the standard deviation of the discounted return, or multiplies by a constant."""
 
     def __init__(self, num_envs: int, gamma: float, active: bool, scale: float = 1.0) -> None:
         self.gamma, self.active, self.scale = gamma, active, scale
-        self.running = torch.zeros(num_envs, dtype=torch.float64)  # discounted return so far
+        self.running = torch.zeros(num_envs, dtype=torch.float64)  # discounted return of the present episode
         self.mean, self.var, self.count = (torch.zeros((), dtype=torch.float64) for _ in range(3))
 
     @property
     def divisor(self) -> float:
-        """What a reward is divided by: a constant before anything was learned."""
+        """Divisor of rewards; constant within an iteration."""
         learned = self.active and self.count > 1 and self.var > 0
         return float(self.var.sqrt()) + 1e-8 if learned else 1 / self.scale
 
     def scaled(self, reward: Tensor) -> Tensor:
-        """Rewards as learning sees them, clipped to 10 where they are scaled."""
+        """Scaled rewards, clipped to [-10, 10] where they are normalised."""
         divisor = self.divisor
         if divisor == 1:
             return reward
         return (reward / divisor).clamp(-10, 10) if self.active else reward / divisor
 
     def update(self, reward: Tensor, valid: Tensor, ended: Tensor) -> None:
-        """Take in rows (T, N); `ended` is true where an episode ends or is cut after the row."""
+        """Add steps (T, N) to the statistics; `ended` is true where an episode ends after the step."""
         if not self.active:
             return
         returns = torch.empty(reward.shape, dtype=torch.float64)
         running = self.running
-        for t, row in enumerate(reward.double() * valid):
-            returns[t] = running = running * self.gamma + row
+        for t, valid_reward in enumerate(reward.double() * valid):
+            returns[t] = running = running * self.gamma + valid_reward
             running = running * ~ended[t]
         self.running = running
         x = returns[valid]
-        rows = torch.tensor(len(x))
-        merge(self.mean, self.var, self.count, rows, moments(x))
-        self.count += rows
+        count = torch.tensor(len(x))
+        merge(self.mean, self.var, self.count, count, moments(x))
+        self.count += count
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything, by name, for a checkpoint."""
@@ -114,19 +114,19 @@ class RewardScale:
 
 
 def moments(x: Tensor) -> Tensor:
-    """Mean and variance of rows (n, ...) as (2, ...); 0 of none."""
+    """Mean and variance of samples (n, ...) as (2, ...); 0 for n = 0."""
     if not len(x):
         return x.new_zeros(2, *x.shape[1:])
     return torch.stack([x.mean(0), x.var(0, correction=0)])
 
 
-def merge(mean: Tensor, var: Tensor, count: Tensor, rows: Tensor, found: Tensor) -> None:
-    """Take the `moments` of some rows into a mean and variance of `count` rows, in place (Chan et al.)."""
-    if not rows:
+def merge(mean: Tensor, var: Tensor, count: Tensor, new_count: Tensor, new_moments: Tensor) -> None:
+    """Add the `moments` of new samples to a mean and variance of `count` samples, in place (Chan et al.)."""
+    if not new_count:
         return
-    total = count + rows
-    own_mean, own_var = found
-    delta = own_mean - mean
-    between = delta.square() * count * rows / total
-    var.copy_((var * count + own_var * rows + between) / total)
-    mean.add_(delta * rows / total)
+    total = count + new_count
+    new_mean, new_var = new_moments
+    delta = new_mean - mean
+    between = delta.square() * count * new_count / total
+    var.copy_((var * count + new_var * new_count + between) / total)
+    mean.add_(delta * new_count / total)

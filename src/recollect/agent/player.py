@@ -30,7 +30,7 @@ class Decision(NamedTuple):
 
 
 class Player:
-    """Acts with an agent and holds its memory, so that nobody forgets to clear it.
+    """Acts with an agent, holds its memory state and resets it.
 
     player = agent.player()
     player.reset()
@@ -44,7 +44,7 @@ class Player:
         self.reset()
 
     def reset(self) -> None:
-        """Every environment begins a new episode: nothing is remembered."""
+        """Every environment begins a new episode: the memory state is reset."""
         self._state = self.agent.initial_state(self.num_envs).actor
         self._first = np.ones(self.num_envs, dtype=bool)
         self._action = np.zeros((self.num_envs, self.agent.action_spec.width))
@@ -61,7 +61,7 @@ class Player:
         """The action for an observation, as the environment takes it.
 
         obs     of one environment, or of num_envs with a leading axis
-        reward  of the step before, for agents that look at it
+        reward  of the previous step, for agents with prev_reward
         first   (num_envs,) bool: which environments begin an episode with this observation;
                 after reset() all do
         """
