@@ -431,6 +431,32 @@ def test_the_time_left_is_extrapolated_from_the_runs_so_far(tmp_path):
     assert display.seconds_left() == pytest.approx(2.5 * 20 / 2)
 
 
+@pytest.mark.parametrize("success", [True, False])
+def test_the_interval_of_a_share_stays_within_0_and_1(tmp_path, capsys, success):
+    jobs = planned(tmp_path, "-e", "CartPole-v1", "-m", "ppo", "--seeds", "4")
+    for job, score in zip(jobs, (0.7, 0.9, 1.0, 1.0), strict=True):
+        job.state, job.evaluation = "done", {"mean": score, "success": score if success else None}
+    display = ComparisonDisplay(jobs, 2, quiet=True)
+    (group,) = display.groups
+    assert (group.interval.high == 1.0) == success and group.interval.low < 0.9
+    display.results({group.env: {"mean": 0.4, "success": None}})
+    assert ("to 1 " in capsys.readouterr().out) == success
+
+
+def test_equal_scores_get_a_bound(tmp_path, capsys):
+    jobs = planned(tmp_path, "-e", "CartPole-v1", "-m", "ppo", "--seeds", "5")
+    display = ComparisonDisplay(jobs, 2, quiet=True)
+    baselines = {display.groups[0].env: {"mean": 22.0, "success": None}}
+    for job, score in zip(jobs, (500.0, 500.0, 500.0, 500.0, 400.0), strict=True):
+        job.state, job.evaluation = "done", {"mean": score, "success": None}
+    display.results(baselines)
+    assert "are equal" not in capsys.readouterr().out
+    jobs[-1].evaluation = {"mean": 500.0, "success": None}
+    display.results(baselines)
+    bound = "all 5 seeds are equal; with 95 % confidence, at most 45% of further seeds differ"
+    assert f"CartPole-v1, ppo: {bound}" in capsys.readouterr().out
+
+
 def test_the_last_complete_line_is_read(tmp_path):
     path = tmp_path / "metrics.jsonl"
     assert last_line(path) is None

@@ -15,12 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..common.format import duration, number
-from ..common.intervals import mean_weights
+from ..common.intervals import Interval, mean_weights
 from ..config.data import to_dict
 from ..envs import EnvConfig
 from ..reporting.groups import group_runs
 from ..reporting.runs import Run
-from ..reporting.scores import weighted_mean_interval
+from ..reporting.scores import SCORE_RANGES, are_equal, weighted_mean_interval
+from ..reporting.verdict import describe_equal_seeds
 from ..run.bench import estimate_seconds
 from .jobs import Job
 
@@ -46,6 +47,14 @@ class RunGroup:
     def scores(self) -> list[float]:
         """Of the evaluations so far."""
         return [score(job.evaluation) for job in self.jobs if job.evaluation]
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % interval of the mean score, as in reports; None with fewer than two scores."""
+        evaluations = [job.evaluation for job in self.jobs if job.evaluation]
+        shares = all(evaluation["success"] is not None for evaluation in evaluations)
+        ends = SCORE_RANGES["success" if shares else "return"]
+        return weighted_mean_interval(np.array(self.scores), mean_weights(len(self.scores)), ends)
 
     @property
     def training_return(self) -> float | None:
@@ -175,7 +184,7 @@ class ComparisonDisplay:
                 table.add_row(group.env, "random actions", "", random_score, "", "", style="dim")
             previous_env = group.env
             scores = group.scores
-            interval = weighted_mean_interval(np.array(scores), mean_weights(len(scores))) if scores else None
+            interval = group.interval if scores else None
             table.add_row(
                 group.env,
                 group.label,
@@ -186,6 +195,9 @@ class ComparisonDisplay:
                 *[group.verdict] * probed,
             )
         self.live_table.console.print(table)
+        for group in self.groups:
+            if are_equal(np.array(group.scores)):
+                print(f"{group.env}, {group.label}: {describe_equal_seeds(len(group.scores))}")
         for job in self.jobs:
             if job.state == "failed":
                 print(f"failed: {job.folder}: {job.error}")

@@ -3,6 +3,7 @@
 Shapes.  n seeds, P points of the grid.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -23,6 +24,7 @@ CURVE_METRICS = (
     "entropy",
     "explained_variance",
 )
+RANGES = {"success": (0.0, 1.0), "explained_variance": (-math.inf, 1.0)}  # of metrics that are bounded
 AXES = ("step", "iteration", "time", "episodes")
 POINTS, ALL_POINTS = 80, 4000  # of one curve; of all curves of a report, to bound the size of the page
 
@@ -154,10 +156,16 @@ def _model_curves(model: SeedSeries, grids: Mapping[str, Floats]) -> ModelCurves
         joined = summarise_seeds(np.concatenate(list(columns.values()), axis=1))
         ends = np.cumsum([values.shape[1] for values in columns.values()])
         for (metric, axis), end in zip(columns, ends, strict=True):
-            curves.setdefault(metric, {})[axis] = _slice(joined, slice(end - len(grids[axis]), end))
+            points = slice(end - len(grids[axis]), end)
+            curves.setdefault(metric, {})[axis] = _slice(joined, points, RANGES.get(metric))
     return ModelCurves(model.label, model.kind, len(model.series), curves)
 
 
-def _slice(curve: Curve, points: slice) -> Curve:
+def _slice(curve: Curve, points: slice, ends: tuple[float, float] | None) -> Curve:
+    """The points of one metric, its band within the range of the metric."""
     bounds = (curve.low, curve.high, curve.iqm, curve.iqm_low, curve.iqm_high)
-    return Curve(curve.mean[points], *(None if column is None else column[points] for column in bounds))
+    columns = (None if column is None else column[points] for column in bounds)
+    # The factor for few seeds widens a band beyond the scores, past the largest possible one at a ceiling.
+    return Curve(
+        curve.mean[points], *(x if x is None or ends is None else np.clip(x, *ends) for x in columns)
+    )

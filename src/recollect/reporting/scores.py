@@ -17,6 +17,8 @@ from .reference_scores import reference_score
 from .runs import LeftOut, Run, is_number
 
 ScoreSource: TypeAlias = Literal["success", "return", "training"]
+UNBOUNDED = (-math.inf, math.inf)
+SCORE_RANGES = {"success": (0.0, 1.0), "return": UNBOUNDED, "training": UNBOUNDED}  # of means and intervals
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,12 @@ class FinalScores:
     @property
     def all_equal(self) -> bool:
         """Whether all seeds have the same score, so that the interval of the mean has no width."""
-        return len(self.scores) > 1 and bool(np.ptp(self.scores) <= 1e-9 * (1 + abs(self.mean)))
+        return are_equal(self.scores)
+
+
+def are_equal(scores: Floats) -> bool:
+    """Whether several scores (n,) are all the same."""
+    return len(scores) > 1 and bool(np.ptp(scores) <= 1e-9 * (1 + abs(scores[0])))
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def _final_scores(group: Group, source: ScoreSource, scored: dict[int, float]) -
     scores = np.array(list(scored.values()))
     return_source: ScoreSource = "return" if source == "success" else source
     returns = [_score(run, return_source) for run in group.finished if run.seed in scored]
-    ends = (0.0, 1.0) if source == "success" else (-math.inf, math.inf)
+    ends = SCORE_RANGES[source]
     return FinalScores(
         group.env,
         group.label,
@@ -133,7 +140,7 @@ def _final_scores(group: Group, source: ScoreSource, scored: dict[int, float]) -
 
 
 def weighted_mean_interval(
-    scores: Floats, weights: Floats, ends: tuple[float, float] = (-math.inf, math.inf)
+    scores: Floats, weights: Floats, ends: tuple[float, float] = UNBOUNDED
 ) -> Interval | None:
     """Interval of a weighted mean of sorted scores (n,), clipped to the ends; None for one seed."""
     if len(scores) < 2:
