@@ -3,9 +3,11 @@
     python -m benchmarks.intervals
     PYTHONPATH=/tmp/rliable python -m benchmarks.intervals --rliable
 
-The first prints the tables of docs/reports.md: the coverage of intervals that claim 95 %, over 2000
-simulated studies each. The second needs `pip install --target /tmp/rliable rliable "pandas<3"`; it writes
-tests/golden/rliable.json, and prints the time of an import and of one interval on both sides.
+The first prints the tables of docs/reports.md, from simulated studies: 2000 of each row for the coverage of
+intervals that claim 95 % and for false differences of two models, 200 of each row for more models and for
+detected differences. The second needs
+`pip install --target /tmp/rliable rliable "pandas<3"`; it writes tests/golden/rliable.json, and prints the
+time of an import and of one interval on both sides.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +34,7 @@ from recollect.common.intervals import (
     wins_interval,
 )
 from recollect.reporting.aggregate import difference_of_means, pooled_iqm, win_share
-from recollect.reporting.significance import LEVEL, holm, rank_test, welch
+from recollect.reporting.significance import LEVEL, compare_means, holm, rank_test, welch
 
 STUDIES = 2000
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "rliable.json"
@@ -96,32 +98,86 @@ def print_differences_and_wins(studies: int = 400) -> None:
         print(f"| {n} | " + " | ".join(f"{share:.0%}" for share in hits / studies) + " |")
 
 
-def family_error(draw: Draw, models: int, seeds: int, studies: int, envs: int = 1) -> tuple[float, float]:
-    """The share of studies of equal models in which some pair is called different: by adjusted p-values, as
-    in verdicts, and by unadjusted ones."""
+class FamilyErrors(NamedTuple):
+    """Shares of studies of equal models in which some pair is called different."""
+
+    single: float
+    """By Welch's test, not adjusted."""
+    welch: float
+    """By Welch's test, adjusted."""
+    report: float
+    """As in verdicts: adjusted, and of pairs in one environment the larger p of Welch's and the exact
+    permutation test."""
+
+
+def family_errors(draw: Draw, models: int, seeds: int, studies: int, envs: int = 1) -> FamilyErrors:
+    """Errors over all pairs of models, in each environment and over all."""
+    random = np.random.default_rng(0)
+    hits = np.zeros(3)
+    for _ in range(studies):
+        pairs = list(combinations(draw(random, (models, envs, seeds)), 2))
+        groups = [group for first, second in pairs for group in zip(first, second, strict=True)]
+        over_all = [rank_test(list(zip(*pair, strict=True))) for pair in pairs] if envs > 1 else []
+        single = [*(welch(x, y) for x, y in groups), *over_all]
+        report = [*(compare_means(x, y) for x, y in groups), *over_all]
+        hits += [min(p_values) < LEVEL for p_values in (single, holm(single), holm(report))]
+    return FamilyErrors(*(hits / studies).tolist())
+
+
+def power(draw: Draw, better: Draw, models: int, seeds: int, studies: int) -> tuple[float, float]:
+    """The share of differences from one better model that are detected: by Welch's test alone, and as in
+    verdicts; both adjusted for all pairs."""
     random = np.random.default_rng(0)
     hits = np.zeros(2)
     for _ in range(studies):
-        pairs = list(combinations(draw(random, (models, envs, seeds)), 2))
-        p_values = [welch(x, y) for first, second in pairs for x, y in zip(first, second, strict=True)]
-        if envs > 1:
-            p_values += [rank_test(list(zip(*pair, strict=True))) for pair in pairs]
-        hits += [min(holm(p_values)) < LEVEL, min(p_values) < LEVEL]
-    adjusted, single = hits / studies
-    return float(adjusted), float(single)
+        scores = [better(random, (seeds,)), *draw(random, (models - 1, seeds))]
+        pairs = list(combinations(scores, 2))  # those of the better model first
+        for i, test in enumerate((welch, compare_means)):
+            hits[i] += np.mean(np.array(holm([test(*pair) for pair in pairs]))[: models - 1] < LEVEL)
+    by_welch, report = hits / studies
+    return float(by_welch), float(report)
 
 
-FAMILIES = ((2, 10, 1), (6, 3, 1), (6, 5, 1), (6, 10, 1), (6, 10, 3))  # models, seeds, environments
+# Models, seeds, environments, simulated studies.
+FAMILIES = (
+    (2, 3, 1, 2000),
+    (2, 10, 1, 2000),
+    (6, 3, 1, 200),
+    (6, 5, 1, 200),
+    (6, 10, 1, 200),
+    (6, 10, 3, 200),
+)
+POWER_STUDIES = 200
 
 
-def print_families(studies: int = 1000) -> None:
+def print_families() -> None:
     """The third table: verdicts over equal models."""
-    print("\n| scores | models | seeds | environments | unadjusted | Holm |\n|---|---|---|---|---|---|")
+    header = ["scores", "models", "seeds", "environments", "Welch", "Welch, Holm", "report"]
+    print(f"\n| {' | '.join(header)} |\n|{'---|' * len(header)}")
     for name, draw in SHAPES.items():
-        for models, seeds, envs in FAMILIES:
-            adjusted, single = family_error(draw, models, seeds, studies, envs)
-            row = f"| {name} | {models} | {seeds} | {envs} | {single:.0%} | {adjusted:.1%} |"
-            print(row, flush=True)
+        for models, seeds, envs, studies in FAMILIES:
+            errors = family_errors(draw, models, seeds, studies, envs)
+            row = f"| {name} | {models} | {seeds} | {envs} | {errors.single:.0%} |"
+            print(f"{row} {errors.welch:.1%} | {errors.report:.1%} |", flush=True)
+
+
+# A better model for each shape.
+BETTER: dict[str, Draw] = {
+    "bell": lambda random, shape: random.normal(2, size=shape),
+    "ceiling": lambda random, shape: np.minimum(random.normal(2.5, 1.0, shape), 1.0),
+    "half fail": lambda random, shape: 1 + random.normal(0, 0.02, shape),
+    "one in ten fails": lambda random, shape: 2 * SHAPES["one in ten fails"](random, shape),
+}
+
+
+def print_power() -> None:
+    """The fourth table: the share of true differences that are detected."""
+    print("\n| scores | models | seeds | Welch, Holm | report |\n|---|---|---|---|---|")
+    for name, better in BETTER.items():
+        for models, seeds in ((2, 3), (2, 5), (2, 10), (6, 5), (6, 10)):
+            shares = power(SHAPES[name], better, models, seeds, POWER_STUDIES)
+            cells = " | ".join(f"{share:.0%}" for share in shares)
+            print(f"| {name} | {models} | {seeds} | {cells} |", flush=True)
 
 
 # rliable --------------------------------------------------------------------------------------
@@ -180,6 +236,7 @@ def main() -> None:
     print_means_and_iqms()
     print_differences_and_wins()
     print_families()
+    print_power()
 
 
 if __name__ == "__main__":

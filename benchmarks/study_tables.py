@@ -17,9 +17,10 @@ import numpy as np
 
 from recollect.common.intervals import iqm_weights, mean_weights
 from recollect.reporting.aggregate import Family, improvements, model_differences
-from recollect.reporting.scores import FinalScores, weighted_mean_interval
+from recollect.reporting.scores import SCORE_RANGES, FinalScores, are_equal, weighted_mean_interval
 from recollect.reporting.significance import fisher, mann_whitney
 from recollect.reporting.summary import to_json_data
+from recollect.reporting.verdict import describe_equal_seeds
 
 from .cells import table
 
@@ -156,9 +157,8 @@ def _recomputed(report: Entry) -> Entry:
 
 def _final(entry: Entry) -> FinalScores:
     scores = np.array(entry["scores"])
-    ends = (0.0, 1.0) if entry["source"] == "success" else (-math.inf, math.inf)
     intervals = {
-        name: weighted_mean_interval(scores, weights(len(scores)), ends)
+        name: weighted_mean_interval(scores, weights(len(scores)), SCORE_RANGES[entry["source"]])
         for name, weights in (("mean_interval", mean_weights), ("iqm_interval", iqm_weights))
     }
     return FinalScores(**entry | {"seeds": tuple(entry["seeds"]), "scores": scores} | intervals)
@@ -176,12 +176,14 @@ def scores(study: Study) -> list[str]:
             means = [_estimate(final[key], final[f"{key}_interval"]) for key in ("mean", "iqm")]
             each = ", ".join(map(short, final["scores"]))
             rows.append([env, study.name(env, label), *means, each])
-    return _with_envs(study, ["model", "mean (95 %)", "IQM (95 %)", "each seed"], rows)
+    equal = {len(x["scores"]) for x in study.report["finals"] if are_equal(np.array(x["scores"]))}
+    return _with_envs(study, ["model", "mean (95 %)", "IQM (95 %)", "each seed"], rows) + _notes(equal)
 
 
 def differences(study: Study) -> list[str]:
     """Pairs of models: differences of means and interquartile means, and the probability of winning."""
-    rows = []
+    rows: list[list[str]] = []
+    equal: set[int] = set()
     for env in study.envs:
         for model, other in study.pairs(env):
             entry, sign = _difference(study, env, model, other)
@@ -191,9 +193,12 @@ def differences(study: Study) -> list[str]:
             names = [study.name(env, label) for label in (model, other)]
             rows.append([env, *names, mean, _iqm_difference(study, env, model, other), _wins(entry, sign)])
             rows[-1] += [_p(entry["p"])] if "p" in entry else []
+            groups = [np.array(study.of("finals", env, label)["scores"]) for label in (model, other)]
+            if all(map(are_equal, groups)):
+                equal.update(map(len, groups))
     header = ["A", "B", "mean A - B (95 %)", "IQM A - B (95 %)", "P(A beats B) (95 %)"]
     header += ["p, adjusted"] if rows and len(rows[0]) > 6 else []
-    return _with_envs(study, header, rows)
+    return _with_envs(study, header, rows) + _notes(equal)
 
 
 def thresholds(study: Study) -> list[str]:
@@ -310,6 +315,13 @@ def _test_cells(study: Study, env: str, some: Sequence[str], others: Sequence[st
 
 def _counts(pairs: Sequence[tuple[int, int]]) -> str:
     return " vs. ".join(f"{count} of {size}" for count, size in pairs)
+
+
+def _notes(equal: Iterable[int]) -> list[str]:
+    """Lines below a table with intervals of no width, for each number of equal seeds."""
+    return [
+        line for n in sorted(equal) for line in ("", f"An interval without width: {describe_equal_seeds(n)}.")
+    ]
 
 
 def _p(p: float) -> str:

@@ -112,6 +112,17 @@ def test_differences_are_model_minus_other(study):
     assert differences(turned)[2:] == ["| A | B | -2.50 (-4.00 to -1.00) | -3.00 | 0.10 (0.00 to 0.70) |"]
 
 
+def test_equal_seeds_get_a_bound(study):
+    """Below scores, and below differences of two models that both have equal seeds."""
+    bound = "An interval without width: all 2 seeds are equal; with 95 % confidence, at most 78% of further"
+    assert not any(bound in line for line in (*scores(study), *differences(study)))
+    study.report["finals"][0]["scores"] = [500.0, 500.0]
+    assert scores(study)[-2] == "" and bound in scores(study)[-1]
+    assert differences(study)[-1].startswith("|")
+    study.report["finals"][1]["scores"] = [200.0, 200.0]
+    assert bound in differences(study)[-1] and bound not in scores(study)[-3]
+
+
 def test_the_name_with_the_most_settings_wins(study):
     study.report["groups"][1]["settings"]["wide"] = True
     names = (("A", {"model": "a"}), ("B", {"model": "b"}), ("wide B", {"model": "b", "wide": True}))

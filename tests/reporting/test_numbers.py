@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.intervals import SHAPES, coverage, family_error
+from benchmarks.intervals import SHAPES, coverage, family_errors, power
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -240,6 +240,19 @@ def test_many_curves_have_fewer_points():
     assert len(curves.panels(tracks)[0].grids["step"]) == 40
 
 
+def test_the_band_of_a_bounded_metric_stays_within_its_range():
+    shares = [0.7, 0.9, 1.0, 1.0]
+    seeds = [series([10, 20], [x, x], success=[x, x], explained_variance=[x, x]) for x in shares]
+    (line,) = curves.panels([SeedSeries("E", "m", "finished", seeds)])[0].lines
+    assert line.curves["return"]["step"].iqm_high.max() > 1  # the control: a return has no largest value
+    for metric in ("success", "explained_variance"):
+        curve = line.curves[metric]["step"]
+        assert curve.iqm_high.max() == 1 and (curve.iqm_low < curve.iqm).all()
+    low = [series([10, 20], [1 - x, 1 - x], success=[1 - x, 1 - x]) for x in shares]
+    (line,) = curves.panels([SeedSeries("E", "m", "finished", low)])[0].lines
+    assert line.curves["success"]["time"].iqm_low.min() == 0
+
+
 # Models beside each other ---------------------------------------------------------------------
 
 
@@ -337,11 +350,28 @@ def test_a_clear_difference_is_called_one():
     assert "a has the highest mean, 10" in text and "It is better than b (8 lower" in text
 
 
-def test_three_seeds_give_a_hint():
+def test_three_seeds_show_no_difference():
     text = verdict_text(final("a", [9, 10, 11]), final("b", [1, 2, 3]))
-    assert "This is only a hint: use at least 5 seeds" in text
+    assert "There is no detectable difference from b (8 lower" in text
+    assert "3 seeds per model are too few to find a difference in one environment" in text
+    assert "p-value is 0.10, and 0.10 after the adjustment. Use at least 4 seeds per model" in text
     text = verdict_text(*(final(label, [1, 2, 3]) for label in "abc"))
-    assert "With fewer than 5 seeds this assumes normally distributed scores" in text
+    assert "With fewer than 5 seeds the intervals assume normally distributed scores" in text
+    assert "and 0.30 after the adjustment. Use at least 5 seeds" in text
+
+
+def test_four_seeds_give_a_hint():
+    text = verdict_text(final("a", [9, 10, 11, 12]), final("b", [1, 2, 3, 4]))
+    assert "It is better than b" in text and "This is only a hint: use at least 5 seeds" in text
+    assert "too few to find" not in text
+
+
+def test_models_that_need_more_seeds_for_any_difference_are_told_how_many():
+    models = [final(label, np.arange(5) + 100.0 * place) for place, label in enumerate("abcdef")]
+    text = verdict_text(*models)
+    assert "There is no detectable difference" in text and "Use at least 6 seeds per model" in text
+    more = [final(model.label, np.append(model.scores, model.mean)) for model in models]
+    assert "It is better than e" in verdict_text(*more) and "too few to find" not in verdict_text(*more)
 
 
 def test_no_detectable_difference_is_said():
@@ -389,14 +419,27 @@ def test_a_model_that_loses_most_pairs_is_not_called_equal():
 @pytest.mark.parametrize("shape", ["bell", "one in ten fails"])
 def test_verdicts_on_equal_models_rarely_name_a_difference(shape):
     """Six equal models, ten seeds: one pair in twenty would be called different in most verdicts."""
-    adjusted, single = family_error(SHAPES[shape], models=6, seeds=10, studies=200)
-    assert adjusted <= 0.08
-    assert single > 3 * adjusted or shape != "bell"  # the control: without the adjustment it happens
+    errors = family_errors(SHAPES[shape], models=6, seeds=10, studies=200)
+    assert errors.report <= 0.08
+    assert errors.single > 3 * errors.report or shape != "bell"  # the control: the adjustment matters
+
+
+def test_three_seeds_that_succeed_or_fail_name_no_difference():
+    """Groups without spread, three failures and three successes, get p = 0 by Welch's test."""
+    errors = family_errors(SHAPES["half fail"], models=6, seeds=3, studies=60)
+    assert errors.report == 0
+    assert errors.welch > 0.1  # the control
 
 
 def test_verdicts_over_several_environments_rarely_name_a_difference():
-    adjusted, single = family_error(SHAPES["bell"], models=4, seeds=5, studies=100, envs=3)
-    assert adjusted <= 0.1 < 0.3 < single
+    errors = family_errors(SHAPES["bell"], models=4, seeds=5, studies=100, envs=3)
+    assert errors.report <= 0.1 < 0.3 < errors.single
+
+
+def test_ten_seeds_still_show_a_difference():
+    """The exact test costs little: two standard deviations, six models."""
+    by_welch, report = power(SHAPES["bell"], lambda r, n: r.normal(2, size=n), models=6, seeds=10, studies=60)
+    assert 0.75 < report <= by_welch < report + 0.1
 
 
 def test_seeds_that_are_all_equal_get_a_bound():
@@ -423,6 +466,41 @@ def test_success_stays_a_share():
 )
 def test_welch(x, y, p):
     assert significance.welch(np.array(x, float), np.array(y, float)) == pytest.approx(p, abs=2e-5)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=2, max_size=4), st.lists(st.integers(0, 20), min_size=2, max_size=5)
+)
+def test_the_permutation_test_counts_all_ways_to_deal(x, y):
+    pooled, places = np.array([*x, *y]) / 7, range(len(x) + len(y))
+    masks = [np.isin(places, chosen) for chosen in itertools.combinations(places, len(x))]
+    by = [abs(pooled[mask].mean() - pooled[~mask].mean()) for mask in masks]
+    expected = np.mean(np.array(by) >= by[0] - 1e-9)
+    got = significance.permutation_test(pooled[: len(x)], pooled[len(x) :])
+    assert got == pytest.approx(expected)
+    assert got == pytest.approx(significance.permutation_test(pooled[len(x) :], pooled[: len(x)]))
+
+
+def test_the_permutation_test_of_many_seeds_is_that_of_welch():
+    random = np.random.default_rng(0)
+    for n, by in ((10, 1.0), (20, 0.7), (30, 0.6)):
+        x, y = random.normal(by, 1, n), random.normal(0, 1, n)
+        expected = significance.welch(x, y)
+        assert significance.permutation_test(x, y) == pytest.approx(expected, rel=0.4, abs=1e-3)
+
+
+@given(SCORES, SCORES)
+def test_the_p_of_a_difference_is_the_larger_one(x, y):
+    p = significance.compare_means(x, y)
+    assert p == max(significance.welch(x, y), significance.permutation_test(x, y))
+    assert significance.smallest_p(max(len(x), len(y))) * (1 - 1e-9) <= p <= 1
+
+
+def test_the_smallest_p_is_that_of_separate_groups():
+    for n in (3, 5, 10):
+        separate = significance.permutation_test(np.arange(n) + 100.0, np.arange(n) + 0.0)
+        assert significance.smallest_p(n) == pytest.approx(separate)
+    assert np.isnan(significance.compare_means(np.ones(1), np.ones(3)))
 
 
 def test_fisher_is_that_of_scipy():

@@ -21,7 +21,7 @@ from ..common.intervals import (
     wins_interval,
 )
 from .scores import FinalScores, Scale
-from .significance import LEVEL, holm, rank_test, welch
+from .significance import LEVEL, compare_means, holm, rank_test
 
 PROFILE_POINTS = 51
 MANY_MODELS = 8  # with more, only pairs with the best model are shown
@@ -42,7 +42,7 @@ class ModelDifference:
     """The difference of the interquartile means."""
     iqm_interval: Interval | None
     p: float
-    """Of equal means, by Welch's t-test; adjusted by Family.adjusted. NaN for a single seed."""
+    """Of equal means (compare_means); adjusted by Family.adjusted. NaN for a single seed."""
     wins: float
     """Share of pairs of seeds in which `better` has the higher score; a tie counts half."""
     wins_interval: Interval
@@ -204,7 +204,7 @@ def model_difference(better: FinalScores, worse: FinalScores) -> ModelDifference
         interval=stratified([x, y], difference_of_means),
         iqm_by=better.iqm - worse.iqm,
         iqm_interval=stratified([x, y], difference_of_iqms),
-        p=welch(x, y),
+        p=compare_means(x, y),
         wins=wins,
         wins_interval=interval_of_wins,
     )

@@ -1,14 +1,18 @@
 """The verdict: the comparison of models in words."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from ..common.format import number
 from ..common.intervals import Interval, most_failures
 from .aggregate import Aggregate, Family, Improvement, ModelDifference
+from .cells import p_cell
 from .scores import FinalScores
+from .significance import LEVEL, smallest_p
 
-MIN_SEEDS = 5  # with fewer, tests and intervals assume normally distributed scores
+MIN_SEEDS = 5  # with fewer, intervals assume normally distributed scores
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,13 @@ def verdict(
         text = _overall_verdict(aggregates, family.improvements)
         statements.append(Statement(f"All {len(envs)} environments", text))
     if family.tests:
-        statements.append(Statement("Confidence", _confidence(family.tests, finals)))
+        statements.append(Statement("Confidence", _confidence(family, finals)))
     return statements
 
 
-def _confidence(tests: int, finals: Sequence[FinalScores]) -> str:
+def _confidence(family: Family, finals: Sequence[FinalScores]) -> str:
     """The family of tests that p-values are adjusted for, and the limits of few seeds."""
+    tests = family.tests
     if tests == 1:
         text = "One test, at the 5 % level."
     else:
@@ -49,14 +54,30 @@ def _confidence(tests: int, finals: Sequence[FinalScores]) -> str:
             "report in 20 names a difference."
         )
     if min(len(final.seeds) for final in finals if len(final.seeds) > 1) < MIN_SEEDS:
-        text += f" With fewer than {MIN_SEEDS} seeds this assumes normally distributed scores."
+        text += f" With fewer than {MIN_SEEDS} seeds the intervals assume normally distributed scores."
     most = max(len(final.seeds) for final in finals)
+    text += _smallest_difference(family, most)
     if most <= 10:
         text += (
             f" {most} seeds are few for a mean: if one run in ten fails, about a third of the 95 % intervals "
             "of a mean over ten seeds miss it. Check the score of every seed."
         )
     return text
+
+
+def _smallest_difference(family: Family, seeds: int) -> str:
+    """A remark if the p-values of so few seeds cannot be below the level after the adjustment, else ""."""
+    pairs = sum(not math.isnan(difference.p) for difference in family.differences)
+    # Holm multiplies the smallest p-value of these pairs at least by their number.
+    smallest = pairs * smallest_p(seeds)
+    if smallest < LEVEL:
+        return ""
+    enough = next(n for n in count(seeds) if pairs * smallest_p(n) < LEVEL)
+    return (
+        f" {seeds} seeds per model are too few to find a difference in one environment: the smallest "
+        f"possible p-value is {p_cell(smallest_p(seeds))}, and {p_cell(min(smallest, 1.0))} after the "
+        f"adjustment. Use at least {enough} seeds per model."
+    )
 
 
 def _env_verdict(finals: Sequence[FinalScores], differences: Sequence[ModelDifference]) -> str:
