@@ -110,6 +110,28 @@ def test_the_text_holds_every_part(report):
         assert drawn.startswith("<?xml") and (report / picture).with_suffix(".png").stat().st_size > 1000
 
 
+@pytest.mark.parametrize(
+    ("axis", "name", "last"), [("epochs", "epochs (rollouts)", 30), ("steps", "steps", None)]
+)
+def test_curves_can_be_drawn_over_epochs(axis, name, last, runs, tmp_path, monkeypatch):
+    """An epoch is a rollout and its update: a line of metrics.jsonl."""
+    drawn = []
+    draw = figures._curves
+    monkeypatch.setattr(figures, "_curves", lambda *inputs: drawn.append(draw(*inputs)) or drawn[-1])
+    assert cli.main(["report", str(runs), "-o", str(tmp_path), "--x", axis]) == 0
+    lines = [
+        json.loads(line) for line in (runs / "ppo/CartPole-v1/s1/metrics.jsonl").read_text().split("\n")[:-1]
+    ]
+    values = [line["iteration" if axis == "epochs" else "step"] for line in lines]
+    assert len(drawn) == len(ENVS) and (last is None or values[-1] == last)
+    for figure in drawn:
+        assert figure.get_supxlabel() == name
+        for axes in figure.axes:
+            x = axes.lines[0].get_xdata()
+            assert (x[0], x[-1]) == (values[0], values[-1])
+    assert f">{name}</text>" in (tmp_path / "figures" / "curves-CartPole-v1.svg").read_text()
+
+
 def test_the_same_report_twice_is_the_same(runs, report, tmp_path):
     again = tmp_path / "again"
     shutil.copytree(report, again)
