@@ -40,7 +40,7 @@ ALGORITHM = ("agent/agent.py", *(p for p in SOURCES if p.startswith("learn/") an
 # Tools that look into agents ask memories, branches and players for quantities, and never what they are.
 INSPECTING = ("run/recording.py", *(p for p in SOURCES if p.startswith(("probing/", "watching/"))))
 AGENT_KINDS = r"isinstance\(.*(branch|critic|memory)|agent\.shared|_hook\(|\b(gru|lstm|gpt2?|trxl)\b"
-LONGEST_FUNCTION, LONGEST_ALGORITHM = 50, 180
+LONGEST_FUNCTION, LONGEST_ALGORITHM, LONGEST_FILE = 50, 180, 330
 FILES_IN_ROOT = 6
 
 
@@ -269,6 +269,11 @@ def test_every_folder_has_its_place_in_the_order():
 @pytest.mark.parametrize("path", SOURCES)
 def test_no_function_is_too_long(path):
     assert long_functions(SOURCES[path]) == []
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_no_file_is_too_long(path):
+    assert len(SOURCES[path].splitlines()) <= LONGEST_FILE
 
 
 def test_the_algorithm_reads_in_one_sitting():

@@ -11,8 +11,9 @@ from gymnasium import spaces
 from torch import distributions
 
 from recollect.agent.agent import BranchConfig, build_agent
-from recollect.agent.nets import Categorical, Gaussian, Inputs, Rows, Tanh, layers, one_hot
+from recollect.agent.nets import Inputs, Rows, Tanh, layers, one_hot
 from recollect.agent.normalize import Normalizer, RewardScale
+from recollect.agent.policies import Categorical, Gaussian
 from recollect.common import rng, tree
 from recollect.common.errors import DisagreementError, UsageError
 from recollect.envs import EnvConfig

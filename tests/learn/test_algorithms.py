@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributions import Categorical, Normal, kl_divergence
 
-from recollect.agent import nets
+from recollect.agent import policies
 from recollect.common.errors import UsageError
 from recollect.config.assembly import assemble
 from recollect.learn import a2c, ppo, reinforce, trpo
@@ -154,10 +154,10 @@ def test_the_kl_of_choices_and_of_normals_is_that_of_torch():
     old, new = torch.randn(2, 7, sum(sizes), dtype=torch.float64)
     pairs = zip(old.split(sizes, -1), new.split(sizes, -1), strict=True)
     wanted = sum(kl_divergence(Categorical(logits=a), Categorical(logits=b)) for a, b in pairs)
-    torch.testing.assert_close(nets.Categorical(sizes).kl(old, new), wanted)
+    torch.testing.assert_close(policies.Categorical(sizes).kl(old, new), wanted)
     old, new = torch.randn(2, 7, 6, dtype=torch.float64)
     a, b = (Normal(x[:, :3], x[:, 3:].exp()) for x in (old, new))
-    torch.testing.assert_close(nets.Gaussian(3).kl(old, new), kl_divergence(a, b).sum(-1))
+    torch.testing.assert_close(policies.Gaussian(3).kl(old, new), kl_divergence(a, b).sum(-1))
 
 
 @settings(max_examples=30)

@@ -14,21 +14,10 @@ from ..envs.spaces import ActionSpec, ObsSpec
 from ..memory import Inspection, MemoryConfig
 from ..memory.mlp import MlpConfig
 from .image_encoder import Pictures
-from .nets import (
-    Activation,
-    Init,
-    Inputs,
-    Policy,
-    Rows,
-    ValueHead,
-    actor_head,
-    initialise,
-    layers,
-    linear,
-    make_policy,
-)
+from .nets import Activation, Init, Inputs, Rows, initialise, layers, linear
 from .normalize import Normalizer
 from .player import Player
+from .policies import Policy, ValueHead, actor_head, make_policy
 
 
 @dataclass(frozen=True, kw_only=True)
