@@ -150,6 +150,7 @@ def draw(trained: Trained, agent: Evaluation, random: Evaluation, path: Path) ->
     """Return over training steps, with both evaluations beside it."""
     import matplotlib
 
+    # Before pyplot, which would otherwise choose a backend that may need a screen.
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

@@ -73,6 +73,7 @@ def list_memories() -> None:
 def list_agents() -> None:
     """Runs under ./runs, and saved agents under ./models with their scores over seeds."""
     table = _table("agent", "status", "steps", "return", "time")
+    # The depth that `new_folder` creates.
     for summary in sorted(Path("runs").glob("*/*/*/summary.json")):
         try:
             data = json.loads(summary.read_text())

@@ -14,5 +14,6 @@ LARGEST = 32 * 2**20  # bytes; the largest M_MMAP_THRESHOLD that glibc accepts
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory; with another C library nothing changes."""
     library = ctypes.CDLL(None)
+    # Blocks above M_MMAP_THRESHOLD go back to the system whenever they are freed, so it is raised as well.
     if hasattr(library, "mallopt") and library.mallopt(MMAP_THRESHOLD, LARGEST):
         library.mallopt(TRIM_THRESHOLD, 2**30)

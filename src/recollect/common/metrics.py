@@ -7,6 +7,7 @@ from typing import TypeAlias
 Metrics: TypeAlias = Mapping[str, float | None]
 
 # The keys of a line of metrics.jsonl, in their order; docs/metrics.md explains them.
+# Readers take a missing key as unknown, so keys may be added. A renamed key would be lost in older runs.
 METRICS = (
     "step",
     "iteration",

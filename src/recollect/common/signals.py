@@ -29,5 +29,6 @@ class Signals:
 
     def _store(self, number: int, frame: FrameType | None) -> None:
         if self.caught:
+            # Not sys.exit, whose exception would run the clean-up first, which may be what hangs.
             os._exit(128 + number)
         self.caught = number

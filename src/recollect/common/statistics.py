@@ -22,6 +22,7 @@ def bootstrap(values: ArrayLike, seed: int = 0, resamples: int = 50_000) -> tupl
     `common.intervals`.
     """
     x = np.asarray(values, dtype=np.float64)
+    # A stream of its own: equal values have equal intervals, whatever else was computed before.
     random = np.random.Generator(np.random.Philox(seed))
     blocks = -(-resamples // RESAMPLES_AT_A_TIME)
     means = [x[random.integers(len(x), size=(RESAMPLES_AT_A_TIME, len(x)))].mean(1) for _ in range(blocks)]

@@ -22,6 +22,7 @@ def leaves(tree: Tree, prefix: str = "") -> dict[str, Tensor]:
     """The tensors of a tree by path: {"actor.0": ..., "actor.1": ...}."""
     if isinstance(tree, Tensor):
         return {prefix: tree}
+    # These paths are the names of tensors in checkpoints: another format would make older files unreadable.
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
     tensors: dict[str, Tensor] = {}
     for key, value in items:

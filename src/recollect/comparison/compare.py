@@ -94,6 +94,7 @@ def write_run_report(jobs: Sequence[Job], options: CompareOptions) -> None:
         print("recollect: no report: no run has written metrics yet", file=sys.stderr)
         return
     baselines = {baseline_folder(options.folder, job.config.env) for job in jobs}
+    # Sorted, because the order of a set of paths differs between processes.
     write_report([*folders, *sorted(baselines)], options.report, command=options.command)
 
 
@@ -107,6 +108,8 @@ def run_jobs(
         if signals.caught and not stopped:
             stopped = True
             waiting.clear()
+            # A second signal ends this process at once (Signals); its runs then stop because their stdin
+            # closes.
             executor.stop()
         while waiting and executor.free:
             job = waiting.popleft()

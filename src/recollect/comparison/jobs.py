@@ -85,6 +85,7 @@ def plan_jobs(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bo
     jobs = []
     for config, key in zip(configs, hashes, strict=True):
         folder = folders.get(key)
+        # With the hash, because models of one preset that differ in an option have the same folders above.
         job = Job(config, folder or new_folder(config, out, f"s{config.seed}-{key[:8]}"), probes=probes)
         if folder is not None:
             # Interrupted, until its results say that it is done.
@@ -105,6 +106,8 @@ def existing_runs(out: Path) -> dict[str, Path]:
         except UsageError:
             continue  # of a run that was killed before its first summary; plan_jobs decides what to do
         key, entry = str(summary.get("config_hash")), (summary["status"] == "finished", path.parent)
+        # A finished run first, then the last path: the same choice in every call, whatever the order of
+        # folders.
         runs[key] = max(runs.get(key, entry), entry)
     return {key: folder for key, (_, folder) in runs.items()}
 

@@ -174,6 +174,8 @@ class RayExecutor:
         for task, (running, _) in self._tasks.items():
             if (job is None or running is job) and task not in self._cancelled:
                 self._cancelled.add(task)
+                # force=False interrupts `run_task`, which lets its run save; force=True would kill the
+                # worker.
                 self._ray.cancel(task, force=False)
 
     def _failure(self, task: Any) -> str | None:

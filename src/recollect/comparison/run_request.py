@@ -14,6 +14,7 @@ from typing import Any
 
 from ..common.errors import UsageError
 
+# The fields of RunRequest and ClusterRequest: to_json writes all of them, and _checked takes no others.
 REQUEST_TYPES: dict[str, tuple[type, ...]] = {
     "config": (dict,),
     "folder": (str,),

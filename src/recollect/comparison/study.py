@@ -61,6 +61,7 @@ class Study:
         ]
 
     def _config(self, environment: Variant, model: Variant, seed: int) -> RunConfig:
+        # The lowest first. `over` also drops a setting whose quantity a higher layer gives in another unit.
         layers = PINNED, self.options, environment.options, model.options, self.flags
         settings: list[Setting] = reduce(over, layers, [])
         if any(setting.name == "seed" for setting in settings):

@@ -47,6 +47,7 @@ def train_and_evaluate(
         trained = start_run(config, Destination(out=folder.parents[2], run_id=folder.name, quiet=True))
     else:
         trained = resume_run(folder, config, quiet=True)
+    # Also of a run that was finished before: a worker that was killed here comes back to do this.
     if trained.summary["status"] == "finished":
         # Seeded by the run's seed, so that a repeated evaluation gives the same returns.
         write_json(folder / EVALUATION, trained.evaluate(episodes, seed=config.seed).as_json())
@@ -96,6 +97,7 @@ def stop_with_stdin() -> None:
 def main() -> int:
     """Read a request, execute it, and report how it ended by the exit code."""
     line = sys.stdin.readline()
+    # After readline(): two threads that read stdin would divide the request between them.
     threading.Thread(target=stop_with_stdin, daemon=True).start()
     try:
         request = RunRequest.from_json(line)

@@ -66,6 +66,8 @@ def from_dict(data: Mapping[str, Any], imports: Sequence[str] = (), file: str = 
         if colon and name not in imports and not (option == "env.id" and suite in suites()):
             flag = "-e" if option == "env.id" else "--imports"
             raise UsageError(f"the file names {name}, which imports a module: allow it with {flag} {name}")
+    # Not over the preset: a saved config is complete, and presets change between versions. An option that an
+    # old file lacks gets the default of its class, which must therefore mean what old versions did.
     return apply(*_with_memories(RunConfig(), settings))
 
 
@@ -90,6 +92,7 @@ def _with_memories(config: RunConfig, settings: Iterable[Setting]) -> tuple[RunC
             continue
         name = last([setting], option) or ""
         if names.setdefault(option, name) != name:
+            # Options of the former memory, which the new one may not have.
             rest = [other for other in rest if not other.name.startswith(option.removesuffix("name"))]
             names[option] = name
         shared = option == "critic.memory.name" and name == "shared"

@@ -34,6 +34,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str) -> T:
     if "config" in hints:
         if "env.id" in positional and not {"env.id", "config"} & {setting.name for setting in settings}:
             raise UsageError(f"{prog} needs an environment, as in: {prog} CartPole-v1")
+        # Late, because it imports torch; commands without a config start without it.
         from .assembly import configure, with_file
 
         settings = with_file(settings)

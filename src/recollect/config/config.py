@@ -95,10 +95,12 @@ def resolve(
         rollouts = config.rollouts or (config.steps or 0) // rows
         save = barrier or (max(1, rollouts // 10) if native else 0)
     elif barrier or not native:
+        # Rounded up to a barrier: only there can environments be restored whose states cannot be saved.
         save = -(-save // barrier) * barrier if barrier else 0
     validate = config.val_check_interval
     if validate is None:
         # A step of validation costs about as much as a step of training.
+        # 20 times the longest validation between two of them: 5 % of the time.
         validate = -(-20 * config.val_episodes * limit // rows)
     env = dataclasses.replace(config.env, backend=backend, threads=config.env.threads or CORES)
     actor, critic = (

@@ -41,6 +41,8 @@ def memory_name(config: memory.MemoryConfig) -> str:
 
 def config_hash(config: RunConfig) -> str:
     """The identity of a run: a hash of its whole resolved config."""
+    # A new field changes every hash, and then a comparison repeats runs instead of finding them. The number
+    # of cores is in it as well (env.threads), unless it is set, as comparisons do.
     text = json.dumps(to_dict(config), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

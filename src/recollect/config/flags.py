@@ -15,6 +15,7 @@ from .values import SWITCHES, Setting, Words, is_list, is_mapping, is_none, valu
 T = TypeVar("T")
 # Fields that parsing fills in, which are no options: the run, settings of runs, the command as typed.
 FILLED_IN = ("config", "settings", "command")
+# Config files and scripts of users have these names, so none is ever removed. The order of meanings counts.
 ALIASES = {
     "e": ("environments", "env", "env.id"),
     "env": ("environments", "env", "env.id"),
@@ -98,11 +99,13 @@ def read_flags(
     flags: list[tuple[str, str, list[str]]] = []
     loose: list[str] = []
     for argument in arguments:
+        # -1e-3 is a value.
         if argument.startswith("-") and not _is_number(argument):
             argument = "--device=cpu" if argument == "--cpu" else argument
             flag, equals, value = argument.partition("=")
             flags.append((flag, equals, [value] if equals else []))
         else:
+            # How many words belong to a flag depends on its type; those that do not become positional below.
             (flags[-1][-1] if flags else loose).append(argument)
     settings = []
     for flag, equals, words in flags:
@@ -189,6 +192,8 @@ def apply(config: T, settings: Iterable[Setting]) -> T:
     """A config with settings applied; --critic.width stands for --critic.memory.width."""
     known = types_in(config)
     settings = [setting._replace(name=_long_name(setting.name, known)) for setting in settings]
+    # The preset's value in the other unit would otherwise remain, and end the run early or contradict this
+    # one.
     settings += [Setting(name, None, name) for name in _replaced(settings) if name in known]
     values = values_in(config)
     changes: dict[str, Any] = {}
@@ -230,4 +235,5 @@ def _changed(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
             values[field.name] = changes[name]
         elif dataclasses.is_dataclass(part) and any(key.startswith(f"{name}.") for key in changes):
             values[field.name] = _changed(part, changes, f"{name}.")
+    # At once, so that __post_init__ checks the changes of a part together: one alone may be invalid.
     return dataclasses.replace(config, **values) if values else config

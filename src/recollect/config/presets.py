@@ -61,6 +61,7 @@ def recurrent(config: RunConfig, kind: type[RecurrentConfig], **settings: Any) -
 
 def ppo_gpt(config: RunConfig) -> RunConfig:
     """A GPT-2 for the critic, as a residual branch; an actor without memory, twice as deep."""
+    # Some tasks share the critic, which then would have no memory of its own.
     critic = replace(config.critic, memory=INTERLEAVED, residual=True, shared=False)
     return replace(short_chunks(config), actor=deeper(config.actor), critic=critic)
 
@@ -225,6 +226,7 @@ def preset(model: str, env_id: str) -> RunConfig:
     if model not in MODELS:
         raise UsageError(f"model {model!r} is unknown; {nearest(model, sorted(MODELS))}")
     suite, _, name = env_id.rpartition(":")
+    # A task before its suite: the hyperparameters of a suite are for tasks that have none.
     tasks = [key for key in (name.partition("-")[0], suite) if key in TASKS]
     config = TASKS[tasks[0]]() if tasks else default(env_id)
     config = replace(config, env=replace(config.env, id=env_id), model=model)

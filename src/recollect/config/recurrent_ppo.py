@@ -151,6 +151,7 @@ def _schedule(data: Mapping[str, Any], name: str, option: str, decay: str) -> di
     """Their polynomial schedule, which counts updates, as ours, which counts rollouts."""
     _check(data, SCHEDULE, f"{name}.")
     if data["initial"] == data["final"]:
+        # None switches off the decay that a preset of ours may have.
         return {option: data["initial"], f"{decay}.final": None}
     return {
         option: data["initial"],

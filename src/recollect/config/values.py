@@ -159,6 +159,7 @@ def _from_data(kind: Any, value: Any) -> Any:
         is_text = str in types and not isinstance(value, YamlWord)
         # YAML reads 1e-4 as text, so text may stand for a number, unless the option takes text.
         return value if is_text else _from_text(kind, value)
+    # True is an int for Python, but `steps: true` is a mistake.
     if isinstance(value, types) and isinstance(value, bool) <= (bool in types):
         return value
     if isinstance(value, Real) and not isinstance(value, bool):

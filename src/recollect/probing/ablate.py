@@ -66,6 +66,7 @@ class Ablation:
 
 def choose_source(*all_played: EpisodeScores) -> Source:
     """The score to compare: success if every episode reports it, else the return."""
+    # Over all plays together, because scores of different kinds cannot be paired.
     reported = all(np.isfinite(one.successes).all() for one in all_played)
     return "success" if reported else "return"
 
@@ -87,6 +88,7 @@ def compare(one: Score, other: Score, by: Source) -> Difference:
     Successes are 0 or 1, so the usual interval has width 0 where no pair differs; theirs is the interval of
     the shares of pairs that are lost and won.
     """
+    # Paired, because both played the same episodes: how hard an episode is cancels out of the difference.
     pairs = one.scores - other.scores
     if by == "success":
         interval = paired_interval(float((pairs > 0).mean()), float((pairs < 0).mean()), len(pairs))
@@ -146,6 +148,7 @@ def measure_loss(play: AlteredPlay, whole: Score, by: Source) -> Ablation:
 def _alterations(visited: Spread, longest: int, seed: int) -> list[tuple[str, int | None, Alter]]:
     """Name, steps between two resets, and the altered memory; probe.json has these names."""
     resets = [2**power for power in range(max(1, (longest - 1).bit_length()))]
+    # A stream for each scale, so that the noise of one does not depend on how much another drew.
     noises = [(scale, rng.generator(seed, rng.Purpose.PROBE, i)) for i, scale in enumerate(NOISE)]
     return [
         *(
@@ -181,6 +184,7 @@ def _play_limited(
         return plays
     floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(envs.num_envs)).values())
     for steps in (play.every for play in resets[1:] if play.every):
+        # Recent keeps as many copies of the state as steps.
         if steps * floats > LARGEST:
             break
         with altered(agent.actor, partial(Recent, steps=steps)):

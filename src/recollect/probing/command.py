@@ -34,6 +34,7 @@ def write(result: ProbeResult, out: Path) -> str:
     out.mkdir(parents=True, exist_ok=True)
     parts = write_title(result), write_facts(result), build_sections(result), assign_colours(result)
     (out / "probe.html").write_text(render_page("recollect probe", *parts), encoding="utf-8")
+    # to_json_data has made NaN null; with allow_nan=False one that it missed fails here, not in a reader.
     text = json.dumps(_rename_keys(to_json_data(result)), allow_nan=False)
     (out / "probe.json").write_text(text + "\n", encoding="utf-8")
     return text

@@ -63,6 +63,7 @@ def probe_critic(agent: Agent, config: RunConfig, path: Path, record: Record) ->
     """Measure values over steps that the actor played with its memory unchanged."""
     branch = agent.critic.trunk
     alterations = ALTERATIONS if has_memory(branch) else {"as it is": None}
+    # The same recorded steps each time: only the memory that the values depend on differs.
     values = {name: _values(agent, branch, record, alter) for name, alter in alterations.items()}
     scale = load_rewards(path, config, len(record.reward[0]))
     reward = record.reward if scale is None else scale.scaled(torch.from_numpy(record.reward)).numpy()
@@ -103,6 +104,8 @@ def compute_returns_to_go(
     after, beyond = np.zeros(reward.shape[1]), np.ones(reward.shape[1])
     for t in reversed(range(len(reward))):
         terminated, truncated = record.terminated[t], record.truncated[t]
+        # Row t + 1 of a truncated episode is the tail row, with the final observation. Sums never cross an
+        # end, so what tail rows themselves get is not used: they are not valid.
         after = np.where(terminated, 0.0, np.where(truncated, values[t + 1] if bootstrap else 0.0, after))
         beyond = np.where(terminated | (truncated & bootstrap), 0.0, np.where(truncated, 1.0, beyond))
         after, beyond = reward[t] + gamma * after, gamma * beyond

@@ -33,6 +33,7 @@ class Spread(NamedTuple):
 def measure_spread(branch: Branch, record: Record) -> Spread:
     """Mean and standard deviation of the memory states over all valid steps of a record."""
     mean, var, count = dict[str, Tensor](), dict[str, Tensor](), torch.zeros((), dtype=torch.float64)
+    # strict=False: there is a state after row T as well, which is no step.
     for valid, state in zip(torch.from_numpy(record.valid), memory_states(branch, record.rows), strict=False):
         for path, leaf in float_leaves(state).items():
             x = leaf[valid].double()
@@ -90,6 +91,7 @@ def altered(branch: Branch, alter: Alter | None) -> Iterator[None]:
     try:
         yield
     finally:
+        # Also after an error: the agent is the caller's, and must not stay altered.
         branch.memory, branch.resets = memory, resets
 
 
@@ -133,6 +135,8 @@ class Recent(Altered):
         age = age.masked_fill(opens, 0)
         turns = (age[:, None] % self.steps == torch.arange(self.steps)) | opens[:, None]  # (B, k)
         y, inside = self.memory(x.repeat_interleave(self.steps, 1), inside, turns.reshape(1, -1))
+        # Copy i was reset at age i, i + k, ...: copy (age + 1) mod k, k - 1 steps ago, depends on exactly k
+        # steps.
         oldest = torch.arange(len(age)) * self.steps + (age + 1) % self.steps
         return y[:, oldest], (inside, age + 1)
 
@@ -166,6 +170,7 @@ class Swapped(Altered):
     """Computes each output from the state of the next sequence of the batch; its own state is carried on."""
 
     def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        # Two calls: if the swapped state were carried on, each episode would merely continue another one.
         y, _ = self.call(x, map_leaves(lambda leaf: leaf.roll(1, 0), state), first)
         return y, self.call(x, state, first)[1]
 
@@ -186,5 +191,6 @@ class Noisy(Altered):
         noisy = leaves(state)
         for path, deviation in self.spread.deviation.items():
             noise = torch.from_numpy(self.random.standard_normal(noisy[path].shape, dtype=np.float32))
+            # Not in place: `noisy` is a new dict, but its tensors are those of the caller's state.
             noisy[path] = noisy[path] + self.scale * deviation * noise
         return self.call(x, unflatten(state, noisy), first)

@@ -99,6 +99,8 @@ class Split(NamedTuple):
 
 def split_episodes(episode: Array, random: np.random.Generator) -> Split:
     """Split whole episodes, given by their number for each step (R,), into three parts."""
+    # Whole episodes, because steps of one episode are alike: scores on the rest of a fitted one would be too
+    # high.
     names = random.permutation(np.unique(episode))
     ends = np.cumsum([round(share * len(names)) for share in SHARES])
     train, choose, score = (np.isin(episode, part) for part in np.split(names, ends))
@@ -215,6 +217,7 @@ def _over_episodes(good: Floats, total: Floats, episodes: Array) -> Interval | N
         return None
     goods, totals = (np.bincount(which, x, len(names)) for x in (good, total))
     drawn, times = resamples(tuple(mean_weights(len(names))))
+    # A ratio of sums in each resample, not a mean of ratios: episodes differ in length and in variance.
     low, high = quantiles((drawn @ goods) / (drawn @ totals), times)
     centre = np.array([_share(good, total)])
     ends = stretched(centre, np.array([low]), np.array([high]), one_factor(len(names)))
@@ -233,6 +236,7 @@ def predict(x: Floats, y: Floats, parts: Split) -> Floats:
         return np.broadcast_to(y[parts.train].mean(0), (int(parts.score.sum()), y.shape[1])).copy()
     train, choose, score = ((x[part][:, known] - mean[known]) / deviation[known] for part in parts)
     centre = y[parts.train].mean(0)
+    # Rounding can make the smallest eigenvalues negative, hence the maximum below.
     s, q = np.linalg.eigh(train.T @ train / len(train))
     rotated = q.T @ (train.T @ (y[parts.train] - centre)) / len(train)  # (F, C)
     weights = np.stack([q @ (rotated / (np.maximum(s, 0)[:, None] + penalty)) for penalty in LAMBDAS])

@@ -69,6 +69,7 @@ def probe(
     try:
         check_spaces(agent, envs, env.id)
         whole, record = record_deterministic(agent, envs, episodes, seed)
+        # All plays share environments and seeds with `whole`, so that losses can be paired by episode.
         plays = []
         if has_memory(agent.actor):
             plays = play_altered(agent, envs, episodes, seed, whole, measure_spread(agent.actor, record))

@@ -30,6 +30,8 @@ def read_memory(agent: Agent, config: RunConfig, record: Record, seed: int) -> l
     branch = _branch_with_memory(agent)
     if branch is None:
         return []
+    # An index that the noise of ablate.py does not use. It must not change, nor may the order of the draws
+    # below: both decide the numbers of every read-out.
     random = rng.generator(seed, rng.Purpose.PROBE, len(LAGS))
     selected = _select_steps(record.valid, random)
     projection = _draw_projection(_state_width(branch), random)
@@ -82,6 +84,7 @@ def _select_steps(valid: Array, random: np.random.Generator) -> Array:
 def _collect_states(branch: Branch, record: Record, selected: Array, projection: Tensor | None) -> Floats:
     """The floats of the memory state after each selected step (R, F)."""
     collected: list[Floats] = []
+    # strict=False: row T has a state, but is no step.
     for here, state in zip(selected, memory_states(branch, record.rows), strict=False):
         if here.any():
             flat = torch.cat([leaf.flatten(1) for leaf in float_leaves(state).values()], 1)
@@ -121,6 +124,7 @@ def _collect_observations(agent: Agent, rows: Rows) -> tuple[Array, list[str]]:
 def _past_targets(seen: Array, names: list[str], step: Array, selected: Array) -> Iterator[Target]:
     """Entries of earlier observations; of many those that vary most."""
     spread = seen[selected].std(0)
+    # Stable, so that entries with equal spread are chosen alike on every machine.
     chosen = sorted(np.argsort(-spread, kind="stable")[:MOST_TARGETS])
     for lag in LAGS:
         for i in chosen:

@@ -31,6 +31,8 @@ def build_readout(result: ProbeResult) -> Iterator[Block]:
     for measure in ("accuracy", "R2"):
         present = [answer for answer in result.readout if answer.lag is None and answer.measure == measure]
         if present:
+            # R2 has no lower bound: one far below 0 would squeeze all other dots together. The table has its
+            # value.
             rows = [DotRow(x.name, np.array([max(x.untrained, 0)]), max(x.memory, 0), None) for x in present]
             means = ", ".join(f"{x.name} {number(x.memory)} ({number(x.untrained)})" for x in present)
             text = f"{measure} from the memory, and from untrained memories in brackets: {means}."

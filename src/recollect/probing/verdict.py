@@ -25,6 +25,7 @@ def judge_use(
         )
     cleared = next(one for one in ablations if one.every == 1)
     at = f"the {source} is {_score(source, cleared.score)} instead of {format_score(source, whole.mean)}"
+    # Before the losses: nothing can be lost from 0, which would read as a memory that is not used.
     if source == "success" and whole.mean == 0:
         return "It has a memory. Whether it uses it cannot be determined: no episode is a success."
     if cleared.lost.direction == "equal":

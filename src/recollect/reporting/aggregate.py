@@ -101,6 +101,7 @@ def complete_strata(finals: Sequence[FinalScores], scales: Sequence[Scale]) -> S
     """Normalised scores of the models that have scores in every environment."""
     scale_of = {scale.env: scale for scale in scales}
     strata: dict[str, list[Floats]] = {}
+    # In a fixed order, because environments draw their resamples from one stream, one after another.
     for final in sorted(finals, key=lambda final: final.env):
         strata.setdefault(final.label, []).append(scale_of[final.env].normalised(final.scores))
     return {label: groups for label, groups in strata.items() if len(groups) == len(scale_of)}
@@ -130,6 +131,7 @@ def pooled_iqm(groups: Sequence[Floats]) -> Floats:
 
 def mean_of_means(groups: Sequence[Floats]) -> Floats:
     """Rows (R, n) of several environments -> the mean of their means (R,)."""
+    # Every environment has the same weight, however many seeds it has.
     return np.mean([rows.mean(1) for rows in groups], axis=0)
 
 

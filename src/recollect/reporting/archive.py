@@ -79,6 +79,7 @@ def _unpack_file(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, folder: Path,
     target = folder / entry.filename
     target.parent.mkdir(parents=True, exist_ok=True)
     size = 0
+    # "x": where the file system ignores case, two names that passed the check may still be one file.
     with archive.open(entry) as source, target.open("xb") as file:
         while block := source.read(BLOCK_SIZE):
             size += len(block)

@@ -114,12 +114,14 @@ def resample(x: Floats, y: Floats, grid: Floats) -> Floats:
 
 def summarise_seeds(values: Floats) -> Curve:
     """Values of seeds on a grid (n, P) -> mean, range, and interquartile mean with its interval."""
+    # NaN where any seed has no value: a mean of fewer seeds would jump where a run starts or ends.
     mean = values.mean(0)
     if len(values) < 2:
         return Curve(mean, None, None, None, None, None)
     complete = np.isfinite(mean)  # points at which every seed has a value
     iqm, low, high = (np.full(mean.shape, np.nan) for _ in range(3))
     weights = iqm_weights(len(values))
+    # The weights are those of sorted values.
     iqm[complete] = weights @ np.sort(values[:, complete], axis=0)
     low[complete], high[complete] = band(values[:, complete], weights)
     return Curve(mean, values.min(0), values.max(0), iqm, low, high)

@@ -62,6 +62,7 @@ def thresholds(
             result.append(Threshold(env, float(target), "target"))
         elif models:
             top = max(float(np.mean(_known_returns(model))) for model in models)
+            # Infinite if unknown, so that the comparison below is false.
             chance = float(random.get(env, {}).get("mean", math.inf))
             bottom = chance if chance < top else min(min(_known_returns(model, 0)) for model in models)
             value = bottom + SHARE * (top - bottom)

@@ -34,6 +34,7 @@ def read_imports(texts: Sequence[str], envs: Sequence[str]) -> list[SeedSeries]:
 
     envs  environments of the report; if there is only one, @ENV is optional
     """
+    # groupby joins neighbours only.
     named = sorted(_parse(text, envs) for text in texts)
     curves: list[SeedSeries] = []
     for (env, label), members in groupby(named, key=lambda parts: parts[:2]):
@@ -54,6 +55,7 @@ def read_series(path: Path) -> Series:
 def running_mean(episodes: Floats) -> Floats:
     """Mean of the last 100 episodes at each episode (E,) -> (E,); NaN until there are 100."""
     sums = np.cumsum(episodes)
+    # A copy, because both slices are of the array that is changed.
     sums[WINDOW:] -= sums[:-WINDOW].copy()
     sums[: WINDOW - 1] = np.nan
     return np.asarray(sums / WINDOW)
@@ -75,6 +77,7 @@ def _parse(text: str, envs: Sequence[str]) -> tuple[str, str, str]:
 def _read_table(path: Path) -> Series:
     try:
         with path.open(encoding="utf-8", newline="") as file:
+            # SB3's monitor.csv has a comment with JSON above its header.
             rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"--import {path}: {error}") from error

@@ -87,6 +87,7 @@ def _label(config: FlatConfig, by: str, families: Sequence[Sequence[FlatConfig]]
 
 def _is_majority(config: FlatConfig, key: str, family: Sequence[FlatConfig]) -> bool:
     """Whether more than half of a family have this value, so that it need not be named."""
+    # `...` stands for a missing setting, because None is a value.
     values = [key_of(other.get(key, ...)) for other in family]
     return 2 * values.count(key_of(config.get(key, ...))) > len(values)
 

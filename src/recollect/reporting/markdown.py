@@ -54,6 +54,7 @@ def _cell(text: str) -> str:
 
 def _escape(text: str) -> str:
     """Text with the special characters of Markdown escaped."""
+    # The backslash first: later characters add backslashes, which must not be escaped again.
     for character in "\\`*[]<>":
         text = text.replace(character, f"\\{character}")
     return text

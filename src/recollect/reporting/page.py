@@ -27,6 +27,8 @@ def render_page(
     folder = files(__package__)
     names = "page.html", "page.css", "elements.js", "page.js"
     template, style, elements, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in names)
+    # page.html may have no other "$"; the inserted texts may. Each text that is not markup goes through
+    # escape: labels and folders come from files, also from archives of unknown origin.
     return Template(template).substitute(
         kind=escape(kind),
         title=escape(title),
@@ -111,6 +113,7 @@ def _kind(column: int, table: Table, cell: str = "") -> str:
 def _breakable(text: str) -> str:
     """Allow line breaks after the dots of a long dotted name, but not in a number."""
     long = ".memory." in text or len(text) > 40
+    # Escaped first, because <wbr> is markup.
     return re.sub(r"\.(?=[a-z])", ".<wbr>", escape(text)) if long else escape(text)
 
 

@@ -26,6 +26,7 @@ def link_blocks(summary: Summary, out: Path) -> Iterator[Block]:
         for run in group.runs:
             pages = [(name, run.folder / page) for name, page in RUN_PAGES.items()]
             links = [
+                # Relative, so that links still work when report and runs are moved together.
                 (name, quote(Path(os.path.relpath(page, out)).as_posix()))
                 for name, page in pages
                 if page.is_file()

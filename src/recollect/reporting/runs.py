@@ -161,6 +161,7 @@ def _read_random(folder: Path) -> dict[str, Mapping[str, Any]]:
         raise BadRun("evaluation.json is outside of a run folder and not of a random agent")
     task = evaluation.get("task")
     task = task if isinstance(task, dict) else {}
+    # Evaluations of older versions have no task; these are the values that config.yaml has by default.
     env = {"mask": [], "time_limit": None, **task, "id": evaluation.get("env")}
     return {key_of(task_config(flatten({"env": env}))): evaluation}
 
@@ -281,4 +282,5 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def key_of(value: Any) -> str:
     """A config or one value of it as a dictionary key."""
+    # default=str for dates, which YAML has and JSON lacks.
     return json.dumps(value, sort_keys=True, default=str)

@@ -92,6 +92,7 @@ def _shown_differences(summary: Summary, env: str) -> list[ModelDifference]:
     models = [final for final in summary.finals if final.env == env]
     if len(models) <= MANY_MODELS:
         return differences
+    # The same best model as in `model_differences`, which puts it first in each of its pairs.
     best = max(models, key=lambda final: final.mean).label
     return [difference for difference in differences if difference.better == best]
 

@@ -55,6 +55,7 @@ class Summary:
         """All models, then imported curves; the index of a label is that of its colour."""
         models = sorted({group.label for group in self.groups})
         imported = sorted({line.label for panel in self.panels for line in panel.lines} - {*models, RANDOM})
+        # Last, so that an evaluation of a random agent does not change the colours of the models.
         return models + imported + [RANDOM]
 
 
@@ -122,9 +123,11 @@ def to_json_data(value: Any, digits: int | None = None) -> Any:
     if isinstance(value, np.ndarray):
         return [_finite(x if digits is None else float(f"{x:.{digits}g}")) for x in value.tolist()]
     if dataclasses.is_dataclass(value):
+        # Names of fields become keys of report.json and of pages: to rename one breaks their readers.
         return {f.name: to_json_data(getattr(value, f.name), digits) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): to_json_data(item, digits) for key, item in value.items()}
+    # A NamedTuple becomes a list as well: readers take an interval by position.
     if isinstance(value, list | tuple):
         return [to_json_data(item, digits) for item in value]
     if isinstance(value, float):

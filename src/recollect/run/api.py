@@ -54,6 +54,8 @@ def train(
         fields = {"env.id": env_id, "model": model or "ppo", **(options or {})}
         config = configure(settings_in(fields, "options"))
     if steps is not None:
+        # A preset's budget in rollouts would otherwise remain: a run ends at whichever budget is used up
+        # first.
         config = replace(config, steps=steps, rollouts=None)
     if seed is not None:
         config = replace(config, seed=seed)
@@ -80,6 +82,7 @@ def resume(
     if not file.is_file():
         raise UsageError(f"{path} is not a run: it has no config.yaml")
     named = [env] if isinstance(env, str) else []
+    # The id that the caller repeats is the permission to import its module; the file alone imports nothing.
     config = from_dict(read_yaml(file), [*named, *imports], str(file))
     factory = env if callable(env) else None
     return resume_run(path, config, quiet, ignore_versions, factory)
@@ -94,5 +97,6 @@ def load(path: str | Path, *, env: Environment | None = None, imports: Sequence[
     allowed = [*imports, *([env] if isinstance(env, str) else [])]
     agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path)))
     if isinstance(env, str) and env != config.env.id:
+        # The saved backend was chosen for the environment of training, and may not offer this one.
         config = replace(config, env=replace(config.env, id=env, backend="auto"))
     return Trained(agent, config, Path(path), {}, env if callable(env) else None)

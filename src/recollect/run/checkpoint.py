@@ -38,8 +38,11 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
     """Write a file atomically. On an error the old file remains, and the temporary file is removed."""
     # Clones, because safetensors refuses tensors that share memory, and weights are views of one vector.
     dense = {name: x.detach().contiguous().clone() for name, x in tensors.items()}
+    # This exact text is hashed and stored, so `read` can check the digest before anything is parsed. Not
+    # strict JSON: `best` is -Infinity until the first validation.
     text = json.dumps(meta, sort_keys=True, allow_nan=True)
     header = {"format": str(FORMAT), "meta": text, "sha256": _digest(dense, text)}
+    # In the same folder, because a rename is atomic only within a file system; `prune` knows the pattern.
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -144,6 +147,7 @@ def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> N
         data = state.data
     block = {name: x for name, x in tensors.items() if name.startswith(PER_ENV)}
     blocks = learner.ranks.gather((block, data))
+    # Only after `gather`, which waits for every rank.
     if not learner.ranks.is_rank_zero:
         return
     # In the order of ranks, which is the order of environments, as if one process had them all.
@@ -168,6 +172,7 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     """
     tensors, meta = read(path)
     block = learner.ranks.block(envs.num_envs)
+    # A file contains the environments of all ranks; each rank restores its block.
     tensors |= {name: x[block] for name, x in tensors.items() if name.startswith(PER_ENV)}
     saved = {name: x for name, x in tensors.items() if not name.startswith("envs.")}
     _check_shapes(path, saved, learner_tensors(learner))
@@ -247,6 +252,7 @@ def _check_shapes(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, 
     if missing or extra:
         raise UsageError(f"{problem}: it lacks {missing[:3]} and has {extra[:3]} instead; {fix}")
     for name, x in wanted.items():
+        # The list of recent episodes grows up to its limit, so its length differs between checkpoints.
         if name != "episodes.recent" and saved[name].shape != x.shape:
             raise UsageError(
                 f"{problem}: {name} has shape {tuple(saved[name].shape)}, here it is {tuple(x.shape)}; {fix}"
@@ -258,6 +264,7 @@ def _check_shapes(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, 
 
 def path_of(folder: Path, iteration: int) -> Path:
     """The path of the checkpoint of an iteration."""
+    # Padded with zeros: `existing` takes the order of names for the order of iterations.
     return folder / f"iteration-{iteration:08d}.safetensors"
 
 

@@ -20,5 +20,6 @@ def read_episodes(path: Path) -> list[Episode]:
 
 def _parse(entry: dict[str, float | None]) -> Episode:
     values = [float("nan") if value is None else value for value in entry.values()]
+    # By position: `Episode.line` must keep these six keys in this order, which the files of all runs have.
     step, env, total, length, success, terminated = values
     return Episode(int(step), int(env), float(total), int(length), float(success), bool(terminated))

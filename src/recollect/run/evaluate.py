@@ -75,6 +75,7 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """All episodes and the summary, for --json."""
+        # JSON has no NaN.
         successes = [x if np.isfinite(x) else None for x in self.successes]
         return {**asdict(self), "successes": successes, **self.summary()}
 
@@ -106,6 +107,8 @@ def play_episodes(
         lengths += ~tail
         ended = (step.terminated | step.truncated) & ~tail
         for j in np.flatnonzero(ended):
+            # All environments step together, so one that has played its share goes on; its extra episodes are
+            # dropped.
             if len(finished[j]) < share[j]:
                 success = np.nan if step.success is None else float(step.success[j])
                 finished[j].append((float(returns[j]), int(lengths[j]), success))

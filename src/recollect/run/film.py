@@ -44,6 +44,8 @@ def render(
     try:
         if agent is not None:
             check_spaces(agent, envs, env.id)
+        # Index 1: one seed per episode, as `recollect watch` uses. Index 0 is that of evaluations, which have
+        # one seed per environment.
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
         frames = _play_frames(player, envs, env.id, seeds, returns)
         if target == WINDOW:
@@ -68,6 +70,8 @@ def _play_frames(
 ) -> Iterator[Array]:
     """Play one episode per seed and yield every frame; append the return of each episode to `returns`."""
     for seed in seeds:
+        # A new player per episode: neither memory nor random draws carry over, so each episode can be
+        # repeated.
         player = player_of(seed)
         obs = envs.adapter.reset([seed])
         reward = np.zeros(1)
@@ -105,6 +109,7 @@ def unrenderable_reason(envs: Envs, seed: int = 0) -> str:
 
 def disable_display() -> None:
     """Make pygame, which renders many environments, work without a screen."""
+    # SDL reads it when its display starts, so it must be set before the first frame. A user's choice stays.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
@@ -117,6 +122,7 @@ def check_writable(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         existed = path.exists()
+        # Appending nothing: an existing file keeps its content until the film is complete.
         path.open("ab").close()
         if not existed:
             path.unlink()
@@ -162,7 +168,9 @@ def _write_mp4(path: Path, frames: Sequence[Array], fps: int) -> None:
     except ImportError as error:
         raise UsageError(f"{path.name}: needs ffmpeg: {install_hint('video')}") from error
     height, width = frames[0].shape[:2]
+    # 1, because `_resize` made the sides even; the default of 16 would rescale every frame.
     writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, macro_block_size=1)
+    # The writer is a generator, which has to be started before it takes frames.
     writer.send(None)
     for frame in frames:
         writer.send(frame)

@@ -16,6 +16,7 @@ class JsonLines:
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
+        # Appending, so every write goes to the end of the file, wherever truncate() put it.
         self._file = open(path, "ab")  # noqa: SIM115 (open for the life of the run)
         self._file.truncate(offset)
 
@@ -80,6 +81,7 @@ class Wandb:
     def __init__(self, project: str, entity: str | None, run_id: str, folder: Path, config: Any) -> None:
         import wandb
 
+        # The id comes from the run folder, so a resumed run continues its earlier page instead of a new one.
         self._run = wandb.init(
             project=project, entity=entity, id=run_id, resume="allow", dir=folder, config=config
         )

@@ -58,6 +58,7 @@ class Record:
         """Steps since the start of the episode (T, N)."""
         first = self.rows.first[:-1].numpy()
         row = np.arange(len(first))[:, None]
+        # The running maximum is the row of the latest start of an episode.
         return np.asarray(row - np.maximum.accumulate(np.where(first, row, 0)))
 
     @property
@@ -80,6 +81,7 @@ class Recorder(VecEnv):
         self.observation_space = self.inside.observation_space
         self.action_space = self.inside.action_space
         self.mask = envs.obs_spec.mask
+        # The agent does not get masked entries, but read-outs try to recover them, so they are recorded here.
         self.unmasked_spec = replace(envs.obs_spec, mask=())
         self.rows: list[Rows] = []
         self.steps: list[Step] = []
@@ -202,6 +204,7 @@ def has_memory(branch: Branch | SharedCritic) -> bool:
 def memory_states(branch: Branch, rows: Rows) -> Iterator[Tree]:
     """The memory state of a branch after each row."""
     state = branch.memory.initial_state(rows.first.shape[1])
+    # One row per call: a call over many rows returns the last state only.
     for t in range(len(rows.first)):
         state = branch.features(slice_rows(rows, slice(t, t + 1)), state)[1]
         yield state
@@ -209,4 +212,5 @@ def memory_states(branch: Branch, rows: Rows) -> Iterator[Tree]:
 
 def float_leaves(state: Tree) -> dict[str, Tensor]:
     """The floating-point leaves of a state by path, without counters of steps."""
+    # Noise on a counter of steps, or its mean, would be a position that the memory never has.
     return {path: leaf for path, leaf in leaves(state).items() if leaf.is_floating_point()}

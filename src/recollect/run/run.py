@@ -157,8 +157,10 @@ def _resume(
                 f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}; "
                 "install what the backend of the run needs"
             )
+        # The keys in summary.json are fields of Destination: renaming a field would break every older run.
         destination = Destination(**{**summary["logging"], "quiet": quiet})
         if summary["status"] == "finished":
+            # Not the newest checkpoint: the run may have ended between two of them.
             checkpoint.load_weights(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
             display = make_display("", quiet or not ranks.is_rank_zero)
             display.print_line(f"{folder} is finished: {summary['step']:,} steps; nothing to do")

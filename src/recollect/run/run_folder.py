@@ -22,6 +22,8 @@ CLAIM = ".claim"
 
 def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
     """<out>/<model>/<env>/<run id>; without a run id, a name from seed and time that does not exist yet."""
+    # Ids such as ALE/Pong-v5 must be one folder: `compare` and `list` rely on the depth
+    # <out>/<model>/<env>/<run id>.
     names = (name.replace("/", "-").replace(":", "-") for name in (config.model, config.env.id))
     parent = out.joinpath(*names)
     if run_id:
@@ -76,6 +78,7 @@ class Claim:
         """The newest claim on a folder; None if there is no readable one."""
         try:
             return cls(**json.loads((folder / CLAIM).read_text()))
+        # A claim is not written atomically. Half of one counts as none; the next look reads it.
         except (OSError, ValueError, TypeError):
             return None
 
@@ -109,6 +112,7 @@ def find_unfinished(out: Path, config_hash: str) -> Path | None:
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
     """Write JSON through a temporary file, so that other processes never read half of it."""
+    # `is_unstarted` knows this name.
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(data, indent=2) + "\n")
     os.replace(temporary, path)
@@ -124,6 +128,7 @@ def locked(folder: Path) -> Iterator[None]:
     file: IO[str] = open(folder / ".lock", "w")  # noqa: SIM115 (must stay open while the lock is held)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # First, because it is an OSError as well.
     except BlockingIOError as error:
         file.close()
         raise UsageError(f"{folder} is in use by another process; wait for it, or stop it") from error
@@ -141,5 +146,6 @@ def is_locked(folder: Path) -> bool:
     try:
         with locked(folder):
             return False
+    # No OSError: storage without locks must not look like a folder that nobody has locked.
     except UsageError:
         return True

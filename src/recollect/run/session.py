@@ -109,6 +109,7 @@ class Session:
 
     def resume(self, ignore_versions: bool) -> None:
         """Restore the newest intact checkpoint. Without any, the run restarts from its seed."""
+        # For a run without an intact checkpoint, which repeats all of its events.
         self.purge_from = 0
         for path in reversed(checkpoint.existing(self.checkpoints)):
             try:
@@ -185,6 +186,7 @@ class Session:
         started = time.perf_counter() - self.elapsed  # as if the earlier sessions had just happened
         time_before, step_before = self.elapsed, learner.step
         for metrics in train(self.envs, learner, plan, UPDATES[config.algorithm]):
+            # The other ranks wait in their next message meanwhile, for at most distributed.PATIENCE.
             validate = self.is_rank_zero and interval > 0 and learner.iteration % interval == 0
             metrics["val_return"] = self._validate(factory) if validate else None
             self.elapsed = time.perf_counter() - started
@@ -243,6 +245,7 @@ class Session:
         pace  seconds per iteration of the slowest process
         """
         barrier = self.config.barrier
+        # Iterations to the next multiple of `barrier`; 0 at one.
         to_go = -self.learner.iteration % barrier if barrier else 0
         if to_go and to_go * pace <= NEAR_BARRIER:
             return False
@@ -262,6 +265,7 @@ class Session:
         }
         path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
 
+        # Every rank must call `save`, which gathers; after that only rank 0 can fail to write.
         def write() -> None:
             checkpoint.save(path, self.learner, self.envs, meta)
             if self.is_rank_zero:

@@ -72,6 +72,7 @@ def agent_metadata(agent: Agent, config: RunConfig) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """The versions that results depend on, besides the config, bit for bit."""
+    # Checkpoints are compared by these keys: without one of them, `resume` would refuse all older runs.
     return {
         "recollect": __version__,
         "torch": torch.__version__,
@@ -104,6 +105,7 @@ def version_mismatch(host: str, installed: Mapping[str, str], wanted: Mapping[st
     others = [
         f"{name} {version} (not {wanted.get(name)})"
         for name, version in installed.items()
+        # Only the machines that execute runs must agree on the cpu, which preflight.py compares among them.
         if name != "cpu" and version != wanted.get(name)
     ]
     if not others:

@@ -79,6 +79,7 @@ class TuningDisplay:
         print(f"{trials} trials, {ended} of them ended; each of {config.steps:,} steps on seeds {seeds}")
         print(f"judged after {judged} of the steps and 100 episodes; about one in three continues")
         # The first ninth of every trial, the next two of one in three, the other six of one in nine.
+        # Shares of steps, so this assumes that a step of each trial takes as long as one of the preset.
         shares = (1 + 2 / 3 + 6 / 9) / WHOLE
         seconds = estimate_seconds(config) * len(spec.seeds) * max(0, trials - ended) * shares / slots
         print(f"about {duration(seconds)} with {slots} runs at a time")

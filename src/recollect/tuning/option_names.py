@@ -58,4 +58,5 @@ def to_flags(settings: Settings) -> tuple[str, ...]:
 
 def memories_first(settings: Settings) -> Settings:
     """Names of memories before all other settings, because naming a memory resets its options."""
+    # sorted() is stable: the others keep their order, so equal settings give equal command lines.
     return dict(sorted(settings.items(), key=lambda item: not item[0].endswith(MEMORY_NAME)))

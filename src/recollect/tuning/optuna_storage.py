@@ -49,6 +49,7 @@ def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read or written: {error}") from error
     settings = json.loads(json.dumps(spec.as_settings()))  # as the journal returns them: tuples as lists
+    # The key that existing journals have.
     stored = study.user_attrs.get("question")
     if stored is None:
         study.set_user_attr("question", settings)
@@ -62,6 +63,7 @@ def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
             f"{folder} holds a study with other settings ({'; '.join(changes)}{more}): use the same "
             "settings, or another --out"
         )
+    # Only in an empty study: trial 0 must be the preset, and everything is compared with it.
     if not study.get_trials(deepcopy=False):
         study.enqueue_trial(preset_params(spec))
     return study

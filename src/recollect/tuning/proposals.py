@@ -28,12 +28,14 @@ def propose(
     for name in sorted(space, key=lambda name: not name.endswith(MEMORY_NAME)):
         options = full_names(name, option_values(config))
         if options:
+            # One draw for both branches, so that Optuna sees one dimension.
             chosen |= dict.fromkeys(options, choose(name, space[name]))
         if name == MEMORY_NAME and config.critic.shared:
             chosen["critic.shared"] = True  # else naming the critic's memory would make it a branch again
         if name.endswith(MEMORY_NAME):
             config = build_config(to_flags(chosen))
     recurrent = has_memory(config.actor.memory, config.critic.memory)
+    # Optuna keeps the values that it drew; only the runs get the sizes that fit.
     return chosen | fit_sizes(option_values(config) | chosen, recurrent)
 
 

@@ -212,6 +212,7 @@ class TuningResult:
         """Everything as plain data."""
         best = self.best
         return {
+            # The key of earlier versions of tune.json.
             "question": self.spec.as_settings(),
             "trials": [asdict(trial) for trial in self.trials],
             "best": best and best.number,

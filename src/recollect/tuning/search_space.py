@@ -32,6 +32,7 @@ class Choices:
 
     def suggest(self, trial: Any, name: str) -> Value:
         """The value that Optuna chooses for a trial."""
+        # The journal stores the choices in order, and Optuna refuses a resumed study that has others.
         value: Value = trial.suggest_categorical(name, self.values)
         return value
 
@@ -70,6 +71,7 @@ class Range:
         if self.is_integer:
             return int(trial.suggest_int(name, self.low, self.high, step=self.step or 1, log=self.log))
         value = float(trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log))
+        # Rounding may step over an end of the range.
         return min(max(float(f"{value:.3g}"), self.low), self.high)
 
     @property
@@ -147,6 +149,7 @@ def has_memory(*memories: MemoryConfig) -> bool:
 
 def preset_and(preset: float, *usual: float) -> Choices:
     """The preset's value and usual values."""
+    # Sorted, because a set has no order, and the journal stores one.
     return Choices(tuple(sorted({preset, *usual})))
 
 

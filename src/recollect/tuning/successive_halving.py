@@ -41,6 +41,8 @@ class SuccessiveHalving:
         """Resume the trials that an earlier call left unfinished."""
         for trial in self.study.get_trials(deepcopy=False):
             if trial.state.name == "RUNNING":
+                # get_trials returns frozen copies, which store no reports. A Trial needs the id of the
+                # storage, which is not the trial's number.
                 self._start_trial(import_optuna().trial.Trial(self.study, trial._trial_id))
 
     @property
@@ -150,7 +152,9 @@ class SuccessiveHalving:
         if len(known) < len(returns):
             return True
         step, value = RUNGS[trial.rung], iqm(known)
+        # Before the ranking, which reads the study: the trial is one of those that it is compared with.
         trial.optuna_trial.report(value, step)
+        # Only returns after equal numbers of steps can be compared: later ones are higher.
         judged = (other.intermediate_values for other in self.study.get_trials(deepcopy=False))
         ranked = sorted((values[step] for values in judged if step in values), reverse=True)
         # Below 2 KEPT_FRACTION trials at a rung only the best so far continues.
@@ -168,6 +172,7 @@ class SuccessiveHalving:
 
 def return_at(job: Job, share: float) -> float | None:
     """The training return when a run had completed this share of its steps; None: not known."""
+    # Not the newest metrics: a run may be far beyond the rung by the time its slowest seed reaches it.
     with (job.folder / "metrics.jsonl").open() as lines:
         for line in lines:
             metrics = json.loads(line)

@@ -38,6 +38,7 @@ class TuningSpec:
         """A config for each seed. What depends on the environment is resolved once for all seeds."""
         # Resolving builds an environment, which is expensive.
         config = resolved_config(self.build_config(flags))
+        # All trials have the same seeds, so the luck of a seed is not the merit of a trial.
         return [replace(config, seed=seed) for seed in self.seeds]
 
     def as_settings(self) -> Settings:

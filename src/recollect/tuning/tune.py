@@ -76,6 +76,7 @@ def run_tune(options: TuneOptions) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {options.out}: {error}") from error
+    # Two processes would each count and start the remaining trials.
     with locked(folder):
         study = load_study(folder, spec)
         with options.executor() as executor, Signals() as signals, display.live_table:
@@ -96,6 +97,7 @@ def spec_of(options: TuneOptions) -> TuningSpec:
     """The search: the preset, its search space, the seeds and the evaluation."""
     study = override(Study(), [options.env], [options.model], options.seeds, options.episodes)
 
+    # Display, proposals and results ask for the same few configs many times.
     @cache
     def build_config(words: tuple[str, ...]) -> RunConfig:
         flags = (*options.settings, *read_flags(words, OPTIONS))
@@ -111,6 +113,7 @@ def spec_of(options: TuneOptions) -> TuningSpec:
 
 def study_folder(spec: TuningSpec, options: TuneOptions) -> Path:
     """The folder of the study, OUT/MODEL/ENV."""
+    # Any run id: only the folder above it counts.
     return new_folder(spec.preset, options.folder, "x").parent
 
 

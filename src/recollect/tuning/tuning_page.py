@@ -104,6 +104,7 @@ def _scores(result: TuningResult) -> Iterator[Block]:
 def _history(name: str, quantity: str, of_trials: Sequence[float | None]) -> Chart:
     """One number of each trial, in the order in which trials started."""
     values = np.array([math.nan if value is None else value for value in of_trials])
+    # fmax, unlike maximum, ignores the NaN of trials without a score.
     best = np.fmax.accumulate(values)
     lines = [Line(BEST_SO_FAR, best), Line(EACH_TRIAL, values, dots=True)]
     words = f"{quantity} of each trial. The best of all: {number(float(best[-1]))}."

@@ -68,6 +68,7 @@ def watch(
     try:
         check_spaces(agent, envs, trained.config.env.id)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
+        # Without pictures: rendering all episodes would take longer than replaying those that are shown.
         scores = [_play(agent, envs, one, sample)[0].returns[0] for one in seeds]
         note = unrenderable_reason(envs, seeds[0])
         names = select(scores, shown)
@@ -87,6 +88,8 @@ def watch(
 def select(scores: Sequence[float], shown: int) -> list[tuple[int, str]]:
     """Numbers and names of episodes: the best, a typical one and the worst first, none of them twice."""
     order = np.argsort(-np.array(scores), kind="stable")
+    # A dict keeps the first place and the last value of a key. So with few episodes an end is named as such
+    # and not as typical, and a single episode is the best.
     ends = {int(order[-1]): "worst", int(order[0]): "best"}
     names = {int(order[0]): "best"} | {int(order[len(order) // 2]): "typical"} | ends
     for number in range(len(scores)):

@@ -27,6 +27,7 @@ def draw_frames(pictures: Sequence[Array], memory: MemoryTrace | None) -> list[A
         strips.append(_draw_influence(next(iter(memory.influence.values())), lags, width))
     last = len(strips[0]) - 1
     return [
+        # The picture of row T has no step, and repeats the last strip.
         np.concatenate([picture, *(strip[min(t, last)] for strip in strips)])
         for t, picture in enumerate(pictures)
     ]

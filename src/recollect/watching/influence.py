@@ -130,6 +130,7 @@ def compute_log_odds(params: Tensor, action: Tensor, sizes: tuple[int, ...]) -> 
         others = logits.scatter(-1, taken[:, None], -torch.inf).logsumexp(-1)
         misses += F.softplus(others - logits.gather(-1, taken[:, None])[:, 0])
     misses = misses.clamp(min=torch.finfo(misses.dtype).tiny)  # with a single choice p is 1
+    # expm1, because 1 - exp(-x) loses its digits where x is small, as for a nearly certain action.
     return -misses - torch.log(-torch.expm1(-misses))
 
 
@@ -158,6 +159,8 @@ def _compute_outputs(branch: Branch, rows: Rows, network: Network, output: Outpu
 
 def _cut_windows(rows: Rows, step: Tensor) -> Rows:
     """Rows (T + 1, 1, ...) at steps (K, B) -> (K, B, ...); steps after the end repeat the last row."""
+    # Windows near the end are padded, so that all have one length; the padded steps are dropped by the
+    # caller.
     place = step.clamp(max=len(rows.first) - 1)
     obs = {name: x[place, 0] for name, x in rows.obs.items()}
     return Rows(obs, *(x[place, 0] for x in rows[1:]))

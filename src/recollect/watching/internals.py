@@ -97,6 +97,7 @@ def compute_internals(
 def compute_advantages(record: Record, value: Floats, ppo: PPOConfig, scale: RewardScale) -> Floats:
     """Generalised advantages of an episode, as PPO has them, in the scale of the critic."""
     reward = scale.scaled(torch.from_numpy(record.reward[:, 0])).numpy()
+    # value[T] is that of the final observation, from which a truncated episode bootstraps.
     after = value[1:] * ~record.terminated[:, 0]
     out = reward + ppo.gamma * after - value[:-1]
     for t in reversed(range(len(out) - 1)):

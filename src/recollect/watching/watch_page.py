@@ -64,6 +64,7 @@ def render_player(
     def read(*parts: Traversable) -> str:
         return "".join(part.read_text(encoding="utf-8") for part in parts)
 
+    # player.html may have no other "$"; styles, scripts and data may, because values are not searched again.
     return Template(read(here / "player.html")).substitute(
         title=escape(title),
         css=read(there / "page.css", here / "player.css"),
@@ -90,6 +91,7 @@ def _episode(agent: Agent, episode: Episode, inside: Internals) -> dict[str, Any
     action = agent.action_spec.to_env(record.rows.prev_action[1:, 0].numpy())
     return {
         "name": episode.name,
+        # As text: 63 bits do not fit into a number of JavaScript.
         "seed": str(episode.seed),
         "score": to_json_data(episode.score, DIGITS),
         "success": to_json_data(episode.success, DIGITS),
@@ -146,12 +148,14 @@ def _influence(one: Influence) -> dict[str, Any]:
 
 def pack_exactly(x: Floats) -> dict[str, Any]:
     """Encode an array with 32 bits per number, for numbers that the page prints."""
+    # The byte order is fixed, because the page is read on other machines than the one that wrote it.
     return {"shape": list(x.shape), "floats": _encode(x.astype("<f4"))}
 
 
 def pack(x: Floats) -> dict[str, Any]:
     """Encode an array with 16 bits per number between its extremes, for numbers that the page draws."""
     low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
+    # Of a constant array all words are 0, which any step decodes to `low`.
     step = (high - low) / LEVELS or 1.0
     return {
         "shape": list(x.shape),
