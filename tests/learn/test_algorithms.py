@@ -214,7 +214,7 @@ def test_where_no_step_is_good_enough_none_is_taken(monkeypatch):
 
 
 def test_trpo_asks_for_a_critic_of_its_own():
-    with pytest.raises(UsageError, match="give the critic a network of its own"):
+    with pytest.raises(UsageError, match="a shared critic is not supported"):
         assemble(["-e", "poc", "-m", "trpo", "--actor", "gru", "--critic", "shared"])
 
 
