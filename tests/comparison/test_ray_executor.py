@@ -126,8 +126,8 @@ def free_port() -> int:
 ERRORS = {
     "elsewhere": (["--on", "dask"], "--on takes ray or ray:HOST:PORT, not 'dask'"),
     "no port": (["--on", "ray:somewhere"], "--on ray:somewhere: HOST:PORT is needed"),
-    "too much": (["--cpus-per-run", "0"], "--cpus-per-run takes a number above 0, not '0'"),
-    "part of a gpu": (["--gpus-per-run", "-1"], "--gpus-per-run takes 0 or a number above it, not '-1'"),
+    "too much": (["--cpus-per-run", "0"], "--cpus-per-run is 0, at least 1 is needed"),
+    "part of a gpu": (["--gpus-per-run", "-1"], "--gpus-per-run is -1.0, at least 0 is needed"),
 }
 
 

@@ -466,7 +466,7 @@ def test_envpool_alone_gives_numbers_but_no_pictures(no_minigrid):
     envs = suite.make(EnvConfig(id=S9, num_envs=2))
     assert envs.adapter.backend == "envpool"
     envs.reset(seeds(2))
-    with pytest.raises(UsageError, match=r"recollect\[minigrid\]"):
+    with pytest.raises(UsageError, match=r"recollect-rl\[minigrid\]"):
         suite.make(EnvConfig(id=S9, num_envs=2, kwargs={"pictures": True}))
 
 
