@@ -97,6 +97,7 @@ class Branch(nn.Module):
         self.features_dim = width
         self.body, width = layers(width, cfg.head_hidden, cfg.activation)
         self.head = make_head(width)
+        # Not the memory, which has initial weights of its own.
         initialise(nn.ModuleList([self.encoder, self.body, self.head]), cfg.init)
         self.encoder.requires_grad_(cfg.trained_encoder)
 
@@ -223,9 +224,11 @@ class Agent(nn.Module):
         self.normalizer = Normalizer(obs, normalize_obs)
 
         def branch(cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> Branch:
+            # A memory that takes the action separately must not get it through the encoder as well.
             previous = cfg.prev_action and not cfg.memory.action_apart, cfg.prev_reward
             return Branch(Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features), cfg, make_head)
 
+        # The actor comes first: in another order a seed would give other initial weights.
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
         self.critic = SharedCritic(self.actor, critic) if critic.shared else branch(critic, ValueHead)
         if self.actor.memory.dropout:
@@ -268,6 +271,7 @@ def build_agent(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # with more threads orthogonal weights are rounded differently
     try:
+        # The generator of the caller is restored; weights are drawn on the CPU, so others need no copy.
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT))
             return Agent(spaces, actor, critic, normalize_obs)

@@ -51,11 +51,14 @@ class ImageEncoder(nn.Module):
 def distinct(x: Tensor) -> tuple[Tensor, Tensor]:
     """Pictures (n, ...) of bytes -> the distinct ones (m, ...), and the index of each among them (n,)."""
     flat = x.flatten(1)
+    # Eight bytes as one number; zeros complete the last.
     words = F.pad(flat, (0, -flat.shape[1] % 8)).view(torch.int64)
     # A hash of the bytes: a sum of products with odd numbers. After a collision, all pictures are encoded.
+    # The constant is 2^64 / golden ratio as a signed number. Overflow wraps around, as intended.
     weights = torch.arange(1, words.shape[1] + 1).mul_(-0x61C8864680B583EB).bitwise_or_(1)
     _, place = torch.unique((words * weights).sum(1), return_inverse=True)
     example = torch.empty(int(place.max()) + 1, dtype=torch.int64)
+    # Which of several equal pictures is written last does not matter: each one can be the example.
     example[place] = torch.arange(len(x))
     if len(example) == len(x) or not torch.equal(flat[example[place]], flat):
         return x, torch.arange(len(x))

@@ -39,6 +39,7 @@ class Rows(NamedTuple):
 
 def tanh(x: Tensor) -> Tensor:
     """numpy's tanh on a CPU: 11 us for 1024 x 64 numbers, torch's takes 130."""
+    # x.ndim, because numpy returns a scalar, not an array, for a tensor without axes.
     if x.is_cpu and x.dtype in (torch.float32, torch.float64) and x.ndim:
         return torch.from_numpy(np.tanh(x.numpy()))
     return torch.tanh(x)
@@ -141,6 +142,7 @@ class Inputs(nn.Module):
     def forward(self, rows: Rows) -> Tensor:
         """Rows (T, B, ...) -> (T, B, F)."""
         float_type = rows.prev_reward.dtype
+        # This order of features is that of the input weights, so saved agents depend on it.
         parts = [self._encode(name, rows.obs[name], float_type) for name in self.obs.leaves]
         if self.prev_action:
             parts.append(self.action(rows))

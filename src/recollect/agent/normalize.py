@@ -21,6 +21,7 @@ class Normalizer(nn.Module):
         super().__init__()
         vectors = {name: leaf for name, leaf in obs.leaves.items() if leaf.kind == "vector"}
         self.names = tuple(vectors) if active else ()
+        # In float64: late in a run, the share of one rollout is below the rounding of float32.
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.count: Tensor
         for i, name in enumerate(self.names):
@@ -37,6 +38,7 @@ class Normalizer(nn.Module):
         out = dict(obs)
         for i, name in enumerate(self.names):
             shift, scale = self._scale_of(i, name, obs[name].dtype)
+            # clamp_ changes the new tensor only; observations are stored raw.
             out[name] = ((obs[name] - shift) * scale).clamp_(-10, 10)
         return out
 
@@ -44,6 +46,7 @@ class Normalizer(nn.Module):
         scaling = self._scaling.get(name)
         if scaling is None or scaling[0].dtype != dtype:
             mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
+            # 1e-8, because an entry that never changes has a variance of 0.
             scaling = self._scaling[name] = mean.to(dtype), (var + 1e-8).rsqrt().to(dtype)
         return scaling
 
@@ -96,6 +99,7 @@ class RewardScale:
         running = self.running
         for t, valid_reward in enumerate(reward.double() * valid):
             returns[t] = running = running * self.gamma + valid_reward
+            # After an end the sum is 0, and the tail row adds 0, so the next episode starts from 0.
             running = running * ~ended[t]
         self.running = running
         x = returns[valid]
@@ -117,6 +121,7 @@ def moments(x: Tensor) -> Tensor:
     """Mean and variance of samples (n, ...) as (2, ...); 0 for n = 0."""
     if not len(x):
         return x.new_zeros(2, *x.shape[1:])
+    # Without correction: `merge` combines variances of populations.
     return torch.stack([x.mean(0), x.var(0, correction=0)])
 
 

@@ -78,6 +78,7 @@ class Player:
         if self.deterministic:
             action = policy.mode(params)
         else:
+            # Drawn in float64 and then rounded, as in `collect`.
             noise = policy.noise(self._rng, (self.num_envs,))
             action = policy.sample(params, torch.from_numpy(noise).to(self._dtype))
         spec_out = self.agent.action_spec
@@ -89,6 +90,7 @@ class Player:
     def _rows(self, leaves: Obs, reward: Any, opens: Array) -> Rows:
         tensors = {key: torch.from_numpy(np.ascontiguousarray(x)[None]) for key, x in leaves.items()}
         floats = {k: x.to(self._dtype) if x.is_floating_point() else x for k, x in tensors.items()}
+        # 0 where an episode opens, as Rollout.write stores them: the actor must get the inputs of training.
         reward = torch.as_tensor(np.reshape(reward, self.num_envs) * ~opens, dtype=self._dtype)
         action = torch.as_tensor(self._action * ~opens[:, None])
         action = action.long() if self.agent.policy.discrete else action.to(self._dtype)

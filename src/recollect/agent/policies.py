@@ -62,6 +62,7 @@ class Categorical(Policy):
         if self.num_params == self.width * self.most:
             return params.unflatten(-1, (self.width, self.most))
         parts = params.split(self.sizes, -1)
+        # Not minus infinity: the entropy would contain 0 times infinity, which is NaN.
         padded = [F.pad(p, (0, self.most - p.shape[-1]), value=-1e9) for p in parts]
         return torch.stack(padded, -2)
 
@@ -69,6 +70,8 @@ class Categorical(Policy):
         return rng.gumbel(size=(*shape, self.width, self.most))
 
     def sample(self, params: Tensor, noise: Tensor) -> Tensor:
+        # The Gumbel-max trick: a sample by noise that can be drawn before the logits are known, for all steps
+        # and ranks at once.
         return (self._logits(params) + noise).argmax(-1)
 
     def mode(self, params: Tensor) -> Tensor:
@@ -104,6 +107,7 @@ class Gaussian(Policy):
 
     def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = params.chunk(2, -1)
+        # Of the action as sampled; it is clipped only on its way to the environment (ActionSpec.to_env).
         z = (action - mean) * (-log_std).exp()
         spread = log_std.sum(-1)
         constant = 0.5 * self.width * math.log(2 * math.pi)

@@ -173,6 +173,7 @@ class GymEnv(VecEnv):
         for i, (env, row, random) in enumerate(rows):
             inner: Any = env.unwrapped
             inner.state = row.astype(state.data["kinds"][i])
+            # Restored last: the reset above has drawn from this generator.
             inner.np_random.bit_generator.state = random
             _time_limit(env)._elapsed_steps = state.data["elapsed"][i]
             if hasattr(inner, "steps_beyond_terminated"):

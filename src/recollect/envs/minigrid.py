@@ -198,6 +198,7 @@ def crop(window: Array, view: int, occlude: bool) -> Array:
     opaque = (part[..., 0] == WALL) | ((part[..., 0] == DOOR) & (part[..., 2] != OPEN))
     opaque_bits = (opaque << columns).sum(1)
     visible_bits = np.empty_like(opaque_bits)
+    # The agent stands in the middle of the last row.
     entering = np.full(len(part), 1 << view // 2)
     for y in reversed(range(view)):
         visible_bits[:, y], entering = table[:, entering, opaque_bits[:, y]]
@@ -248,11 +249,13 @@ class TileRenderer:
 
     def __call__(self, window: Array) -> Array:
         """(N, V, V, 3) -> (N, V P, V P, 3)."""
+        # Windows are indexed by x, then y; images by y, then x.
         code = window.swapaxes(1, 2) @ _WEIGHTS + self._agent
         if not self._drawn[code].all():
             for missing in np.unique(code[~self._drawn[code]]):
                 self._draw(int(missing))
         side = self._view * self._tile
+        # `take` gives (N, V, P, V, 3 P), in memory the image already, so reshape copies nothing.
         lines = (code * self._tile)[:, :, None] + self._lines
         return self._pixels.take(lines, axis=0).reshape(-1, side, side, 3)
 

@@ -117,6 +117,7 @@ class Poc(VecEnv):
         return EnvState({key: x.copy() for key, x in arrays.items()}, {"random": random})
 
     def set_state(self, state: EnvState) -> None:
+        # Creates the generators, whose states are then replaced.
         self.reset([0] * self.num_envs)
         self._position, self._goal_side, self._steps, self._ended = (
             state.arrays[key].copy() for key in ("place", "good", "steps", "ended")

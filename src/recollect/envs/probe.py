@@ -74,11 +74,13 @@ class Probe(VecEnv):
         self._steps[self._ended] = 0
         if len(self._sizes):
             for i in np.flatnonzero(self._ended):
+                # Stored as integers, so each number is rounded down to one below its size.
                 self._secret[i] = self._random[i].random(len(self._sizes)) * self._sizes
 
     def step(self, action: Array) -> Step:
         task = self._task
         live = ~self._ended  # in the others this step ignores the action and starts an episode
+        # Before a new secret is drawn: the action answers the old one.
         reward = np.where(live, task.earn(self._secret, self._steps, action), 0.0)
         self._steps += live
         self._start_episodes()

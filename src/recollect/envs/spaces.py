@@ -156,6 +156,7 @@ def read_spaces(
     observation: gym.Space[Any], action: gym.Space[Any], mask: tuple[int, ...] = ()
 ) -> tuple[ObsSpec, ActionSpec]:
     """The specs of both spaces of an environment; UsageError if a space or the mask is not supported."""
+    # The order of leaves is the order of input features: another order would break saved agents.
     leaves: dict[str, Leaf] = {}
     _read_leaves(observation, "obs", leaves)
     if mask:

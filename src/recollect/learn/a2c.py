@@ -22,6 +22,7 @@ def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     """-mean of log pi(a) A, the squared error of values, and the entropy bonus."""
     params, values = agent(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
+    # batch.log_prob is 0 on tail rows as well, so their ratio is exactly 1 in the agreement check.
     log_prob = log_prob.masked_fill(~batch.valid, 0.0)
     policy = -mean(batch.weight, log_prob * batch.advantage)
     value = mean(batch.weight, (values - batch.target).square())

@@ -71,8 +71,10 @@ def chunk(rollout: Rollout, length: int, scores: Scores) -> Batch:
         slice_rows(rollout.rows, slice(0, steps)).map(cut_steps),
         AgentState(join(rollout.starts), join(rollout.critic_starts)),
         cut_steps(rollout.action),
+        # The action of a tail row was ignored; its log-probability must not enter a ratio.
         cut_steps(rollout.log_prob.masked_fill(~valid, 0.0)),
         cut_steps(valid),
+        # By position: value, advantage and target have the same order in both tuples.
         *scores[1:],
         scores.weight,
     )
@@ -80,6 +82,7 @@ def chunk(rollout: Rollout, length: int, scores: Scores) -> Batch:
 
 def cut(x: Tensor, length: int) -> Tensor:
     """(T, N, ...) -> (L, C, ...)."""
+    # Chunk k N + n, time before environment: `join` and the minibatches of several ranks rely on this order.
     return x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
 
 
@@ -94,5 +97,6 @@ def take(batch: Batch, index: Tensor) -> Batch:
     def select(x: Tensor) -> Tensor:
         return x.index_select(1, index)
 
+    # Chunks are axis 1 of time-major tensors, and axis 0 of states.
     state = (tree.map_leaves(lambda x: x.index_select(0, index), part) for part in batch.state)
     return Batch(batch.rows.map(select), AgentState(*state), *map(select, batch[2:]))

@@ -39,6 +39,8 @@ class Learner:
         """
         outcome, local_valid = rollout.outcome(self.ranks), rollout.valid[:-1]
         valid = outcome.valid[:-1]
+        # Without row T, which the next rollout counts as its row 0. Observations stay with their rank, and
+        # only their moments are gathered; rewards are those of all ranks already.
         self.agent.normalizer.update(
             {k: x[:-1] for k, x in rollout.rows.obs.items()}, local_valid, self.ranks
         )
@@ -46,6 +48,7 @@ class Learner:
         self.episodes.add(outcome, self.step)
         self.iteration += 1
         self.step += int(valid.sum())
+        # Every rank comes here in the same iteration, as the comparison is a collective operation.
         if self.iteration % CHECK_INTERVAL == 0:
             self.ranks.check_equal(self.optimizer.flats)
 
@@ -75,6 +78,7 @@ class Learner:
 
     def restart(self, envs: Envs, seed: int) -> None:
         """A barrier: reset all environments from the seeds of this iteration, and all memories."""
+        # The iteration is that of the next rollout by now; resuming there draws the same seeds.
         self.row = first_row(envs, self.agent, seed, self.iteration, self.ranks)
         self.state = self.agent.initial_state(envs.num_envs)
 
@@ -112,6 +116,7 @@ def begin(
 
 def first_row(envs: Envs, agent: Agent, seed: int, iteration: int, ranks: Ranks = ALONE) -> Row:
     """Reset every environment from its seed; their first row."""
+    # For the environments of all ranks, of which each takes its block: a split changes no environment.
     seeds = rng.env_seeds(seed, rng.Purpose.ENV, iteration, envs.num_envs * ranks.size)
     obs = envs.reset(seeds[ranks.block(envs.num_envs)])
     dtype = np.dtype("int64" if agent.policy.discrete else "float32")

@@ -73,12 +73,15 @@ def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> di
     values  (L, B), equal to `acted`, those of the rollout, where they agree
     """
     weight = valid / valid.sum().clamp(min=1)  # a rank may have no valid step in a minibatch
+    # Relative to the spread of values. If they are nearly constant, 0.001 of their size is allowed for
+    # instead, and 1e-12 where all are 0.
     spread = variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + 1e-12
     errors = {
         "ratio_error": float((ratio - 1).abs().max()),
         "value_error": float(((values - acted) * valid).abs().max() / spread),
     }
     for name, error in errors.items():
+        # Not `>=`, because NaN must stop the run as well.
         if not error < LARGEST_ERROR:
             raise DisagreementError(
                 f"acting and learning disagree: {name} is {error:.2g} before the first gradient step, "

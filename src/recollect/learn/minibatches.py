@@ -33,12 +33,15 @@ class Minibatches:
         self, learner: Learner, rollout: Rollout, plan: Plan, length: int, draw: Draw, estimates: Estimates
     ) -> None:
         self.learner, self.rollout, self.plan, self.draw = learner, rollout, plan, draw
+        # Of all ranks, so that every process normalises with the same numbers, summed in the same order.
         self.scores = scores(rollout.outcome(learner.ranks), length, estimates)
         if draw.normalize == "rollout":
             advantage = standardize(self.scores.advantage, self.scores.weight)
             self.scores = self.scores._replace(advantage=advantage)
         self.num_envs = rollout.num_envs * learner.ranks.size
         batch = chunk(rollout, length, Scores(*map(self._local, self.scores)))
+        # `chunk` has made weights that sum to 1 over this rank. They must do so over all ranks: then the sum
+        # of gradients over ranks is the gradient of the mean.
         batch = batch._replace(
             rows=batch.rows._replace(obs=learner.agent.normalizer(batch.rows.obs)),
             weight=self._local(self.scores.weight),
@@ -83,6 +86,7 @@ class Minibatches:
 
     def metrics(self, rate: float) -> dict[str, float]:
         """The metrics of the update, over all minibatches of all ranks; rate: of the actor."""
+        # Each rank has its share of a weighted mean, so shares are summed and not averaged.
         means = Losses(*self.learner.ranks.all_reduce_sum(torch.stack(self._losses).mean(0)))
         return self.errors | self.learner.update_metrics(means, self.explained_variance, rate)
 
@@ -93,6 +97,8 @@ class Minibatches:
 
     def _mean_kl(self, steps: int) -> Tensor:
         """The mean KL of all minibatches after so many."""
+        # All ranks get the same number and stop after the same epoch. One that stopped alone would leave the
+        # others waiting for its gradients.
         kl = torch.stack(self._losses[steps:])[:, Losses._fields.index("kl")]
         return self.learner.ranks.all_reduce_sum(kl.mean())
 
@@ -104,6 +110,7 @@ class Minibatches:
 
 def blocks_of(num_envs: int, size: int, ranks: Ranks) -> int:
     """Blocks of environments of which each minibatch of `size` chunks takes the same share."""
+    # 8 also with fewer ranks: a run draws the same minibatches alone and split over 2, 4 or 8.
     return math.gcd(num_envs, size, max(8, ranks.size))
 
 
@@ -128,6 +135,7 @@ def minibatches(
     """
     chunks, blocks = scores.mask.shape[1], blocks_of(num_envs, size, ranks)
     order = np.arange(chunks).reshape(-1, blocks, num_envs // blocks).swapaxes(0, 1).reshape(blocks, -1)
+    # Every rank draws the order of all blocks and then takes its own.
     order = random.permuted(order, axis=1) if draw.shuffle else order
     local_blocks, local_envs = ranks.block(blocks // ranks.size), ranks.block(num_envs // ranks.size)
     # Chunk k N + n of all ranks is chunk k (N / ranks) + n - (first environment of this rank) of its own.
@@ -138,11 +146,13 @@ def minibatches(
         drawn = order[:, start : start + share]
         index = torch.from_numpy(drawn.ravel())
         mask = scores.mask.index_select(1, index)
+        # The mask of all ranks, so that none of them leaves out a minibatch alone.
         if not mask.any():
             continue
         weight, advantage = mask / mask.sum(), scores.advantage.index_select(1, index)
         if draw.normalize == "minibatch":
             advantage = standardize(advantage, weight)
+        # `index` goes block by block, so the chunks of this rank are one slice of it.
         local = ranks.block(len(local_order) * drawn.shape[1])
         part = take(batch, torch.from_numpy(local_order[:, start : start + share].ravel()))
         part = part._replace(weight=weight[:, local], advantage=advantage[:, local])

@@ -54,7 +54,10 @@ class FlatAdam:
 
     def step(self, rates: Sequence[float]) -> None:
         """Clip each group and step; change nothing if a gradient is not finite."""
+        # Gradients are summed over ranks by now, so all of them skip the same steps. All norms come before
+        # the first change: no branch may step if the other is skipped.
         norms = [float(torch.linalg.vector_norm(part)) for part in self._parts]
+        # False for NaN as well.
         if not all(norm < float("inf") for norm in norms):
             self._skip()
             return
@@ -63,6 +66,7 @@ class FlatAdam:
             self.flats, self._parts, norms, self._states, rates, strict=True
         ):
             if 0 < self.max_norm < norm:
+                # 1e-6 as in torch.nn.utils.clip_grad_norm_.
                 part.mul_(self.max_norm / (norm + 1e-6))
             moments = [state["exp_avg"]], [state["exp_avg_sq"]]
             self._adam([flat], [part], *moments, [], [state["step"]], lr=rate)
@@ -86,6 +90,8 @@ def _flatten(module: nn.Module) -> Tensor:
     parameters = _trainable(module)
     flat = torch.cat([p.detach().reshape(-1) for p in parameters])
     for p, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        # Through .data, so autograd does not notice when the vector is changed: no change may come between a
+        # forward pass and its backward pass.
         p.data = part.view_as(p)
     return flat
 
@@ -95,6 +101,7 @@ def _share_gradient(module: nn.Module, flat: Tensor, gradient: Tensor) -> None:
     flat.grad = gradient
     parameters = _trainable(module)
     for p, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
+        # backward adds to a gradient that exists in place. With create_graph it would replace the view.
         p.grad = part.view_as(p)
 
 

@@ -25,6 +25,8 @@ def returns_to_go(rollout: Rollout, reward: Tensor, gamma: float) -> tuple[Tenso
     ended, valid = rollout.terminated | rollout.truncated, rollout.valid[:-1]
     returns, known = torch.zeros_like(reward), torch.zeros_like(valid)
     ahead, ends = torch.zeros_like(reward[0]), torch.zeros_like(valid[0])
+    # `ends` is true while an end lies ahead in the episode of step t. It is cleared on tail rows and set
+    # again by the step before, which ended the episode.
     for t in reversed(range(len(reward))):
         ahead = reward[t] + gamma * ahead.masked_fill(ended[t] | ~valid[t], 0.0)
         ends = (ends | ended[t]) & valid[t]
@@ -36,6 +38,7 @@ def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     """-mean of log pi(a) (G - b), and the entropy bonus; no loss for the critic."""
     params, values = agent(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
+    # batch.log_prob is 0 on tail rows as well, so their ratio is exactly 1 in the agreement check.
     log_prob = log_prob.masked_fill(~batch.valid, 0.0)
     policy, bonus = -mean(batch.weight, log_prob * batch.advantage), mean(batch.weight, entropy)
     ratio = (log_prob - batch.log_prob).detach().exp()

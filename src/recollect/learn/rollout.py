@@ -66,6 +66,7 @@ class Rollout:
         float_type = torch.zeros(0, dtype=dtype).numpy().dtype
 
         def rows(example: Array, extra: int = 0) -> Tensor:
+            # Pictures stay bytes until the encoder; as float32 they would take four times the memory.
             kind = float_type if example.dtype.kind == "f" else example.dtype
             shape = (num_steps + extra, *example.shape)
             return torch.from_numpy(np.zeros(shape, dtype=kind))
@@ -99,6 +100,7 @@ class Rollout:
     def open(self, row: Row) -> None:
         """Begin a rollout with the carried row."""
         self.starts, self.critic_starts, self._outcome = [], [], None
+        # In place, here and below: a new array would not be the memory of the tensor.
         self._views["cut_short"][:] = False
         self._write_obs(0, row.obs)
         self._first[0], self._views["valid"][0] = row.first, row.valid
@@ -117,6 +119,7 @@ class Rollout:
         np.logical_or(step.terminated, step.truncated, out=view["valid"][t + 1])
         np.logical_not(view["valid"][t + 1], out=view["valid"][t + 1])
         self._write_obs(t + 1, step.obs)
+        # `first` is that of row t+1: an observation that opens an episode has no previous action.
         np.multiply(self._spec.to_prev_action(action), ~first[:, None], out=self._prev_action[t + 1])
         np.multiply(step.reward, ~first, out=self._prev_reward[t + 1], casting="same_kind")
 
@@ -126,6 +129,7 @@ class Rollout:
         ended = view["terminated"][last] | view["truncated"][last]
         cut_short = view["cut_short"][0] = view["valid"][last] & ~ended
         view["truncated"][last] |= cut_short
+        # Row T becomes a tail row: V[T] is the value of a final observation and bootstraps.
         view["valid"][last + 1] &= ~cut_short
 
     def normalized(self, agent: Agent) -> Rows:
@@ -147,6 +151,7 @@ class Rollout:
 
     def _write_obs(self, t: int, obs: Obs) -> None:
         for name, x in obs.items():
+            # A copy into the buffer: x may belong to the environments, which overwrite it in the next step.
             self._obs[name][t] = x
 
 

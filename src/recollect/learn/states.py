@@ -40,10 +40,12 @@ def restate(
     log_prob, values = _evaluate(agent, batch, size)
     errors = agreement((log_prob - batch.log_prob).exp(), values, batch.value, batch.valid)
     if stored:
+        # Only dropout leads here. The evaluation above had none, because it ran without gradients.
         return batch, errors | {"state_error": 0.0}
     batch = batch._replace(state=chunk_states(agent, rollout, cfg))
     stored_log_prob = batch.log_prob
     log_prob, values = _evaluate(agent, batch, size)
+    # On tail rows both are 0, so their ratio is 1.
     errors["state_error"] = float(((log_prob - stored_log_prob).exp() - 1).abs().max())
     return batch._replace(log_prob=log_prob, value=values), errors
 
@@ -64,6 +66,7 @@ def chunk_states(agent: Agent, rollout: Rollout, cfg: PPOConfig) -> AgentState:
         return join([_burn_in(advance, rows, start, initial, (t - cfg.burn_in, t)) for t in begins])
 
     begins = range(0, rollout.num_steps, length)
+    # Only the state before step 0 is taken as stored, because earlier steps are gone.
     actor = states(agent.actor.advance, rollout.starts[0], initial.actor)
     return AgentState(actor, states(agent.critic.advance, rollout.critic_starts[0], initial.critic))
 

@@ -54,6 +54,7 @@ def fit(learner: Learner, batch: Batch, rate: float) -> Tensor:
     loss = mean(batch.weight, (values - batch.target).square())
     learner.optimizer.zero_grad()
     loss.backward()
+    # Rate 0 for the actor: with weight decay, Adam moves it even where its gradient is 0.
     learner.optimizer.step((0.0, rate))
     return loss.detach()
 
@@ -68,6 +69,7 @@ class Actor:
         # The same weights as one vector: writing to it moves the network.
         self.flat = learner.optimizer.flats[0]
         self.old = self.flat.clone()
+        # The graph of this pass serves every product J' u, so weights must be the old ones then.
         self.params = self._forward()
         self.before = self.params.detach()
         log_prob, entropy = self.policy.evaluate(self.before, batch.action)
@@ -76,6 +78,7 @@ class Actor:
     def step(self, bound: float) -> tuple[Tensor, Tensor]:
         """Move to the best weights within the bound; the loss before the step, and the KL of the step."""
         start = self.objective(self.params)
+        # Without a gradient the direction is 0; the clamp then makes the step 0 rather than NaN.
         direction = conjugate_gradient(self.curvature, self.gradient(start))
         curve = (direction @ self.curvature(direction)).clamp(min=1e-12)
         longest = (2 * bound / curve).sqrt() * direction
@@ -84,6 +87,7 @@ class Actor:
                 self.flat.copy_(self.old + 0.5**halvings * longest)
                 now = self._forward()
                 kl = mean(self.weight, self.policy.kl(self.before, now))
+                # NaN fulfils neither condition, so a step that is not finite is halved.
                 if kl <= bound and self.objective(now) > start:
                     return -start.detach(), kl
             self.flat.copy_(self.old)
@@ -125,9 +129,12 @@ class Actor:
         """J v: the change of the policy parameters (L, C, P) as the weights move along v."""
         size = v.norm().clamp(min=1e-12)
         ends = []
+        # A central difference: the error is of second order in the perturbation.
         for sign in (1, -1):
             self.flat.copy_(self.old + sign * PERTURBATION / size * v)
             ends.append(self._forward())
+        # Copied, not moved back by subtraction: a backward pass through self.params follows, and it needs
+        # every bit.
         self.flat.copy_(self.old)
         return (ends[0] - ends[1]) * (size / (2 * PERTURBATION))
 
@@ -137,6 +144,7 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor) -> Tensor
     x, rest = torch.zeros_like(b), b.clone()
     direction, error = b.clone(), b @ b
     for _ in range(CONJUGATE_STEPS):
+        # If b is 0, the first condition is 0 < 0, and without the second one 0 / 0 follows.
         if error < 1e-10 * (b @ b) or error == 0:
             break
         image = product(direction)

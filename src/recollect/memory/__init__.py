@@ -110,6 +110,7 @@ def available() -> dict[str, type[MemoryConfig]]:
     for module in pkgutil.iter_modules(__path__):
         contents = vars(importlib.import_module(f"{__name__}.{module.name}"))
         for item in contents.values():
+            # vars, not hasattr: a subclass that sets no name would replace the memory whose name it inherits.
             if isinstance(item, type) and issubclass(item, MemoryConfig) and "name" in vars(item):
                 configs[item.name] = item
     return configs
@@ -124,6 +125,7 @@ def find(name: str) -> type[MemoryConfig]:
             raise UsageError(f"memory {name!r} is unknown; {nearest(name, sorted(configs))}")
         return configs[name]
     try:
+        # import_module raises ValueError for an empty name, and TypeError for a relative one.
         config = getattr(importlib.import_module(module), attribute, None)
     except (ImportError, TypeError, ValueError) as error:
         raise UsageError(f"memory {name}: module {module} does not import: {error}") from error

@@ -39,6 +39,7 @@ def count_steps(first: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
     age  (B,)  number of steps that the episode of the carried state has had before time 0
     """
     time = torch.arange(len(first), device=first.device)[:, None]
+    # -1 up to the first start in this call: there the episode of the carried state continues.
     start = torch.where(first, time, -1).cummax(0).values
     step = torch.where(start < 0, time + age, time - start)
     return step, step[-1] + 1
@@ -64,6 +65,8 @@ class Band:
         """
         self.steps, self.past, self.heads, self.tokens = len(back), past, heads, tokens
         self.weights = weights
+        # The number of blocks is rounded down, so that a block has at least BLOCK tokens (or the whole
+        # sequence). Blocks of equal size need the least padding.
         self.size = math.ceil(self.steps / max(1, self.steps * tokens // BLOCK))  # R
         self.count = math.ceil(self.steps / self.size)  # n
         self.missing = self.count * self.size - self.steps
@@ -89,21 +92,27 @@ class Band:
         dropout    share of attention weights set to 0; ignored with distances, detached or weights
         """
         query, key, value = self._split_queries(q), self._split_keys(k), self._split_keys(v)
+        # The number of queries shows whether q has all tokens of a step or only the last.
         bias = self.bias if q.shape[1] > self.steps else self.bias[..., self.tokens - 1 :: self.tokens, :]
         if distances is None and detached is None and self.weights is None:
             # The fused kernel stores no scores. It takes one batch axis, so sequences and blocks share it.
             q, k, v, mask = (x.flatten(0, 1) for x in (query, key, value, bias))
             attended = F.scaled_dot_product_attention(q, k, v, mask, dropout)
             return self._join(attended.unflatten(0, query.shape[:2]))
+        # The fused kernel scales scores itself. Here the queries are scaled, those of distances too: both
+        # scores are terms of one sum.
         query = query * (q.shape[-1] // self.heads) ** -0.5
         if distances is not None:
             by_distance = self._split_queries(distances.query) * (q.shape[-1] // self.heads) ** -0.5
             bias = bias + self._score_distances(by_distance, distances.key)
+        # `detached` changes gradients and no numbers, so an inspection does without it.
         if detached is None or self.weights is not None:
             weights = (query @ key.transpose(-1, -2) + bias).softmax(-1)
             if self.weights is not None:
                 self.weights.append(self._sort_by_distance(weights))
             return self._join(weights @ value)
+        # Both products are complete; `near` decides which of them gives a score, and so which keys and values
+        # get its gradient. Masked weights are exactly 0, so the last two products only add up.
         near = (self.away <= detached.steps).repeat_interleave(self.tokens, 1)
         near = near.repeat_interleave(q.shape[1] // self.steps, 0)
         far_scores = query @ self._split_keys(detached.k).transpose(-1, -2)
@@ -126,6 +135,8 @@ class Band:
 
     def _bias(self, back: Tensor, dtype: torch.dtype) -> Tensor:
         """The mask as a bias of scores: 0 where a token attends, else minus infinity."""
+        # Padding steps get back = 0, so they attend to themselves: softmax of a row of minus infinities is
+        # NaN, and so would be gradients, although the padding is cut off afterwards.
         back = F.pad(back.T, (0, self.missing)).unflatten(1, (self.count, self.size))
         seen = (self.away >= 0) & (self.away <= back[..., None])
         if self.tokens > 1:
@@ -133,6 +144,8 @@ class Band:
             order = torch.ones(self.tokens, self.tokens, dtype=torch.bool, device=back.device).tril()
             inside = order.repeat(self.away.shape) | _repeat_for_tokens(self.away != 0, self.tokens)
             seen = _repeat_for_tokens(seen, self.tokens) & inside
+        # Minus infinity, not a large number: the weight of a hidden key is exactly 0, and so is its gradient.
+        # The caches hold steps of earlier episodes, and only this mask separates them from the present one.
         zero = torch.zeros((), dtype=dtype, device=back.device)
         return zero.where(seen, -math.inf)[:, :, None]
 
@@ -162,6 +175,7 @@ class Band:
     def _score_distances(self, query: Tensor, key: Tensor) -> Tensor:
         """Scores by distance, each at the place of the key at that distance: (B, n, H, R, R + P)."""
         scores = query @ key.unflatten(1, (self.heads, -1)).permute(1, 2, 0)  # (B, n, H, R, P + 1)
+        # Keys that are ahead or too far away get the score of another distance, which the mask removes.
         place = self.away.clamp(0, self.past)
         return scores.gather(-1, place.expand(*scores.shape[:-1], -1))
 
@@ -181,6 +195,7 @@ class _Overlapping(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         out = grads[0].new_zeros(ctx.shape)
         # Blocks overlap, so their gradients are added one block after another, always in the same order.
+        # Not strict: the last block extends beyond its stride, so there may be more starts than blocks.
         for start, grad in zip(range(0, ctx.shape[1], ctx.stride), grads[0].unbind(1), strict=False):
             out[:, start : start + grad.shape[1]] += grad
         return out, None, None

@@ -97,6 +97,8 @@ class Gpt2Config(MemoryConfig):
 
     def build(self, in_dim: int, action_dim: int = 0) -> Memory:
         self._check_sizes()
+        # In this order: each draws its initial weights from one generator, so that the other order would
+        # change the weights of every seed.
         trunk = Trunk(self)
         tokens = Tokens(self, in_dim, action_dim)
         kind = Banded if self.attention == "banded" else Window
@@ -232,6 +234,7 @@ class Banded(Memory):
         caches, age = cast(tuple[tuple[KeysValues, ...], Tensor], state)
         step, age = count_steps(first, age)
         count, (steps, batch) = self.tokens.count, first.shape
+        # No cache is reset: where an episode starts, `step` is 0 again, and the mask hides what came before.
         band = Band(step.clamp(max=self.past), self.past, self.trunk.heads, count, x.dtype, weights)
         p = active_rate(self.attention_dropout, self.training)
         # Tokens of a step follow one another; attention takes the batch axis first.
@@ -294,6 +297,8 @@ class Window(Memory):
         ahead = torch.arange(-self.past, 1, device=x.device)
         step = step.reshape(-1, 1) + ahead  # (T B, context); below 0 before the episode
         h = self.tokens(windows, step.clamp(min=0)).reshape(steps * batch, context * count, -1)
+        # No token attends to steps before its window (ahead + P) or its episode (step). Tokens before the
+        # episode attend to themselves, because an empty row of the mask would be NaN.
         back = torch.minimum(step, ahead + self.past).clamp(min=0).T
         band = Band(back, self.past, self.trunk.heads, count, x.dtype, weights)
         p = active_rate(self.attention_dropout, self.training)

@@ -72,6 +72,8 @@ class _Gru(torch.autograd.Function):
     def forward(ctx: Any, gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor) -> Tensor:
         arrays = [x.detach().numpy() for x in (gates, recurrent, bias, h, keep)]
         states, *saved = _gru_forward(*arrays)
+        # Not save_for_backward, so autograd does not notice changes: arrays[1] is the memory of the weights,
+        # and the backward pass must come before the optimiser writes to it.
         ctx.arrays = (arrays[1], arrays[4], *saved)
         return torch.from_numpy(states)
 
@@ -92,6 +94,7 @@ def _gru_forward(
     steps, batch, width = gates.shape[0], gates.shape[1], h.shape[1]
     two = 2 * width
     # sigmoid(x) = (tanh(x / 2) + 1) / 2, and numpy's tanh is fast: halve the inputs of the sigmoids.
+    # Halving is exact in floating point, so no sum is rounded differently.
     weights = np.ascontiguousarray(recurrent.T)
     weights[:, :two] *= 0.5
     halves = gates[..., :two] * gates.dtype.type(0.5)
@@ -103,6 +106,7 @@ def _gru_forward(
     of_weights, of_product, of_before = map(torch.from_numpy, (weights, product, before))
     arrays = zip(states, before, of_before, c, n, rz, halves, gates[..., two:], keep, strict=True)
     for new, old, of_old, c_t, n_t, rz_t, half, candidate, kept in arrays:
+        # Not in place: h is the output of the step before.
         np.multiply(h, kept, out=old)
         torch.mm(of_old, of_weights, out=of_product)
         np.add(half, to_gates, out=rz_t)
@@ -127,6 +131,8 @@ def _gru_backward(
     width = n.shape[2]
     r, z = rz[..., :width], rz[..., width:]
     # Factors that do not depend on the gradient, for all steps at once.
+    # h' = n + z (h - n): through z, factor h - n; through n, factor 1 - z. The input of n contains r c:
+    # through r, factor c. Each times the derivative of its sigmoid, s (1 - s), or of tanh, 1 - n n.
     to_z = (before - n) * z * (1 - z)
     to_n = (1 - z) * (1 - n * n)
     to_r = c * r * (1 - r)
@@ -135,15 +141,19 @@ def _gru_backward(
     of_recurrent, of_gates, of_product = map(torch.from_numpy, (recurrent, by_gates, product))
     arrays = zip(grad, to_z, to_n, to_r, r, z, keep, by_gates, of_gates, by_n, strict=True)
     for grad_t, to_z_t, to_n_t, to_r_t, r_t, z_t, kept, gates_t, of_gates_t, by_n_t in reversed(list(arrays)):
+        # by_h is the gradient from step t+1; that of y[t] is added.
         by_h += grad_t
         np.multiply(by_h, to_z_t, out=gates_t[:, width : 2 * width])
         np.multiply(by_h, to_n_t, out=by_n_t)
         np.multiply(by_n_t, to_r_t, out=gates_t[:, :width])
         np.multiply(by_n_t, r_t, out=gates_t[:, 2 * width :])
+        # Two paths to the state before: directly through z, and through the recurrent products of all gates.
+        # A reset has cut both, so `kept` comes last.
         by_h *= z_t
         torch.mm(of_gates_t, of_recurrent, out=of_product)
         by_h += product
         by_h *= kept
+    # One product over all steps. `before` is 0 where a sequence was reset, so these steps add nothing.
     by_recurrent = of_gates.flatten(0, 1).T @ torch.from_numpy(before).flatten(0, 1)
     by_bias = by_gates[..., 2 * width :].sum((0, 1))
     # Until here the last third was the gradient of c, r times that of the candidate's input.
@@ -160,6 +170,8 @@ class _Linear(torch.autograd.Function):
         for old, new, a_t, b_t in zip(states, states[1:], a, b, strict=False):
             np.multiply(a_t, old, out=new)
             new += b_t
+        # The result is a view of `states`, which the backward pass reads: a caller that changed it in place
+        # would corrupt gradients without an error.
         ctx.arrays = a, states
         return torch.from_numpy(states[1:])
 
@@ -167,6 +179,8 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a, states = ctx.arrays
         of_add = np.array(grads[0].numpy())  # a copy: autograd's array must not change
+        # From the end on, of_add[t] becomes the whole gradient of h[t], which is that of add[t] as well. A
+        # reset is a decay of 0 and lets no gradient through.
         for t in range(len(a) - 1, 0, -1):
             of_add[t - 1] += a[t] * of_add[t]
         of_decay, of_start = of_add * states[:-1], a[0] * of_add[0]

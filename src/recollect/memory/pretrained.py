@@ -47,6 +47,7 @@ def find(pretrained: str) -> Path:
             f"gpt2.pretrained: {pretrained} is not a folder; a download needs the hub: {install_hint('hf')}"
         ) from None
     try:
+        # Patterns, so that neither pickled weights nor code are downloaded.
         return Path(snapshot_download(pretrained, allow_patterns=[CONFIG, "*.safetensors", INDEX]))
     except Exception as error:  # errors of the network, the hub and the disk have no common class
         reason = " ".join(str(error).split())
@@ -60,6 +61,7 @@ def sizes(pretrained: str) -> tuple[int, int, int]:
     path = find(pretrained) / CONFIG
     config = _read_json(path)
     for name, required in FIXED.items():
+        # A missing setting has its default, which is the required value.
         if config.get(name, required) != required:
             raise UsageError(f"{path}: {name} is {config[name]!r}, it must be {required!r}")
     for name in SIZES:
@@ -101,6 +103,7 @@ def _read_tensors(folder: Path, names: Collection[str]) -> dict[str, Tensor]:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118 (no iterator)
                     short = name.removeprefix("transformer.")
+                    # Files may also hold a language head and causal masks, which no block has.
                     if short in names:
                         tensors[short] = file.get_tensor(name)
         except (SafetensorError, OSError) as error:

@@ -124,6 +124,7 @@ class Gru(Memory):
         self.out_dim, self.reach = width, None
         self.input = _orthogonal(in_dim, width, 3)
         self.recurrent = _orthogonal(width, width, 3)
+        # Blocks r, z and candidate: the order of torch.gru_cell, and of saved files.
         self.bias = nn.Parameter(_bias(0.0, keep, 0.0, width=width))
         self.recalled = nn.Parameter(torch.zeros(width))  # d
 
@@ -141,6 +142,7 @@ class Gru(Memory):
 
     def _step(self, x: Tensor, h: Tensor) -> Tensor:
         """h after one step: acting takes single steps, and this is twice as fast as a sequence of one."""
+        # gru_cell takes two biases per gate. r and z need one, so their other one is a constant 0.
         recalled = F.pad(self.recalled, (2 * self.out_dim, 0))
         return torch.gru_cell(x, h, self.input, self.recurrent, self.bias, recalled)
 
@@ -157,6 +159,7 @@ class MinGru(Memory):
         super().__init__()
         self.out_dim, self.reach = width, None
         self.input = _orthogonal(in_dim, width, 2)
+        # Here z lets the input in, unlike the gates of GRU and LSTM, so retaining takes a negative bias.
         self.bias = nn.Parameter(_bias(-keep, 0.0, width=width))
 
     def initial_state(self, batch: int) -> Tree:
@@ -166,6 +169,7 @@ class MinGru(Memory):
         (h,) = cast(tuple[Tensor], state)
         gate, candidate = F.linear(x, self.input, self.bias).chunk(2, -1)
         update = torch.sigmoid(gate)
+        # A reset removes the state before the step and nothing of the input of the step.
         decay = (1 - update).masked_fill(first[..., None], 0.0)
         y = kernels.linear(decay, update * candidate, h)
         return y, (y[-1],)
@@ -187,8 +191,10 @@ class Lstm(Memory):
         self.out_dim, self.reach = width, None
         self.input = _orthogonal(in_dim, width, 4)
         self.recurrent = _orthogonal(width, width, 4)
+        # Blocks i, f, candidate and o: the order of torch.lstm, and of saved files.
         self.bias = nn.Parameter(_bias(0.0, keep, 0.0, 0.0, width=width))
         # Inputs of i, f, the candidate and o in an extra step that resets, and in one that pads.
+        # SHUT must outweigh U h + b, which is added in these steps too.
         shut, none = torch.full((width,), -SHUT), torch.zeros(width)
         signals = torch.cat([shut, shut, none, shut]), torch.cat([shut, -shut, none, none])
         self.register_buffer("signals", torch.stack(signals, 1), persistent=False)
@@ -205,6 +211,7 @@ class Lstm(Memory):
         if len(x) == 1:
             h, c = self._step(x[0], h, c)
             return h[None], (h, c)
+        # first[0] is handled above, on the carried state; without resets after it, nothing is inserted.
         if not first[1:].any():
             y, h, c = self._run(x, self.input, h, c)
             return y, (h, c)
@@ -224,6 +231,7 @@ class Lstm(Memory):
 
     def _run(self, x: Tensor, weights: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """All steps, without resets: y, and h and c after the last step."""
+        # By position: has_biases, num_layers, dropout, train, bidirectional, batch_first (False: time-major).
         parameters = [weights, self.recurrent, self.bias, self.no_bias]
         y, h, c = torch.lstm(x, (h[None], c[None]), parameters, True, 1, 0.0, self.training, False, False)
         return y, h[0], c[0]

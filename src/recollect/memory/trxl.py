@@ -96,6 +96,7 @@ class TransformerXl(Memory):
     def initial_state(self, batch: int) -> Tree:
         """The key/value cache of each layer (B, 2, P, W), and the steps (B,) that each episode has had."""
         like = self.input.weight
+        # Cached steps before the episode are never attended to, so zeros stand for any content.
         caches = tuple(like.new_zeros(batch, 2, self.past, self.out_dim) for _ in self.blocks)
         return caches, torch.zeros(batch, dtype=torch.long, device=like.device)
 
@@ -116,6 +117,7 @@ class TransformerXl(Memory):
         band = Band(step.clamp(max=self.past), self.past, self.heads, 1, x.dtype, weights)
         h = self.input(x)
         if self.absolute:
+            # The step of the episode, not of the call: acting and chunks must see equal positions.
             h = h + sinusoids(step.to(h.dtype), self.out_dim)
         h, after = h.transpose(0, 1), []
         # Nothing is reset: the mask hides the cached steps of earlier episodes.
@@ -158,9 +160,12 @@ class Block(nn.Module):
         else:
             # Gradient stops at the inputs of earlier steps; the weights that project them still get theirs.
             stopped = self._keys_and_values(self.before_attention(x.detach()), cache.detach())
+            # At 0 the key and value of the present step are detached too; x still gets gradient through its
+            # query and the skip connection.
             both = self._keys_and_values(normed, cache) if self.gradient else stopped
             detached = Detached(self.gradient, stopped[:, 0], stopped[:, 1]) if self.gradient else None
         attended = band.attend(q, both[:, 0], both[:, 1], distances, detached)
+        # The last P of P + T steps: with T < P some of them are still from the old cache.
         return self.out(attended), both[:, :, x.shape[1] :]
 
     def _keys_and_values(self, x: Tensor, cache: Tensor) -> Tensor:
@@ -176,6 +181,7 @@ class RelativePositions(nn.Module):
         super().__init__()
         self.of_row, self.of_distance = (nn.Parameter(torch.zeros(width)) for _ in range(2))  # u, v
         self.key = _linear(width, width, bias=False)
+        # Not persistent: it follows from the config, so saved files do without it.
         self.register_buffer("away", sinusoids(torch.arange(context + 1.0), width), persistent=False)
         self.away: Tensor  # (P + 1, W)
 
@@ -200,6 +206,7 @@ class Gate(nn.Module):
     x is the input of a residual branch and y its output after a ReLU. Products with r and z are elementwise.
     """
 
+    # The gate applies a ReLU to the output of the branch.
     gain = RELU
 
     def __init__(self, width: int, bias: float) -> None:
@@ -221,6 +228,7 @@ def sinusoids(position: Tensor, width: int) -> Tensor:
     """Sines and cosines of positions, from 1 radian per step to 1 / SLOWEST: (...,) -> (..., W)."""
     waves = torch.arange(0, width, 2, dtype=position.dtype, device=position.device)
     angle = position[..., None] * SLOWEST ** -(waves / width)
+    # Of an odd width, half is rounded up, and the last cosine is cut off.
     return torch.cat([angle.sin(), angle.cos()], -1)[..., :width]
 
 

@@ -55,6 +55,7 @@ def check_shapes(subject: Subject) -> None:
         f"reach is {reach!r}",
         "set it to the number of steps that y depends on, including the present one, or None if unbounded",
     )
+    # Axes of size 1 show a squeeze or a broadcast too many.
     for batch, length in ((BATCH, LENGTH), (BATCH, 1), (1, LENGTH), (1, 1)):
         start = memory.initial_state(batch)
         y, state = subject.run(subject.inputs(length, batch), start, subject.flags(length, batch))
@@ -100,6 +101,7 @@ def check_purity(subject: Subject) -> None:
         "a call modifies its arguments",
         "compute new tensors instead of changing arguments in place: the caller stores the state it passes",
     )
+    # Another call in between, which a hidden cache would carry over.
     subject.run(subject.inputs(LENGTH), subject.past(), subject.flags(LENGTH))
     again = subject.run(*kept)
     require(

@@ -86,6 +86,7 @@ def dependence(subject: Subject, state: Tree, first: Tensor) -> Tensor:
     length, batch = first.shape
     x = subject.inputs(length, batch).requires_grad_()
     y, _ = subject.memory(x, state, first)
+    # Random, because the plain sum of a y that ends in a layer normalisation hardly depends on x.
     projection = y @ torch.randn(y.shape[-1], dtype=y.dtype)
     depends = torch.zeros(length, batch, length, batch, dtype=torch.bool)
     for t in range(length):
@@ -109,4 +110,5 @@ def steps_with_gradient(scalar: Tensor, x: Tensor) -> Tensor:
     (gradient,) = torch.autograd.grad(scalar, x, retain_graph=True, allow_unused=True)
     if gradient is None:
         return torch.zeros(x.shape[:2], dtype=torch.bool)
+    # Exactly 0: a mask that only makes weights small lets other episodes through.
     return (gradient != 0).any(-1)
