@@ -107,7 +107,7 @@ class Gaussian(Policy):
 
     def evaluate(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = params.chunk(2, -1)
-        # Of the action as sampled; it is clipped only on its way to the environment (ActionSpec.to_env).
+        # Of the action as sampled: a rollout stores it unclipped (ActionSpec.to_env and to_prev_action clip).
         z = (action - mean) * (-log_std).exp()
         spread = log_std.sum(-1)
         constant = 0.5 * self.width * math.log(2 * math.pi)
