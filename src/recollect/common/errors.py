@@ -27,6 +27,7 @@ class DivergedError(RuntimeError):
 
 def nearest(name: str, known: list[str]) -> str:
     """The end of an error about an unknown name: similar names, or the known ones."""
+    # Late: only an error needs it.
     from difflib import get_close_matches
 
     close = get_close_matches(name, known, n=3, cutoff=0.5)

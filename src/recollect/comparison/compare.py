@@ -58,6 +58,7 @@ class CompareOptions(ExecutorOptions):
 def run_compare(options: CompareOptions) -> int:
     """Execute unfinished runs and print the results; the exit code."""
     study, out = study_of(options), options.folder
+    # Resolved, because the hashes in run folders are of resolved configs.
     configs = [resolved_config(config) for config in study.configs()]
     jobs = plan_jobs(configs, out, study.episodes, options.probe)
     display = ComparisonDisplay(jobs, options.jobs, options.quiet)

@@ -21,6 +21,7 @@ def random_baselines(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -
         # An evaluation by an older version may lack its task; it is repeated.
         task = describe_task(env)
         if evaluation is None or (evaluation["episodes"], evaluation.get("task")) != (episodes, task):
+            # From one seed for all comparisons, so that a task has one baseline.
             evaluation = evaluate(None, env, episodes, name="random").as_json()
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / EVALUATION, evaluation)

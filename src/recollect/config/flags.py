@@ -51,6 +51,7 @@ UNITS = (
 
 def options_of(kind: type) -> dict[str, Any]:
     """The options of a class by their dotted names, with their types; an abstract part has a name."""
+    # A memory: its class, and with it its options, is known only when it is named.
     if inspect.isabstract(kind):
         return {"name": str}
     hints = get_type_hints(kind)

@@ -166,6 +166,7 @@ def _default(option: Option) -> str:
 def descriptions(kind: type) -> dict[str, str]:
     """The docstrings of the fields of a class and of the classes above it, each as one line."""
     texts: dict[str, str] = {}
+    # Base classes first, so that the text of a subclass wins.
     for base in reversed(kind.__mro__):
         if dataclasses.is_dataclass(base):
             tree = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]

@@ -147,6 +147,7 @@ def measure_loss(play: AlteredPlay, whole: Score, by: Source) -> Ablation:
 
 def _alterations(visited: Spread, longest: int, seed: int) -> list[tuple[str, int | None, Alter]]:
     """Name, steps between two resets, and the altered memory; probe.json has these names."""
+    # Each is below the longest episode: a longer one would never reset.
     resets = [2**power for power in range(max(1, (longest - 1).bit_length()))]
     # A stream for each scale, so that the noise of one does not depend on how much another drew.
     noises = [(scale, rng.generator(seed, rng.Purpose.PROBE, i)) for i, scale in enumerate(NOISE)]

@@ -117,6 +117,7 @@ def _measure(values: Floats, returns: Floats, measure: Measure) -> float:
     if measure == "explained variance":
         weight = torch.full((len(values),), 1 / len(values), dtype=torch.float64)
         return explained_variance(torch.from_numpy(values), torch.from_numpy(returns), weight)
+    # A correlation would divide by 0; constant values explain nothing.
     if values.std() == 0:
         return 0.0
     return max(0.0, float(np.corrcoef(values, returns)[0, 1])) ** 2

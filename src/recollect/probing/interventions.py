@@ -36,6 +36,7 @@ def measure_spread(branch: Branch, record: Record) -> Spread:
     # strict=False: there is a state after row T as well, which is no step.
     for valid, state in zip(torch.from_numpy(record.valid), memory_states(branch, record.rows), strict=False):
         for path, leaf in float_leaves(state).items():
+            # 64 bits, because thousands of steps are summed.
             x = leaf[valid].double()
             if path not in mean:
                 mean[path], var[path] = torch.zeros_like(x[0]), torch.zeros_like(x[0])

@@ -176,6 +176,7 @@ def _score(
     """predictions: from the memory, the observation and each untrained memory, at the scored steps."""
     truth = target.values[parts.score]
     kinds = np.unique(target.values[np.isfinite(target.values)])
+    # By the values of all steps, so that the measure does not depend on which episodes happen to be scored.
     measure: Measure = "accuracy" if len(kinds) == 2 else "R2"
     sums = [_sums(truth, x, kinds) for x in predictions]
     memory, observation, *untrained = (_share(*each) for each in sums)
@@ -231,6 +232,7 @@ def predict(x: Floats, y: Floats, parts: Split) -> Floats:
     steps that choose it. One decomposition X' X = Q diag(s) Q' serves every lambda.
     """
     mean, deviation = x[parts.train].mean(0), x[parts.train].std(0)
+    # A feature that varies by rounding only would become noise of deviation 1 when it is standardised.
     known = deviation > 1e-6 * (np.abs(x[parts.train]).max(initial=0) + 1e-12)
     if not known.any():
         return np.broadcast_to(y[parts.train].mean(0), (int(parts.score.sum()), y.shape[1])).copy()

@@ -133,4 +133,5 @@ def _task_of(env: EnvConfig) -> tuple[object, ...]:
     suite, name = suite_of(env.id)
     if suite is not None and hasattr(suite, "resolve_alias"):
         env = suite.resolve_alias(env, name)
+    # Sorted: the order in which entries are masked does not make another task.
     return env.id, {**describe_task(env), "mask": sorted(env.mask)}

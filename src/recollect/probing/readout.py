@@ -69,6 +69,7 @@ def _build_untrained(agent: Agent, config: RunConfig, seed: int) -> Iterator[Bra
         fresh = build_agent(spaces, config.actor, config.critic, False, fresh_seed)
         branch = _branch_with_memory(fresh.to(next(agent.parameters()).dtype))
         assert branch is not None
+        # Dropout would make its states random.
         yield branch.eval()
 
 

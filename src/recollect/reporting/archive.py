@@ -58,6 +58,7 @@ def _unpack(path: Path, folder: Path) -> None:
             raise BadArchive(f"has {len(names):,} files; the limit is {MAX_FILES:,}")
         if len(set(names)) < len(names):
             raise BadArchive("has two files of the same name")
+        # All names before the first file: nothing is unpacked from an archive that is refused for its names.
         for name in names:
             _check_name(name)
         remaining = MAX_BYTES

@@ -53,6 +53,8 @@ def _efficiency_row(item: Efficiency) -> list[str]:
     return [
         item.label,
         f"{item.reached} of {len(steps)}",
+        # Not reached is infinite, so this is finite only if more than half of the seeds reached the
+        # threshold.
         steps_cell(float(np.median(steps))),
         range_cell(steps_cell(steps[0]), steps_cell(steps[-1])),
         time_cell(float(np.median(seconds))),

@@ -60,6 +60,7 @@ def draw_figures(
     with matplotlib.rc_context(STYLE):
         for chart in charts:
             figure = _figure(chart, summary, axis)
+            # Without a date, because equal reports are to be equal files.
             figure.savefig(folder / f"{chart.name}.svg", metadata={"Date": None})
             figure.savefig(folder / f"{chart.name}.png", dpi=120)
             paths[chart.name] = f"{folder.name}/{chart.name}.svg"

@@ -120,6 +120,8 @@ def _read_folder(
 ) -> None:
     """Add the content of a folder to one of the three collections."""
     try:
+        # Any of the three: a run that lacks one is left out with its reason, not taken for a random
+        # evaluation.
         if any((folder / file).exists() for file in ("metrics.jsonl", "config.yaml", "summary.json")):
             runs.append(replace(read_run(folder), folder=name))
         else:

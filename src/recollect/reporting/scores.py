@@ -101,6 +101,7 @@ def _scale(finals: Sequence[FinalScores], random: Mapping[str, Any]) -> Scale:
     reference = reference_score(env, source)
     high = float(scores.max()) if reference is None else reference
     high_is: Literal["reference", "best"] = "best" if reference is None else "reference"
+    # Otherwise the scale would be reversed, or have no length.
     if chance is not None and chance < high:
         return Scale(env, float(chance), high, "random", high_is)
     return Scale(env, float(scores.min()), high, "worst", high_is)
@@ -109,6 +110,7 @@ def _scale(finals: Sequence[FinalScores], random: Mapping[str, Any]) -> Scale:
 def _source(groups: Sequence[Group]) -> ScoreSource:
     """The kind of score of one environment: all runs of it are compared by the same kind."""
     evaluations = [run.evaluation for group in groups for run in group.finished]
+    # Training returns include exploration, evaluations do not, so a mixture would favour evaluated models.
     if not all(evaluations):
         return "training"
     return "success" if all(is_number(e and e.get("success")) for e in evaluations) else "return"

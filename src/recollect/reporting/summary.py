@@ -71,6 +71,7 @@ def summarise(collection: RunCollection, imported: Sequence[SeedSeries] = ()) ->
     grid = aggregate.profile_grid(strata)
     ranked = [item.label for item in aggregates]
     ranked += sorted({final.label for final in finals} - set(ranked))
+    # In one environment they would repeat the differences, and more tests raise the adjusted p-values.
     improvements = aggregate.improvements(finals, ranked) if len(tasks) > 1 else []
     family = Family(aggregate.model_differences(finals), improvements).adjusted()
     series = [*map(seed_series, groups), *imported]

@@ -89,6 +89,7 @@ def _measure(
         times["update"].append(_timed(lambda: update(learner, rollout, plan, length)))
         learner.update_statistics(rollout)
         steps.append(int(rollout.valid[:-1].sum()))
+    # Medians, because other processes of the machine disturb single rollouts.
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     return medians, statistics.mean(steps)
 

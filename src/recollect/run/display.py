@@ -72,6 +72,7 @@ class PanelDisplay(Display):
         self._title, self._console = title, console
         self._returns: list[float] = []
         self._next = 0.0
+        # auto_refresh would start a thread, which takes time from training on the same core.
         self._live = Live(console=console, auto_refresh=False, transient=False)
         self._live.start()
 

@@ -219,6 +219,8 @@ class Session:
         """
         config, episodes = self.config, self.config.val_episodes
         torch.set_num_threads(1)  # as when collecting: batches are small; `update` sets it again
+        # Kept for the next validation: building them is expensive, and each validation resets them with its
+        # seeds.
         if self.validation_envs is None:
             self.validation_envs = make_for_evaluation(replace(config.env, num_envs=episodes), factory)
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, self.learner.iteration, episodes)

@@ -40,6 +40,7 @@ def build_space(build_config: ConfigBuilder, file: Path | None, given: Sequence[
     """The default space, overridden by a file; given: options of the command line, which are not tuned."""
     prefix = f"space {file}: "
     entries = _read_entries(file) if file else {}
+    # Which options exist depends on the memory, so the options of all memories in the file are known.
     known = {
         option: value
         for memories in _memory_choices(entries)

@@ -69,6 +69,7 @@ def _write_page(path: Path, trained: Trained, options: WatchOptions) -> None:
 
 def _write_film(path: Path | None, trained: Trained, options: WatchOptions) -> None:
     """The best episode with its memory, as a file, or in a window if there is no path."""
+    # Copies, because renderers may reuse the array of a picture.
     watched = _watch(trained, options, 1, np.copy)
     (episode,), env = watched.episodes, trained.config.env.id
     if not episode.pictures:

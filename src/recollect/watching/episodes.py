@@ -76,6 +76,7 @@ def watch(
             _episode(agent, envs, name, seeds[number], sample, None if note else keep, keep)
             for number, name in names
         ]
+        # Exactly equal, because a replay from the same seed repeats every operation.
         reproduced = all(
             one.score == scores[number] for one, (number, _) in zip(replayed, names, strict=True)
         )

@@ -85,6 +85,7 @@ def name_observations(agent: Agent) -> list[str]:
 
 def _episode(agent: Agent, episode: Episode, inside: Internals) -> dict[str, Any]:
     record = episode.record
+    # A copy, because `inside` belongs to the caller.
     value = inside.value.copy()
     if record.terminated[-1, 0]:
         value[-1] = np.nan  # a terminal observation has no value
