@@ -14,16 +14,16 @@ usage: recollect COMMAND ...
 
   train ENV            train an agent:                recollect train CartPole-v1
   eval RUN             evaluate a trained agent:      recollect eval runs/ppo/CartPole-v1/s1-...
-  resume RUN           resume a stopped run; the result is bit for bit that of a run without the stop
-  export RUN FILE      write its agent as one file, which eval, watch and probe take
-  watch RUN            show it acting, with its memory: a page, a film or a window
-  probe RUN            test whether it uses its memory, and whether the task needs one
+  resume RUN           resume a stopped run; the result equals that without the stop, bit for bit
+  export RUN FILE      write the agent of a run as one file, which eval, watch and probe accept
+  watch RUN            show an agent and its memory state: a page, a film or a window
+  probe RUN            test whether an agent uses its memory, and whether the task needs one
   compare              train models x environments x seeds, with confidence intervals
   tune                 search hyperparameters of a model on an environment, over several seeds
   report RUNS          compare runs: a page with learning curves, scores and a verdict
   list KIND            list envs, presets, memories or agents
-  bench ENV            measure where the time goes on this machine
-  demo ENV             train for a minute, evaluate beside a random agent, draw both
+  bench ENV            measure the time per phase of training on this machine
+  demo ENV             train for a minute, evaluate beside a random agent, plot both
 
 recollect COMMAND --help shows the options. Exit codes: 0 finished, 1 fault, 2 usage or data,
 130 and 143 stopped by a signal.

@@ -1,4 +1,4 @@
-"""`recollect demo ENV`: train for about a minute, evaluate beside a random agent, draw both."""
+"""`recollect demo ENV`: train for about a minute, evaluate beside a random agent, plot both."""
 
 import importlib.util
 import json
@@ -46,7 +46,7 @@ MEMORY_SUFFIXES = ("Masked", "NoVel")
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions(Destination):
     """Train an agent for about a minute on two CPU cores, evaluate it beside a random agent over 100
-    episodes each, draw both, and film one episode.
+    episodes each, plot both, and film one episode.
 
       recollect demo                      LunarLander-v3
       recollect demo CartPole-v1

@@ -21,10 +21,12 @@ EPISODES = 100  # one where they are rendered
 class EvalOptions(Seeded):
     """Evaluate a trained agent: play episodes, and print the mean return with a 95 % confidence interval.
 
-    recollect eval runs/ppo/CartPole-v1/cart
-    recollect eval agent.safetensors --episodes 20 --json
-    recollect eval runs/ppo/CartPole-v1/cart --render film.gif
-    recollect eval random -e CartPole-v1
+      recollect eval runs/ppo/CartPole-v1/cart
+      recollect eval agent.safetensors --episodes 20 --json
+      recollect eval runs/ppo/CartPole-v1/cart --render film.gif
+      recollect eval random -e CartPole-v1
+
+    Actions are the most likely ones, and a run folder stands for its last weights.
     """
 
     POSITIONAL: ClassVar = ("run",)
@@ -32,11 +34,11 @@ class EvalOptions(Seeded):
     run: str
     """A run folder, a checkpoint, a saved agent, or random."""
     env: str | None = None
-    """Another environment than the agent was trained in."""
+    """Environment id; None: the one of training. random needs it."""
     episodes: int | None = None
     """Episodes to play; None: 100, or 1 with --render."""
     running_rew_len: int | None = None
-    """Print each episode with the mean return of this many last ones; None: only the summary."""
+    """Print each episode, with the mean return of this many latest episodes; None: only the summary."""
     sample: bool = False
     """Sample actions from the policy instead of taking the most likely."""
     json: bool = False

@@ -16,9 +16,12 @@ from ..config import presets, tasks
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """List what there is to choose from.
+    """List environments, presets, memories or agents.
 
-    recollect list envs
+      recollect list envs
+      recollect list memories
+
+    Environments of packages that are not installed are not listed.
     """
 
     POSITIONAL: ClassVar = ("kind",)
@@ -41,7 +44,7 @@ def list_envs() -> None:
     for suite, ids in envs.listing().items():
         prefix = "" if suite in ("gym", "envpool") else f"{suite}:"
         for name, about in ids.items():
-            table.add_row(suite, prefix + name, about)
+            table.add_row(suite, (prefix + name).removesuffix(":"), about)
     Console().print(table)
     print("Third-party: package.module:Id for any environment registered with Gymnasium.")
 
@@ -57,6 +60,7 @@ def list_presets() -> None:
         budget = task().steps or 0
         table.add_row(name, _first_line(task.__doc__), f"{budget:,} steps")
     Console().print(table)
+    print("CartPole stands for all its versions; minigrid, popgym and memory_gym for all their environments.")
     print("Any other environment: observations and rewards normalised, learning rate annealed to 0.")
 
 
@@ -67,7 +71,8 @@ def list_memories() -> None:
         fields = ", ".join(f"{key}={value}" for key, value in vars(config()).items())
         table.add_row(name, _first_line(config.__doc__), fields)
     Console().print(table)
-    print("Third-party: package.module:Config, a MemoryConfig beside the Memory it builds.")
+    print("Set an option: --actor gru --actor.width 128. Explain the options: recollect train CartPole-v1")
+    print("--actor gru --help-all. Third-party: package.module:Config, the MemoryConfig of the memory.")
 
 
 def list_agents() -> None:

@@ -111,7 +111,8 @@ def _section(
     for option in options:
         left = f"  {place_of(option.name) if places else _flags(option, known, brief)}"
         about = f"{first_sentence(option.about)}." if brief else option.about
-        about = about.replace("None", "none") + ("" if places else _default(option))
+        about = about.replace("None", "none").replace("False:", "false:")  # as flags write them
+        about += "" if places else _default(option)
         if len(left) >= INDENT:
             lines.append(left)
             left = ""

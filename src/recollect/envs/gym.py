@@ -53,7 +53,9 @@ def find_spec(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
     name = NEW_LANDER if name == OLD_LANDER else name
     spec = gym.registry.get(name)
     if spec is None:
-        raise UsageError(f"environment {env_id} is unknown; {nearest(name, sorted(gym.registry))}")
+        # Ids in a namespace, as phys2d/CartPole-v1, need further packages: no suggestions for an id without.
+        known = sorted(key for key in gym.registry if "/" in name or "/" not in key)
+        raise UsageError(f"environment {env_id} is unknown; {nearest(name, known)}")
     return name, spec
 
 

@@ -64,7 +64,7 @@ class LstmConfig(RecurrentConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MinGruConfig(RecurrentConfig):
-    """A linear recurrence whose gate depends on the input alone; the cheapest of the three."""
+    """A linear recurrence whose gate depends on the input alone; the cheapest recurrent memory."""
 
     name: ClassVar[str] = "mingru"
 

@@ -34,9 +34,8 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     """
     file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
     if not file.exists():
-        raise UsageError(
-            f"{file} does not exist" + ("; the run has saved nothing yet" if path.is_dir() else "")
-        )
+        hint = "the run has saved nothing yet" if path.is_dir() else "recollect list agents lists agents"
+        raise UsageError(f"{file} does not exist; {hint}")
     tensors, meta = checkpoint.read(file)
     config = config_of(meta["config"])
     # The seed is arbitrary, because all weights are overwritten.
