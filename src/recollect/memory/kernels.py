@@ -95,7 +95,8 @@ def _gru_forward(
     two = 2 * width
     # sigmoid(x) = (tanh(x / 2) + 1) / 2, and numpy's tanh is fast: halve the inputs of the sigmoids.
     # Halving is exact in floating point, so no sum is rounded differently.
-    weights = np.ascontiguousarray(recurrent.T)
+    # A copy always: of width 1 the transposed weights are contiguous, and would be halved in the module.
+    weights = np.array(recurrent.T, order="C")
     weights[:, :two] *= 0.5
     halves = gates[..., :two] * gates.dtype.type(0.5)
     states, before, c, n = (np.empty((steps, batch, width), gates.dtype) for _ in range(4))
