@@ -197,7 +197,7 @@ def _schedule(policy: int) -> None:
 
 def _open_store(rank: int, size: int) -> Any:
     """The key-value store through which the processes exchange their addresses."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import TCPStore  # type: ignore[attr-defined] # an implicit re-export of torch
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     is_server = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -211,7 +211,7 @@ def _fresh_store(store: Any, rank: int, size: int) -> Any:
     process writes a new random name, and the names of all processes together are the prefix under which they
     meet. A process that still reads an old name waits alone under its prefix and reads again.
     """
-    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined] # as above
 
     names = [f"process {other}" for other in range(size)]
     store.set(names[rank], uuid.uuid4().hex)

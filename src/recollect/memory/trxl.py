@@ -43,7 +43,8 @@ class TransformerXlConfig(MemoryConfig):
     norm: Literal["pre", "post"] | None = "pre"
     """Layer normalisation: of the input of each residual branch, or of its sum; None: none."""
     gradient: int | None = None
-    """How many past steps receive gradient through attention; 0: none; None: all in the context."""
+    """How many past steps receive gradient through attention; 0: none, nor the present step's key and value;
+    None: all in the context."""
 
     def __post_init__(self) -> None:
         self.check_sizes("width", "layers", "heads", "context")

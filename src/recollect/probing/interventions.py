@@ -1,7 +1,8 @@
 """Memories that reset, freeze, swap or perturb the state of another memory.
 
-Each wraps a memory and decides which state enters a step and which state is carried on. Only floats of a
-state are ever changed, so counters of steps stay right.
+Each wraps a memory and decides which state enters a step and which state is carried on. Averaging and noise
+change only the floats of a state, so the time steps that transformers count stay right. Freezing and swapping
+exchange whole states, time steps included.
 
 Shapes.  T steps, B sequences.
 """
