@@ -21,7 +21,7 @@ from recollect.envs import EnvConfig, make
 from recollect.learn.rollout import slice_rows
 from recollect.memory import Memory, MemoryConfig
 from recollect.probing import probe
-from recollect.probing.ablate import AlteredPlay, average, compare, measure_loss
+from recollect.probing.ablate import AlteredPlay, average, compare, measure_loss, measure_unmatched
 from recollect.probing.critic import compute_returns_to_go
 from recollect.probing.interventions import (
     Averaged,
@@ -93,14 +93,14 @@ class CopyConfig(MemoryConfig):
         return Copy()
 
 
-def trained(weight, memory=None, env=RECALL, critic=None):
+def trained(weight, memory=None, env=RECALL, critic=None, factory=None):
     """An agent that chooses 1 where `weight` times what it is told last is above 0, and else 0.
 
     It values a row at what its own memory says.
     """
     actor = BranchConfig(memory=memory or CopyConfig(), hidden=())
     critic = critic or actor
-    envs = make(replace(env, num_envs=1))
+    envs = make(replace(env, num_envs=1), factory)
     agent = build_agent((envs.obs_spec, envs.action_spec), actor, critic, False, 0)
     with torch.no_grad():
         for layer in (agent.actor.head.out, agent.critic.head.out):
@@ -108,7 +108,7 @@ def trained(weight, memory=None, env=RECALL, critic=None):
         agent.actor.head.out.weight[1, 0] = weight
         agent.critic.head.out.weight[0, 0] = 1.0
     config = RunConfig(env=env, actor=actor, critic=critic)
-    return Trained(agent, replace(config, ppo=replace(config.ppo, gamma=1.0)), Path("by-hand"), {})
+    return Trained(agent, replace(config, ppo=replace(config.ppo, gamma=1.0)), Path("by-hand"), {}, factory)
 
 
 @pytest.fixture(scope="module")
@@ -358,13 +358,77 @@ def test_a_memory_that_is_never_reset_goes_on_where_clearings_are_rare():
     assert not torch.equal(said(agent, record.rows), whole)
 
 
-def test_swapping_gives_every_row_the_state_of_another_and_leaves_its_own():
-    memory = Swapped(Copy(), True)
-    first = torch.zeros(1, 5, dtype=torch.bool)
-    own = torch.arange(5.0)[:, None], torch.arange(5)
-    y, (kept, count) = memory(torch.full((1, 5, 2), 9.0), own, first)
-    assert y[0, :, 0].tolist() == [4, 0, 1, 2, 3]
-    assert torch.equal(kept, own[0]) and count.tolist() == [1, 2, 3, 4, 5]
+def test_a_swapped_state_is_that_of_another_episode_after_as_many_steps():
+    shown = {(0, 0): (10.0, 2), (0, 1): (30.0, 3), (1, 0): (20.0, 4), (1, 1): (40.0, 3)}
+    recorded = {key: torch.full((rows, 2), number) for key, (number, rows) in shown.items()}
+    memory = Swapped(Copy(), True, recorded)
+    first = torch.tensor([[True, True]] + [[False, False]] * 4)
+    y, (inside, *_) = memory(torch.full((5, 2, 2), 9.0), memory.initial_state(2), first)
+    assert y[0, :, 0].tolist() == [9, 9]  # the state at a start is the initial one for all
+    assert y[1:, 0, 0].tolist() == [30, 30, 20, 20]  # the next episode, then one that lasts longer
+    assert y[1:, 1, 0].tolist() == [20, 20, 20, 20]
+    assert inside[1].tolist() == [4, 4]  # no donor has a fifth row: its last state stays
+
+
+class Count(Memory):
+    """Returns 1 at even steps of an episode and -1 at odd ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.out_dim, self.reach = 1, None
+
+    def initial_state(self, batch):
+        return torch.zeros(batch, 1)
+
+    def forward(self, x, state, first):
+        signs = []
+        for opens in first:
+            state = torch.where(opens[:, None], 0.0, state) + 1
+            signs.append(2 * (state % 2) - 1)
+        return torch.stack(signs), state
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountConfig(MemoryConfig):
+    """The parity of the step."""
+
+    name: ClassVar[str] = "count"
+
+    def build(self, in_dim, action_dim=0):
+        return Count()
+
+
+class Parity(gymnasium.Env):
+    """Episodes of 2 to 6 steps; reward 1 for action 1 at even steps, and for action 0 at odd ones."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps, self.length = 0, self.np_random.integers(2, 7)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        reward = float(action == 1 - self.steps % 2)
+        self.steps += 1
+        return np.zeros(1, np.float32), reward, self.steps == self.length, False, {}
+
+
+def test_a_clock_loses_nothing_by_swaps_between_episodes_of_different_lengths():
+    parity = replace(trained(1.0, CountConfig(), EnvConfig(), factory=Parity), factory=Parity)
+    probed = probe(parity, episodes=60)
+    losses = {one.name: one.lost.by for one in probed.ablations}
+    assert losses["that of another episode"] == 0 and losses["cleared at every step"] > 1
+    (unmatched,) = (one.unmatched for one in probed.ablations if one.unmatched is not None)
+    assert unmatched == 0
+    values = probed.values.by_alteration
+    assert values["that of another episode"] == values["as it is"] != values["cleared at every step"]
+
+
+def test_swapped_steps_after_the_longest_other_episode_are_counted():
+    assert measure_unmatched(np.array([5.0, 9, 11]), np.array([3.0, 8, 5])) == pytest.approx(5 / 25)
+    assert measure_unmatched(np.array([5.0, 8, 5]), np.array([5.0, 8, 5])) == pytest.approx(2 / 18)
 
 
 def test_freezing_keeps_the_first_row_and_a_new_episode_thaws():

@@ -16,8 +16,20 @@ from ..common.intervals import Floats, Interval, mean_weights, paired_interval, 
 from ..common.tree import leaves
 from ..envs import Envs
 from ..reporting.scores import weighted_mean_interval
-from ..run.recording import EpisodeScores, play_deterministic
-from .interventions import Alter, Averaged, Cleared, Frozen, Noisy, Recent, Spread, Swapped, altered
+from ..run.recording import EpisodeScores, Record, play_deterministic
+from .interventions import (
+    Alter,
+    Averaged,
+    Cleared,
+    Frozen,
+    Noisy,
+    Recent,
+    Spread,
+    Swapped,
+    altered,
+    measure_spread,
+    record_sequences,
+)
 
 Source: TypeAlias = Literal["success", "return"]
 Direction: TypeAlias = Literal["better", "equal", "worse", "unclear"]
@@ -62,6 +74,8 @@ class Ablation:
     score: Score
     lost: Difference
     """The score with the unchanged memory minus this score."""
+    unmatched: float | None
+    """Share of steps later than any other unchanged episode lasts; None if no states are swapped."""
 
 
 def choose_source(*all_played: EpisodeScores) -> Source:
@@ -121,31 +135,47 @@ class AlteredPlay(NamedTuple):
     every: int | None
     last: int | None
     scores: EpisodeScores
+    unmatched: float | None = None
 
 
 def play_altered(
-    agent: Agent, envs: Envs, episodes: int, seed: int, whole: EpisodeScores, visited: Spread
+    agent: Agent, envs: Envs, episodes: int, seed: int, whole: EpisodeScores, record: Record
 ) -> list[AlteredPlay]:
     """The same episodes with each alteration of the actor's memory.
 
-    whole    the episodes with the unchanged memory
-    visited  moments of the states in them
+    whole, record  the episodes with the unchanged memory
     """
     plays = []
-    for name, every, alter in _alterations(visited, int(whole.lengths.max()), seed):
+    visited, recorded = measure_spread(agent.actor, record), record_sequences(agent.actor, record)
+    swapped = partial(Swapped, recorded=recorded)
+    for name, every, alter in _alterations(visited, swapped, int(whole.lengths.max()), seed):
         with altered(agent.actor, alter):
-            plays.append(AlteredPlay(name, every, None, play_deterministic(agent, envs, episodes, seed)))
+            scores = play_deterministic(agent, envs, episodes, seed)
+        unmatched = None
+        if alter is swapped and agent.actor.resets:
+            unmatched = measure_unmatched(scores.lengths, whole.lengths)
+        plays.append(AlteredPlay(name, every, None, scores, unmatched))
     resets = [play for play in plays if play.every]
     return [*resets, *_play_limited(agent, envs, seed, whole, resets), *plays[len(resets) :]]
+
+
+def measure_unmatched(lengths: Floats, unchanged: Floats) -> float:
+    """The share of steps that are later than any other unchanged episode lasts; lengths (E,) of episodes."""
+    longest, second = np.sort(unchanged)[[-1, -2]]
+    others = np.where(unchanged == longest, second, longest)
+    # An episode of n steps has n + 1 states: that before its first step, and one after each.
+    return float(np.maximum(lengths - others - 1, 0).sum() / lengths.sum())
 
 
 def measure_loss(play: AlteredPlay, whole: Score, by: Source) -> Ablation:
     """The score with an altered memory beside that with the unchanged one."""
     score = average(play.scores, by)
-    return Ablation(play.name, play.every, play.last, score, compare(whole, score, by))
+    return Ablation(play.name, play.every, play.last, score, compare(whole, score, by), play.unmatched)
 
 
-def _alterations(visited: Spread, longest: int, seed: int) -> list[tuple[str, int | None, Alter]]:
+def _alterations(
+    visited: Spread, swapped: Alter, longest: int, seed: int
+) -> list[tuple[str, int | None, Alter]]:
     """Name, steps between two resets, and the altered memory; probe.json has these names."""
     # Each is below the longest episode: a longer one would never reset.
     resets = [2**power for power in range(max(1, (longest - 1).bit_length()))]
@@ -158,7 +188,7 @@ def _alterations(visited: Spread, longest: int, seed: int) -> list[tuple[str, in
         ),
         ("the mean state at every step", None, partial(Averaged, spread=visited)),
         ("frozen after the first step", None, Frozen),
-        ("that of another episode", None, Swapped),
+        ("that of another episode", None, swapped),
         *(
             (
                 f"noise of {scale:g} deviation{'s' * (scale != 1)}",

@@ -28,11 +28,10 @@ from ..learn.maths import explained_variance
 from ..learn.rollout import slice_rows
 from ..run.recording import Record, has_memory
 from ..run.weights import load_rewards
-from .interventions import Alter, Cleared, Frozen, Swapped, altered
+from .interventions import CHUNK, Alter, Cleared, Frozen, Swapped, altered, record_sequences
 
 Measure: TypeAlias = Literal["explained variance", "squared correlation"]
 
-CHUNK = 64  # steps of one call
 BEYOND = 0.05  # share of a return that may be unknown
 FEWEST = 20  # steps, below which nothing is measured
 
@@ -50,19 +49,13 @@ class CriticProbe:
     """Alteration of the memory -> the measure; None: too few returns are known, or all are equal."""
 
 
-ALTERATIONS: dict[str, Alter | None] = {
-    "as it is": None,
-    "cleared at every step": partial(Cleared, every=1),
-    "frozen after the first step": Frozen,
-    "that of another episode": Swapped,
-}
-
-
 @torch.no_grad()
 def probe_critic(agent: Agent, config: RunConfig, path: Path, record: Record) -> CriticProbe:
     """Measure values over steps that the actor played with its memory unchanged."""
     branch = agent.critic.trunk
-    alterations = ALTERATIONS if has_memory(branch) else {"as it is": None}
+    alterations: dict[str, Alter | None] = {"as it is": None}
+    if has_memory(branch):
+        alterations |= _alterations(branch, record)
     # The same recorded steps each time: only the memory that the values depend on differs.
     values = {name: _values(agent, branch, record, alter) for name, alter in alterations.items()}
     scale = load_rewards(path, config, len(record.reward[0]))
@@ -79,6 +72,15 @@ def probe_critic(agent: Agent, config: RunConfig, path: Path, record: Record) ->
         for name, v in values.items()
     }
     return CriticProbe(branch is agent.actor, measure, int(known.sum()), by_alteration)
+
+
+def _alterations(branch: Branch, record: Record) -> dict[str, Alter]:
+    """Name -> altered memory; probe.json has these names."""
+    return {
+        "cleared at every step": partial(Cleared, every=1),
+        "frozen after the first step": Frozen,
+        "that of another episode": partial(Swapped, recorded=record_sequences(branch, record)),
+    }
 
 
 def _values(agent: Agent, branch: Branch, record: Record, alter: Alter | None) -> Floats:

@@ -2,12 +2,13 @@
 
 Each wraps a memory and decides which state enters a step and which state is carried on. Averaging and noise
 change only the floats of a state, so the time steps that transformers count stay right. Freezing and swapping
-exchange whole states, time steps included.
+exchange whole states; swapped ones have the right time step.
 
 Shapes.  T steps, B sequences.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias, cast
@@ -18,9 +19,11 @@ from torch import Tensor
 
 from ..agent.agent import Branch
 from ..agent.normalize import merge, moments
-from ..common.tree import Tree, leaves, map_leaves, unflatten
+from ..common.tree import Tree, leaves, unflatten
 from ..memory import Memory
 from ..run.recording import Record, float_leaves, memory_states
+
+CHUNK = 64  # steps of one call
 
 
 class Spread(NamedTuple):
@@ -83,6 +86,10 @@ class Altered(Memory, ABC):
 Alter: TypeAlias = Callable[[Memory, bool], Altered]
 
 
+# (number of the episode in its environment, environment) -> recorded inputs of the memory (rows, in)
+Sequences: TypeAlias = dict[tuple[int, int], Tensor]
+
+
 @contextmanager
 def altered(branch: Branch, alter: Alter | None) -> Iterator[None]:
     """Alter the memory of a branch within the block; None: leave it."""
@@ -95,6 +102,58 @@ def altered(branch: Branch, alter: Alter | None) -> Iterator[None]:
     finally:
         # Also after an error: the agent is the caller's, and must not stay altered.
         branch.memory, branch.resets = memory, resets
+
+
+class _InputRecorder(Altered):
+    """Stores the inputs of the memory, without computing it."""
+
+    def __init__(self, memory: Memory, resets: bool) -> None:
+        super().__init__(memory, resets)
+        self.inputs: list[Tensor] = []
+
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        self.inputs.append(x)
+        return x.new_zeros(*x.shape[:2], self.out_dim), state
+
+
+@torch.no_grad()
+def record_sequences(branch: Branch, record: Record) -> Sequences:
+    """The inputs of a memory over recorded episodes, or over environments if it is never reset.
+
+    They are ordered by number, so that the next one is of another environment.
+    """
+    recorder = _InputRecorder(branch.memory, branch.resets)
+    with altered(branch, lambda memory, resets: recorder):
+        for _ in memory_states(branch, record.rows):
+            pass
+    inputs, first = torch.cat(recorder.inputs), record.rows.first.numpy()
+    sequences = {}
+    for env in range(first.shape[1]):
+        starts = np.flatnonzero(first[1:, env] & branch.resets) + 1
+        for number, rows in enumerate(inputs[:, env].tensor_split(starts.tolist())):
+            sequences[number, env] = rows
+    return dict(sorted(sequences.items()))
+
+
+def _where(chosen: Tensor, one: Tree, other: Tree) -> Tree:
+    """The state of each sequence: of `one` where chosen (B,), else of `other`."""
+    others = leaves(other)
+    return unflatten(
+        one,
+        {
+            path: torch.where(chosen.view(-1, *[1] * (leaf.ndim - 1)), leaf, others[path])
+            for path, leaf in leaves(one).items()
+        },
+    )
+
+
+def _insert(states: Tree, state: Tree, place: int) -> Tree:
+    """The states of a batch with that of one sequence replaced."""
+    replacements = leaves(state)
+    copies = {path: leaf.clone() for path, leaf in leaves(states).items()}
+    for path, leaf in copies.items():
+        leaf[place] = replacements[path][0]
+    return unflatten(states, copies)
 
 
 class Cleared(Altered):
@@ -160,21 +219,62 @@ class Frozen(Altered):
 
     def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         y, after = self.call(x, state, first)
-        before, opens = leaves(state), first[0]
-        kept = {
-            path: torch.where(opens.view(-1, *[1] * (leaf.ndim - 1)), leaf, before[path])
-            for path, leaf in leaves(after).items()
-        }
-        return y, unflatten(after, kept)
+        return y, _where(first[0], after, state)
 
 
 class Swapped(Altered):
-    """Computes each output from the state of the next sequence of the batch; its own state is carried on."""
+    """Computes each output from the state that another recorded episode had after as many steps.
+
+    The states are recomputed from the recorded inputs. The donor of an episode is the recorded episode with
+    the same number in the next environment; after its end, the next one that lasts longer. If no other
+    episode lasts as long, the last state of the donor stays.
+    """
+
+    def __init__(self, memory: Memory, resets: bool, recorded: Sequences) -> None:
+        super().__init__(memory, resets)
+        self.inputs, self.lengths = list(recorded.values()), np.array([len(x) for x in recorded.values()])
+        self.places = {key: place for place, key in enumerate(recorded)}
+        self.counts = Counter(env for _, env in recorded)
+
+    def initial_state(self, batch: int) -> Tree:
+        """The state of the donors; steps since the start, number of the episode, and donor (B,)."""
+        steps, number = torch.zeros(2, batch, dtype=torch.long)
+        return self.memory.initial_state(batch), steps, number - int(self.resets), torch.zeros_like(steps)
 
     def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        # Two calls: if the swapped state were carried on, each episode would merely continue another one.
-        y, _ = self.call(x, map_leaves(lambda leaf: leaf.roll(1, 0), state), first)
-        return y, self.call(x, state, first)[1]
+        inside, steps, number, donor = cast(tuple[Tree, Tensor, Tensor, Tensor], state)
+        opens = first[0] & self.resets
+        steps, number, donor = steps.masked_fill(opens, 0), number + opens, donor.clone()
+        # If the memory is never reset, an environment is one sequence, and steps 0 is its start.
+        ended = (steps == 0) | (steps >= torch.from_numpy(self.lengths)[donor])
+        for env in ended.nonzero().flatten().tolist():
+            count = int(steps[env])
+            place = self._choose(int(number[env]), env, count)
+            if place is not None:
+                donor[env] = place
+                inside = _insert(inside, self._replay(place, count), env)
+        y, _ = self.call(x, inside, first)
+        lasts = steps < torch.from_numpy(self.lengths)[donor]
+        pairs = zip(donor.tolist(), steps.tolist(), strict=True)
+        rows = [self.inputs[place][min(count, len(self.inputs[place]) - 1)] for place, count in pairs]
+        after = self.call(torch.stack(rows)[None], inside, first)[1]
+        return y, (_where(lasts, after, inside), steps + 1, number, donor)
+
+    def _choose(self, number: int, env: int, steps: int) -> int | None:
+        """The place of the next other episode with more than so many rows; None if there is none."""
+        # Altered episodes may be shorter, so that an environment plays more of them than were recorded.
+        place = self.places[number % self.counts[env], env]
+        others = np.roll(np.arange(len(self.inputs)), -place)[1:]
+        longer = others[self.lengths[others] > steps]
+        return int(longer[0]) if len(longer) else None
+
+    def _replay(self, place: int, steps: int) -> Tree:
+        """The state of a recorded episode after so many steps."""
+        state, first = self.memory.initial_state(1), torch.zeros(steps, 1, dtype=torch.bool)
+        first[:1] = True
+        for span in (slice(t, min(t + CHUNK, steps)) for t in range(0, steps, CHUNK)):
+            state = self.call(self.inputs[place][span, None], state, first[span])[1]
+        return state
 
 
 class Noisy(Altered):

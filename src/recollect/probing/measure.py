@@ -22,7 +22,6 @@ from .ablate import (
     play_altered,
 )
 from .critic import CriticProbe, probe_critic
-from .interventions import measure_spread
 from .linear import ReadOut
 from .readout import read_memory
 from .verdict import judge_need, judge_use
@@ -72,7 +71,7 @@ def probe(
         # All plays share environments and seeds with `whole`, so that losses can be paired by episode.
         plays = []
         if has_memory(agent.actor):
-            plays = play_altered(agent, envs, episodes, seed, whole, measure_spread(agent.actor, record))
+            plays = play_altered(agent, envs, episodes, seed, whole, record)
         control_scores = None if control is None else _play_control(control, envs, episodes, seed)
     finally:
         envs.adapter.close()

@@ -201,9 +201,15 @@ def _notes(result: ProbeResult) -> Iterator[str]:
     if result.ablations:
         yield (
             "A reset is the reset of the memory at the start of an episode. State of another episode: each "
-            "step gets the state that a parallel episode has at the same time. Deviations are those of each "
-            "float over all visited states."
+            "step gets the state that another episode of the unchanged agent had after as many steps. "
+            "Deviations are those of each float over all visited states."
         )
+    for one in result.ablations:
+        if one.unmatched:
+            yield (
+                f"{max(one.unmatched, 0.001):.1%} of the steps with the state of another episode are later "
+                "than any other unchanged episode lasts: they get its last state."
+            )
     if result.source == "success":
         yield "The interval of a loss is that of paired shares; the usual one has width 0 if no pair differs."
     yield "More: docs/probe.md of recollect."
