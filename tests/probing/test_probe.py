@@ -43,6 +43,7 @@ from recollect.probing.linear import (
     split_episodes,
     swap_episodes,
 )
+from recollect.probing.memory_length import measure_length
 from recollect.probing.verdict import judge_need, judge_use
 from recollect.run.evaluate import evaluate
 from recollect.run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
@@ -136,6 +137,98 @@ def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(rem
     assert remembering.uses.startswith("It uses more than 2 steps of memory: without it the success falls")
     assert remembering.needs.startswith("The task seems to need a memory: without one the control reaches 0.")
     assert remembering.needs.endswith("recollect compare with several seeds is the test.")
+
+
+class Lag(Memory):
+    """Returns the input of `lag` steps before; 0 if there was none."""
+
+    def __init__(self, lag):
+        super().__init__()
+        self.lag, self.out_dim, self.reach = lag, 1, lag + 1
+
+    def initial_state(self, batch):
+        return torch.zeros(batch, self.lag)
+
+    def forward(self, x, state, first):
+        delayed = []
+        for row, opens in zip(x, first, strict=True):
+            state = state.masked_fill(opens[:, None], 0.0)
+            delayed.append(state[:, -1:])
+            state = torch.cat([row[:, :1], state[:, :-1]], 1)
+        return torch.stack(delayed), state
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagConfig(MemoryConfig):
+    """The input of some steps before."""
+
+    name: ClassVar[str] = "lag"
+    lag: int = 1
+
+    def build(self, in_dim, action_dim=0):
+        return Lag(self.lag)
+
+
+class Repeat(gymnasium.Env):
+    """16 random signs; reward 1 where action 0 or 1 is the sign of `lag` steps before."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, lag):
+        self.lag = lag
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.signs = [float(self.np_random.choice([-1, 1]))]
+        return np.array(self.signs, np.float32), {}
+
+    def step(self, action):
+        right = len(self.signs) > self.lag and (action == 1) == (self.signs[-1 - self.lag] > 0)
+        self.signs.append(float(self.np_random.choice([-1, 1])))
+        return np.array(self.signs[-1:], np.float32), float(right), len(self.signs) > 16, False, {}
+
+
+@pytest.mark.parametrize(("lag", "length"), [(1, "2 steps (2 to 2)"), (3, "4 steps (4 to 4)")])
+def test_the_steps_of_memory_of_an_agent_that_repeats_an_earlier_observation(lag, length):
+    factory = partial(Repeat, lag)
+    probed = probe(trained(1.0, LagConfig(lag=lag), EnvConfig(), factory=factory), episodes=40)
+    assert probed.uses.startswith(f"It uses about {length} of memory: without it the return falls from")
+
+
+def test_the_interval_of_a_memory_length_is_that_of_its_rule_over_episodes():
+    fails = np.ones(100)
+    seldom = np.repeat([1.0, -1.0, 0.0], [3, 2, 95])  # 0.01 on average, where 0.05 is small
+    losses = {1: fails, 2: fails / 2, 4: seldom, 8: np.zeros(100)}
+    length = measure_length(losses)
+    assert (length.steps, length.interval, length.measured) == (4, (4, 8), 8)
+    del losses[8]
+    assert measure_length(losses).interval == (4, np.inf)
+    del losses[4]
+    length = measure_length(losses)
+    assert (length.steps, length.interval, length.measured) == (np.inf, (np.inf, np.inf), 2)
+
+
+@pytest.mark.parametrize(
+    ("seldom", "rest", "text"),
+    [
+        (0, {}, "It uses about 4 steps (4 to 4) of memory"),
+        (3, {8: 0}, "It uses about 4 steps (4 to 8) of memory"),
+        (3, {}, "It uses about 4 steps (4 to more than 4) of memory"),
+        (7, {}, "It uses more than 4 steps (4 to more than 4) of memory"),
+        (40, {}, "It uses more than 4 steps of memory"),
+    ],
+)
+def test_a_memory_length_is_written_with_its_interval(seldom, rest, text):
+    whole = average(played_as([1] * 100), "success")
+    failures = {1: 100, 2: 50, 4: seldom} | rest
+    plays = [
+        AlteredPlay("", k if k == 1 else None, k if k > 1 else None, played_as([0] * n + [1] * (100 - n)))
+        for k, n in failures.items()
+    ]
+    swapped = AlteredPlay("that of another episode", None, None, played_as([0] * 100))
+    ablations = [measure_loss(play, whole, "success") for play in (*plays, swapped)]
+    assert judge_use("success", whole, ablations, "gru", None).startswith(text + ": without it")
 
 
 def test_an_agent_that_ignores_its_memory_does_not_use_it():

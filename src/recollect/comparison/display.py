@@ -1,5 +1,6 @@
 """The terminal display of a comparison: the plan, one live table of all runs, and the results."""
 
+import re
 import statistics
 import time
 from collections import Counter
@@ -70,9 +71,10 @@ class RunGroup:
 
     @property
     def verdict(self) -> str:
-        """The verdicts of the probes up to a colon, each with its number of runs."""
+        """The verdicts of the probes up to a colon, without intervals, each with its number of runs."""
         verdicts = (job.verdict.partition(":")[0].removeprefix("It ").rstrip(".") for job in self.jobs)
-        counts = Counter(filter(None, verdicts))
+        # Intervals differ between seeds, so with them hardly two verdicts would be equal.
+        counts = Counter(re.sub(r" \(\w+ to [^)]*\)", "", verdict) for verdict in verdicts if verdict)
         return ", ".join(f"{verdict} ({count})" for verdict, count in counts.most_common())
 
     @property

@@ -30,11 +30,12 @@ from .interventions import (
     measure_spread,
     record_sequences,
 )
+from .memory_length import NEARLY, MemoryLength, measure_length
 
 Source: TypeAlias = Literal["success", "return"]
 Direction: TypeAlias = Literal["better", "equal", "worse", "unclear"]
 
-NEARLY, MUCH = 0.05, 0.2  # shares of a score: a small loss, and a loss that "equal" excludes
+MUCH = 0.2  # share of a score: a loss that "equal" excludes
 NOISE = (0.1, 1.0)  # in standard deviations
 LARGEST = 2**23  # floats of the states of all copies of a memory
 
@@ -236,3 +237,9 @@ def count_used_steps(ablations: Sequence[Ablation]) -> tuple[int, bool]:
     losses = {one.last: one.lost.by for one in ablations if one.last is not None}
     enough = [steps for steps in losses if losses[steps] <= NEARLY * lost]
     return (min(enough), True) if enough else (max(losses, default=1), False)
+
+
+def measure_memory_length(whole: Score, ablations: Sequence[Ablation]) -> MemoryLength:
+    """The fewest last steps that keep nearly all of the score."""
+    steps = {one.last or one.every: one for one in ablations if one.last or one.every == 1}
+    return measure_length({k: whole.scores - one.score.scores for k, one in steps.items() if k})

@@ -19,10 +19,12 @@ from .ablate import (
     choose_source,
     compare,
     measure_loss,
+    measure_memory_length,
     play_altered,
 )
 from .critic import CriticProbe, probe_critic
 from .linear import ReadOut
+from .memory_length import MemoryLength
 from .readout import read_memory
 from .verdict import judge_need, judge_use
 
@@ -47,6 +49,8 @@ class ProbeResult:
     whole: Score
     """The score with the unchanged memory."""
     ablations: list[Ablation]
+    length: MemoryLength | None
+    """The steps of memory; None unless a reset at every step loses score."""
     control: str | None
     control_score: Score | None
     above_control: Difference | None
@@ -80,6 +84,7 @@ def probe(
     ablations = [measure_loss(play, unchanged, by) for play in plays]
     other = None if control_scores is None else average(control_scores, by)
     above = None if other is None else compare(unchanged, other, by)
+    loses = any(one.every == 1 and one.lost.direction == "better" for one in ablations)
     actor, critic = memory_names(trained)
     return ProbeResult(
         agent=str(trained.folder),
@@ -93,6 +98,7 @@ def probe(
         source=by,
         whole=unchanged,
         ablations=ablations,
+        length=measure_memory_length(unchanged, ablations) if loses else None,
         control=None if control is None else str(control.folder),
         control_score=other,
         above_control=above,

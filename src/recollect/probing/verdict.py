@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from ..common.format import number
 from ..common.intervals import Interval
-from .ablate import Ablation, Difference, Score, Source, count_used_steps
+from .ablate import Ablation, Difference, Score, Source, measure_memory_length
+from .memory_length import MemoryLength
 
 NO_CONTROL = "Whether the task needs a memory was not tested: name a memoryless run with --control."
 
@@ -45,8 +46,7 @@ def judge_use(
             f"It needs a memory state other than the initial one, but not its content: with a reset at every "
             f"step {at}, but with states of other steps and episodes it does as well."
         )
-    steps, enough = count_used_steps(ablations)
-    reach = f"about {steps} steps" if enough else f"more than {_steps(steps)}"
+    reach = _describe_length(measure_memory_length(whole, ablations))
     fell = f"falls from {format_score(source, whole.mean)} to {_score(source, cleared.score)}"
     return f"It uses {reach} of memory: without it the {source} {fell}."
 
@@ -70,8 +70,14 @@ def judge_need(
     return f"Whether the task needs a memory cannot be determined from {len(whole.scores)} episodes: {scores}"
 
 
-def _steps(count: int) -> str:
-    return "a step" if count == 1 else f"{count} steps"
+def _describe_length(length: MemoryLength) -> str:
+    """A memory length with its interval, without it if all of it is beyond the measured steps."""
+    more = f"more than {length.measured}"
+    low, high = (f"{x:.0f}" if math.isfinite(x) else more for x in length.interval)
+    interval = "" if low == more else f" ({low} to {high})"
+    if math.isfinite(length.steps):
+        return f"about {length.steps:.0f} steps{interval}"
+    return f"more than {'a step' if length.measured == 1 else f'{length.measured} steps'}{interval}"
 
 
 def _score(source: Source, score: Score) -> str:

@@ -1,0 +1,48 @@
+"""How many steps of memory an agent uses: the fewest that keep nearly all of its score, with an interval.
+
+Shapes.  E episodes, K numbers of steps, R resamples.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..common.intervals import Floats, Interval, mean_weights, one_factor, quantiles, resamples
+
+NEARLY = 0.05  # share of the score, or of the loss with a reset at every step, that counts as small
+
+
+@dataclass(frozen=True)
+class MemoryLength:
+    """The fewest last steps whose loss is at most a twentieth of the loss with a reset at every step."""
+
+    steps: float
+    """Infinite (null in probe.json): more than were measured."""
+    interval: Interval
+    measured: int
+    """The largest number of steps that was measured."""
+
+
+def measure_length(losses: Mapping[int, Floats]) -> MemoryLength:
+    """The memory length and its 95 % interval over episodes.
+
+    losses  number of last steps, ascending from 1 -> loss of each episode (E,)
+    """
+    pairs = np.stack([*losses.values()], axis=1)  # (E, K)
+    steps, means = np.array([*losses, math.inf]), pairs.mean(0)
+    drawn, times = resamples(tuple(mean_weights(len(pairs))))
+    # Whole episodes are resampled, with all their losses: the same episodes are hard for every number of
+    # steps. The factor widens for few episodes, as in intervals of means.
+    resampled = means + one_factor(len(pairs)) * (drawn @ pairs - means)
+    low, high = quantiles(_find_fewest(resampled, steps), times)
+    return MemoryLength(
+        float(_find_fewest(means[None], steps)[0]), Interval(float(low), float(high)), max(losses)
+    )
+
+
+def _find_fewest(means: Floats, steps: Floats) -> Floats:
+    """Mean losses (R, K) -> the first of the steps (K + 1,) with a small loss, else the last (R,)."""
+    enough = means <= NEARLY * means[:, :1]
+    return np.asarray(steps[np.where(enough.any(1), enough.argmax(1), -1)])
