@@ -20,8 +20,9 @@ from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, make
 from recollect.learn.rollout import slice_rows
 from recollect.memory import Memory, MemoryConfig
-from recollect.probing import probe
+from recollect.probing import probe, write
 from recollect.probing.ablate import AlteredPlay, average, compare, measure_loss, measure_unmatched
+from recollect.probing.controls import compare_controls, interval_over_runs
 from recollect.probing.critic import compute_returns_to_go
 from recollect.probing.interventions import (
     Averaged,
@@ -44,6 +45,8 @@ from recollect.probing.linear import (
     swap_episodes,
 )
 from recollect.probing.memory_length import measure_length
+from recollect.probing.probe_page import write_command
+from recollect.probing.screen import write_text
 from recollect.probing.verdict import judge_need, judge_use
 from recollect.run.evaluate import evaluate
 from recollect.run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
@@ -114,8 +117,13 @@ def trained(weight, memory=None, env=RECALL, critic=None, factory=None):
 
 @pytest.fixture(scope="module")
 def remembering():
-    control = trained(0.0, memory=MEMORIES["mlp"]())
-    return probe(trained(1.0), episodes=60, control=control)
+    return probe(trained(1.0), episodes=60, controls=plain_controls(1))
+
+
+def plain_controls(count, weight=0.0, env=RECALL):
+    """Agents without a memory, of different seeds."""
+    control = trained(weight, MEMORIES["mlp"](), env)
+    return [replace(control, config=replace(control.config, seed=seed)) for seed in range(count)]
 
 
 # Known answers --------------------------------------------------------------------------------
@@ -136,7 +144,7 @@ def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(rem
     assert score_with(remembering, "noise of 0.1 deviations") == 1.0
     assert remembering.uses.startswith("It uses more than 2 steps of memory: without it the success falls")
     assert remembering.needs.startswith("The task seems to need a memory: without one the control reaches 0.")
-    assert remembering.needs.endswith("recollect compare with several seeds is the test.")
+    assert remembering.needs.endswith("One control is a hint; test it with --control and at least 3 runs.")
 
 
 class Lag(Memory):
@@ -240,9 +248,77 @@ def test_an_agent_that_ignores_its_memory_does_not_use_it():
 
 def test_a_task_in_plain_sight_needs_no_memory():
     env = EnvConfig(id="probe:match")
-    probed = probe(trained(1.0, env=env), episodes=60, control=trained(1.0, MEMORIES["mlp"](), env))
+    probed = probe(trained(1.0, env=env), episodes=60, controls=plain_controls(1, 1.0, env))
     assert "does not use it" in probed.uses
-    assert probed.needs.startswith("A memory is not needed: without one the control reaches 1 where this")
+    assert probed.needs.startswith("The task does not need a memory: without one the control reaches 1 where")
+    probed = probe(trained(1.0, env=env), episodes=60, controls=plain_controls(3, 1.0, env))
+    assert probed.needs == (
+        "The task does not need a memory: without one 3 controls reach on average 1 where this agent "
+        "reaches 1 (difference 0, 0 to 0 over runs and episodes)."
+    )
+
+
+def test_a_task_needs_a_memory_if_three_runs_without_one_show_it():
+    two, three = (probe(trained(1.0), episodes=60, controls=plain_controls(count)) for count in (2, 3))
+    assert two.needs.startswith("The task seems to need a memory: without one 2 controls reach on average 0.")
+    assert two.needs.endswith("2 controls are a hint; test it with --control and at least 3 runs.")
+    assert three.needs.startswith("The task needs a memory: without one 3 controls reach on average 0.")
+    assert three.needs.endswith("over runs and episodes).")
+    assert 0 < three.controls.above.interval.low < three.controls.above.by == 1 - three.controls.mean
+
+
+def needs_beside(*shares, episodes=100):
+    """The verdict on an agent that always succeeds beside controls with these shares of success."""
+    whole = average(played_as([1] * episodes), "success")
+    scores = [played_as(np.arange(episodes) < share * episodes) for share in shares]
+    controls = compare_controls(whole, [""] * len(shares), [average(x, "success") for x in scores], "success")
+    return judge_need("success", whole, controls, "gru")
+
+
+@pytest.mark.parametrize(
+    ("shares", "text"),
+    [
+        ((0.5, 0.5, 0.5), "The task needs a memory: "),
+        ((0.5, 0.6, 0.4), "The task needs a memory: "),
+        ((0.5, 0.6), "The task seems to need a memory: "),
+        ((0.5, 0.9), "Whether the task needs a memory cannot be determined from 100 episodes and 2 controls"),
+        ((0.9, 0.3, 0.4), "Whether the task needs a memory cannot be determined from 100 episodes and 3"),
+        (
+            (1.0, 0.3, 0.4),
+            "The task can be solved without a memory: 1 of 3 controls reaches as much; without",
+        ),
+        (
+            (1.0, 1.0, 1.0, 0.96),
+            "The task does not need a memory: without one 4 controls reach on average 0.99",
+        ),
+    ],
+)
+def test_the_verdict_on_the_task_follows_the_runs_without_a_memory(shares, text):
+    assert needs_beside(*shares).startswith(text)
+
+
+def test_the_page_and_the_screen_show_every_control(tmp_path):
+    probed = probe(trained(1.0), episodes=20, controls=plain_controls(3))
+    write(probed, tmp_path)
+    for text in ((tmp_path / "probe.html").read_text(), write_text(probed)):
+        for row in ("control 1 without memory", "control 3 without memory", "mean of 3 controls"):
+            assert row in text
+    assert write_command(probed).endswith("--control by-hand by-hand by-hand")
+
+
+def test_three_lucky_runs_over_few_episodes_show_nothing():
+    """Without one failure in ten episodes, one in five may be one."""
+    assert "cannot be determined from 10 episodes and 3 controls" in needs_beside(1.0, 1.0, 1.0, episodes=10)
+
+
+def test_the_interval_over_runs_and_episodes_holds_for_three_runs():
+    random = np.random.default_rng(0)
+    covered = 0
+    for _ in range(60):
+        pairs = 0.2 * random.normal(size=(3, 1)) + random.normal(size=(3, 20)) * 0.3
+        low, high = interval_over_runs(pairs)
+        covered += low <= 0 <= high
+    assert covered >= 53
 
 
 def test_an_agent_without_a_memory_has_none():
@@ -281,8 +357,8 @@ def test_that_nothing_was_lost_is_said_only_where_episodes_show_it(kept, cleared
     assert compare(whole, after, "success").interval.high >= 0 or "harms" in text
     tried = AlteredPlay("cleared at every step", 1, None, played_as(cleared))
     assert text in judge_use("success", whole, [measure_loss(tried, whole, "success")], "gru", None)
-    needed = judge_need("success", whole, after, compare(whole, after, "success"), "gru")
-    assert needed.startswith("A memory is not needed") == ("cannot be determined" not in text)
+    needed = judge_need("success", whole, compare_controls(whole, ["one"], [after], "success"), "gru")
+    assert needed.startswith("The task does not need a memory") == ("cannot be determined" not in text)
 
 
 def played_as(successes) -> EpisodeScores:
@@ -686,7 +762,9 @@ def page(run):
 
 def test_a_run_is_probed_into_its_own_folder(run, page, tmp_path, capsys):
     data = json.loads((page.parent / "probe.json").read_text())
-    assert data["actor"] == data["critic"] == "gru" and data["control"] == str(run[1])
+    assert data["actor"] == data["critic"] == "gru" and [one["run"] for one in data["controls"]["runs"]] == [
+        str(run[1])
+    ]
     assert data["values"]["measure"] == "explained variance"  # the run keeps the scale of its rewards
     assert len(data["whole"]["scores"]) == data["episodes"] == 20
     assert [one["every"] for one in data["ablations"]][:3] == [1, 2, 4]
@@ -704,7 +782,7 @@ def test_the_screen_says_it_all(run, tmp_path, capsys):
 
 def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    agent = str(run[0])
+    agent, plain = map(str, run)
     elsewhere = str(MODELS / "CartPole-v1.safetensors")
     bad = {
         ("probe",): "recollect probe needs RUN",
@@ -713,6 +791,8 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys):
         ("probe", agent, "--episodes", "9"): "9 episodes: at least 10 are needed",
         ("probe", agent, "--control", elsewhere): "was trained in CartPole-v1, the agent in CartPoleMasked",
         ("probe", agent, "--control", agent): "has a memory (gru); a control must have none",
+        ("probe", agent, "--control", plain, plain): "have the same settings and seed",
+        ("probe", agent, "--control", plain, elsewhere): "was trained in CartPole-v1",
         ("probe", agent, "-o", __file__): "is a file: a folder is needed",
         ("probe", agent, "--episode", "9"): "unknown option --episode; did you mean --episodes",
     }
@@ -726,7 +806,23 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys):
 def test_an_agent_and_its_control_meet_in_one_environment():
     short = replace(RECALL, kwargs={"delay": 1})
     with pytest.raises(UsageError, match="was trained in probe:recall"):
-        probe(trained(1.0), control=trained(1.0, MEMORIES["mlp"](), short))
+        probe(trained(1.0), controls=[*plain_controls(1), trained(1.0, MEMORIES["mlp"](), short)])
+
+
+def test_intervals_of_successes_stay_between_0_and_1():
+    """Also of parts of a success, whose normal approximation would not."""
+    random = np.random.default_rng(0)
+    for scores in (np.ones(10), np.eye(10)[0], 1 - np.eye(10)[0], np.array([1] * 9 + [0.1])):
+        one, other = (average(played_as(x), "success") for x in (scores, random.permutation(1 - scores)))
+        for score in (one, other):
+            assert 0 <= score.interval.low <= score.mean <= score.interval.high <= 1
+        for lost in (compare(one, other, "success"), compare(other, one, "success")):
+            assert -1 <= lost.interval.low <= lost.by <= lost.interval.high <= 1
+        several = compare_controls(one, ["a", "b", "c"], [other, one, other], "success")
+        above = several.above
+        assert -1 <= above.interval.low <= above.by <= above.interval.high <= 1
+    parts = compare(*(average(played_as([share] * 10), "success") for share in (0.6, 0.5)), "success")
+    assert parts.interval.low <= parts.by <= parts.interval.high
 
 
 # In a browser ---------------------------------------------------------------------------------

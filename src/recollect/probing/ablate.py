@@ -15,7 +15,7 @@ from ..common import rng
 from ..common.intervals import Floats, Interval, mean_weights, paired_interval, share_interval
 from ..common.tree import leaves
 from ..envs import Envs
-from ..reporting.scores import weighted_mean_interval
+from ..reporting.scores import UNBOUNDED, weighted_mean_interval
 from ..run.recording import EpisodeScores, Record, play_deterministic
 from .interventions import (
     Alter,
@@ -90,36 +90,46 @@ def average(one: EpisodeScores, by: Source) -> Score:
     """The mean of successes or returns over episodes, with its interval."""
     scores = one.successes if by == "success" else one.returns
     mean = float(scores.mean())
-    if by == "success":
+    if is_share(by, scores):
         interval = Interval(*(float(x) for x in share_interval(np.array(mean), len(scores))))
     else:
-        interval = _mean_interval(scores)
+        interval = _mean_interval(scores, (0.0, 1.0) if by == "success" else UNBOUNDED)
     return Score(scores, mean, interval, float(one.lengths.mean()))
 
 
 def compare(one: Score, other: Score, by: Source) -> Difference:
     """The difference of two scores over the same episodes, pair by pair.
 
-    Successes are 0 or 1, so the usual interval has width 0 where no pair differs; theirs is the interval of
-    the shares of pairs that are lost and won.
+    Where successes are 0 or 1, the usual interval has width 0 if no pair differs; theirs is the interval of
+    the shares of pairs that are lost and won. Some environments report parts of a success.
     """
     # Paired, because both played the same episodes: how hard an episode is cancels out of the difference.
     pairs = one.scores - other.scores
-    if by == "success":
+    if is_share(by, pairs):
         interval = paired_interval(float((pairs > 0).mean()), float((pairs < 0).mean()), len(pairs))
     else:
-        interval = _mean_interval(pairs)
-    return _classify(float(pairs.mean()), interval, max(abs(one.mean), abs(other.mean)))
+        interval = _mean_interval(pairs, (-1.0, 1.0) if by == "success" else UNBOUNDED)
+    return classify(float(pairs.mean()), interval, max(abs(one.mean), abs(other.mean)))
 
 
-def _mean_interval(scores: Floats) -> Interval:
-    """The interval of a mean over episodes, of which there are always more than one."""
-    interval = weighted_mean_interval(scores, mean_weights(len(scores)))
+def _mean_interval(scores: Floats, ends: tuple[float, float]) -> Interval:
+    """The interval of a mean over episodes, of which there are always more than one, within the ends."""
+    interval = weighted_mean_interval(scores, mean_weights(len(scores)), ends)
     assert interval is not None
     return interval
 
 
-def _classify(by: float, ends: Interval, size: float) -> Difference:
+def is_share(by: Source, scores: Floats) -> bool:
+    """Whether scores or their differences are successes that are 0 or 1, and not parts of a success."""
+    return by == "success" and bool(np.isin(scores, (-1, 0, 1)).all())
+
+
+def classify(by: float, ends: Interval, size: float) -> Difference:
+    """A difference in words.
+
+    ends  its interval
+    size  the larger of the two scores, to which it is compared
+    """
     if abs(by) > NEARLY * size and not ends.low <= 0 <= ends.high:
         return Difference(by, ends, "better" if by > 0 else "worse")
     equal = by <= NEARLY * size and ends.high <= MUCH * size

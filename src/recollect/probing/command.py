@@ -23,8 +23,8 @@ def run_probe(options: ProbeOptions) -> None:
     out = options.out or (path / "probe" if path.is_dir() else Path("probe"))
     if out.exists() and not out.is_dir():
         raise UsageError(f"-o {out} is a file: a folder is needed")
-    control = _load(options.control) if options.control else None
-    result = probe(_load(options.run), options.episodes, options.seed, control)
+    controls = [_load(run) for run in options.control]
+    result = probe(_load(options.run), options.episodes, options.seed, controls)
     text = write(result, out)
     print(text if options.json else f"{write_text(result)}\n{out / 'probe.html'} and probe.json are written")
 

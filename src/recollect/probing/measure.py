@@ -1,27 +1,27 @@
 """All measurements of a probe, as one value."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from ..common.errors import UsageError
 from ..config.data import memory_name
-from ..envs import EnvConfig, Envs, make_for_evaluation, suite_of
-from ..run.evaluate import MAX_ENVS, check_spaces, describe_task
+from ..envs import Envs, make_for_evaluation
+from ..run.evaluate import MAX_ENVS, check_spaces
 from ..run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
 from ..run.run import Trained
 from .ablate import (
     Ablation,
-    Difference,
     Score,
     Source,
     average,
     choose_source,
-    compare,
     measure_loss,
     measure_memory_length,
     play_altered,
 )
+from .controls import Controls, check_controls, compare_controls
 from .critic import CriticProbe, probe_critic
 from .linear import ReadOut
 from .memory_length import MemoryLength
@@ -51,21 +51,21 @@ class ProbeResult:
     ablations: list[Ablation]
     length: MemoryLength | None
     """The steps of memory; None unless a reset at every step loses score."""
-    control: str | None
-    control_score: Score | None
-    above_control: Difference | None
+    controls: Controls | None
     values: CriticProbe
     readout: list[ReadOut]
 
 
 def probe(
-    trained: Trained, episodes: int = 100, seed: int = 0, control: Trained | None = None
+    trained: Trained, episodes: int = 100, seed: int = 0, controls: Sequence[Trained] = ()
 ) -> ProbeResult:
-    """Measure what an agent loses when its memory is reset, frozen, replaced or perturbed."""
+    """Measure what an agent loses when its memory is reset, frozen, replaced or perturbed.
+
+    controls  runs without a memory in the same environment, to test whether the task needs one
+    """
     if episodes < FEWEST:
         raise UsageError(f"{episodes} episodes: at least {FEWEST} are needed")
-    if control is not None:
-        _check(control, trained)
+    check_controls(controls, trained)
     torch.set_num_threads(1)  # batches are small: a second thread would only wait
     agent, env = trained.agent, trained.config.env
     envs = make_for_evaluation(replace(env, num_envs=min(episodes, MAX_ENVS)), trained.factory)
@@ -76,14 +76,14 @@ def probe(
         plays = []
         if has_memory(agent.actor):
             plays = play_altered(agent, envs, episodes, seed, whole, record)
-        control_scores = None if control is None else _play_control(control, envs, episodes, seed)
+        others = [_play_control(control, envs, episodes, seed) for control in controls]
     finally:
         envs.adapter.close()
-    by = choose_source(whole, *(play.scores for play in plays), *([control_scores] if control_scores else []))
+    by = choose_source(whole, *(play.scores for play in plays), *others)
     unchanged = average(whole, by)
     ablations = [measure_loss(play, unchanged, by) for play in plays]
-    other = None if control_scores is None else average(control_scores, by)
-    above = None if other is None else compare(unchanged, other, by)
+    folders = [str(control.folder) for control in controls]
+    compared = compare_controls(unchanged, folders, [average(one, by) for one in others], by)
     loses = any(one.every == 1 and one.lost.direction == "better" for one in ablations)
     actor, critic = memory_names(trained)
     return ProbeResult(
@@ -94,14 +94,12 @@ def probe(
         actor=actor,
         critic=critic,
         uses=judge_use(by, unchanged, ablations, actor, critic),
-        needs=judge_need(by, unchanged, other, above, actor),
+        needs=judge_need(by, unchanged, compared, actor),
         source=by,
         whole=unchanged,
         ablations=ablations,
         length=measure_memory_length(unchanged, ablations) if loses else None,
-        control=None if control is None else str(control.folder),
-        control_score=other,
-        above_control=above,
+        controls=compared,
         values=probe_critic(agent, trained.config, trained.folder, record),
         readout=read_memory(agent, trained.config, record, seed),
     )
@@ -119,24 +117,3 @@ def memory_names(trained: Trained) -> tuple[str | None, str | None]:
 def _play_control(control: Trained, envs: Envs, episodes: int, seed: int) -> EpisodeScores:
     check_spaces(control.agent, envs, control.config.env.id)
     return play_deterministic(control.agent, envs, episodes, seed)
-
-
-def _check(control: Trained, trained: Trained) -> None:
-    """Raise an error unless the control has no memory and was trained in the same environment."""
-    if has_memory(control.agent.actor):
-        memory = memory_name(control.config.actor.memory)
-        raise UsageError(f"--control {control.folder} has a memory ({memory}); a control must have none")
-    if _task_of(control.config.env) != _task_of(trained.config.env):
-        raise UsageError(
-            f"--control {control.folder} was trained in {control.config.env.id}, the agent in "
-            f"{trained.config.env.id}: both must have the same environment and settings"
-        )
-
-
-def _task_of(env: EnvConfig) -> tuple[object, ...]:
-    """The settings that make an environment the task that it is; names of settings are resolved."""
-    suite, name = suite_of(env.id)
-    if suite is not None and hasattr(suite, "resolve_alias"):
-        env = suite.resolve_alias(env, name)
-    # Sorted: the order in which entries are masked does not make another task.
-    return env.id, {**describe_task(env), "mask": sorted(env.mask)}

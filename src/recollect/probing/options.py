@@ -12,8 +12,8 @@ class ProbeOptions(Seeded):
     """Test whether an agent uses its memory: play its episodes with the memory reset, frozen, blurred and
     swapped, do the same for the critic, and read out the memory state by linear regression.
 
-      recollect probe RUN                  a run folder, a checkpoint or a saved agent
-      recollect probe RUN --control RUN    test whether the task needs a memory: a run without one
+      recollect probe RUN                      a run folder, a checkpoint or a saved agent
+      recollect probe RUN --control RUN ...    test whether the task needs a memory, with runs without one
     """
 
     POSITIONAL: ClassVar = ("run",)
@@ -24,7 +24,8 @@ class ProbeOptions(Seeded):
     """Episodes to play per intervention on the memory; at least 10."""
     out: Path | None = None
     """Folder of probe.html and probe.json; None: the folder probe in that of the run."""
-    control: str | None = None
-    """A run without a memory in the same environment, to test whether the task needs one."""
+    control: tuple[str, ...] = ()
+    """Runs without a memory in the same environment, to test whether the task needs one; at least 3 for
+    more than a hint."""
     json: bool = False
     """Print everything as JSON."""

@@ -8,11 +8,12 @@ import numpy as np
 from ..common.format import number
 from ..reporting.blocks import Block, Bullets, Chart, Code, DotRow, Line, Plot, Section, Table, Text
 from .ablate import Ablation, Difference, Score, Source
+from .controls import Controls
 from .measure import ProbeResult
 from .readout_page import MEMORY, OBSERVATION, build_readout
 from .verdict import format_interval, format_score, format_share
 
-WHOLE, CONTROL = "unchanged", "control without memory"
+WHOLE, CONTROL, CONTROLS = "unchanged", "control without memory", "controls without memory"
 RESETS, LAST = "reset every k steps", "limited to the last k steps"
 # Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
 LABELS = {
@@ -47,7 +48,7 @@ def label(name: str) -> str:
 
 def assign_colours(result: ProbeResult) -> dict[str, int]:
     """The number of the colour of each label, the same in every chart."""
-    fixed = {WHOLE: 0, MEMORY: 0, RESETS: 1, OBSERVATION: 1, LAST: 2, CONTROL: 3}
+    fixed = {WHOLE: 0, MEMORY: 0, RESETS: 1, OBSERVATION: 1, LAST: 2, CONTROL: 3, CONTROLS: 3}
     others = [label(one.name) for one in result.ablations] + [label(x) for x in result.values.by_alteration]
     return dict.fromkeys([*others, *(answer.name for answer in result.readout)], 1) | fixed
 
@@ -76,7 +77,8 @@ def write_command(result: ProbeResult) -> str:
         "--seed",
         str(result.seed),
     ]
-    return shlex.join([*words, *(["--control", result.control] if result.control else [])])
+    controls = [one.run for one in result.controls.runs] if result.controls else []
+    return shlex.join([*words, *(["--control", *controls] if controls else [])])
 
 
 # The actor ------------------------------------------------------------------------------------
@@ -95,8 +97,8 @@ def _actor(result: ProbeResult) -> Iterator[Block]:
     rows += [
         DotRow(label(one.name), np.empty(0), one.score.mean, one.score.interval) for one in _kinds(result)
     ]
-    if result.control_score:
-        rows.append(DotRow(CONTROL, np.empty(0), result.control_score.mean, result.control_score.interval))
+    if result.controls:
+        rows.append(_control_row(result.controls))
     text = f"{result.source}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
     about = f"{result.source.capitalize()}, mean and 95 % interval"
     if len(rows) > 1:
@@ -106,6 +108,14 @@ def _actor(result: ProbeResult) -> Iterator[Block]:
         ["the actor's memory", result.source, "95 %", "loss", "95 %", "steps"],
         tabulate_scores(result),
     )
+
+
+def _control_row(controls: Controls) -> DotRow:
+    """The mean of the controls with the runs as dots; the interval of a single run is over episodes."""
+    if len(controls.runs) == 1:
+        return DotRow(CONTROL, np.empty(0), controls.mean, controls.runs[0].score.interval)
+    means = np.array([one.score.mean for one in controls.runs])
+    return DotRow(CONTROLS, means, controls.mean, None)
 
 
 def _kinds(result: ProbeResult) -> list[Ablation]:
@@ -148,16 +158,35 @@ def tabulate_scores(result: ProbeResult) -> list[list[str]]:
     by = result.source
     rows = [[WHOLE, *_cells(by, result.whole, None)]]
     rows += [[label(one.name), *_cells(by, one.score, one.lost)] for one in result.ablations]
-    if result.control_score:
-        rows.append([CONTROL, *_cells(by, result.control_score, result.above_control)])
-    return rows
+    if result.controls is None:
+        return rows
+    runs = result.controls.runs
+    if len(runs) == 1:
+        return [*rows, [CONTROL, *_cells(by, runs[0].score, runs[0].above)]]
+    for i, one in enumerate(runs, 1):
+        rows.append([f"control {i} without memory", *_cells(by, one.score, one.above)])
+    mean = format_score(by, result.controls.mean)
+    length = _format_length(float(np.mean([one.score.length for one in runs])))
+    return [
+        *rows,
+        [f"mean of {len(runs)} controls", mean, "-", *_loss_cells(by, result.controls.above), length],
+    ]
 
 
 def _cells(source: Source, score: Score, lost: Difference | None) -> list[str]:
     """A score and the loss, each with its interval."""
     cells = [format_score(source, score.mean), format_interval(source, score.interval)]
-    cells += [format_score(source, lost.by), format_interval(source, lost.interval)] if lost else ["-", "-"]
-    return [*cells, number(float(f"{score.length:.3g}"))]
+    cells += _loss_cells(source, lost) if lost else ["-", "-"]
+    return [*cells, _format_length(score.length)]
+
+
+def _loss_cells(source: Source, lost: Difference) -> list[str]:
+    """A loss with its interval."""
+    return [format_score(source, lost.by), format_interval(source, lost.interval)]
+
+
+def _format_length(steps: float) -> str:
+    return number(float(f"{steps:.3g}"))
 
 
 # The critic ------------------------------------------------------------------
@@ -217,4 +246,6 @@ def _notes(result: ProbeResult) -> Iterator[str]:
             )
     if result.source == "success":
         yield "The interval of a loss is that of paired shares; the usual one has width 0 if no pair differs."
+    if result.controls and len(result.controls.runs) > 1:
+        yield "The interval of the loss to the mean of several controls resamples runs and episodes."
     yield "More: docs/probe.md of recollect."

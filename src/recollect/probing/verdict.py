@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from ..common.format import number
 from ..common.intervals import Interval
 from .ablate import Ablation, Difference, Score, Source, measure_memory_length
+from .controls import FEWEST, Controls
 from .memory_length import MemoryLength
 
-NO_CONTROL = "Whether the task needs a memory was not tested: name a memoryless run with --control."
-
-ONE_CONTROL = "One control run is a hint; recollect compare with several seeds is the test."
+NO_CONTROL = "Whether the task needs a memory was not tested: name memoryless runs with --control."
 
 
 def judge_use(
@@ -51,23 +50,38 @@ def judge_use(
     return f"It uses {reach} of memory: without it the {source} {fell}."
 
 
-def judge_need(
-    source: Source, whole: Score, control: Score | None, above: Difference | None, actor: str | None
-) -> str:
-    """Whether an agent without a memory does as well; above: the score minus that of the control."""
+def judge_need(source: Source, whole: Score, controls: Controls | None, actor: str | None) -> str:
+    """Whether agents without a memory do as well."""
     if actor is None:
         return "Whether the task needs a memory cannot be determined from an agent without one."
-    if control is None or above is None:
+    if controls is None:
         return NO_CONTROL
+    count = len(controls.runs)
+    equal = sum(one.above.direction in ("equal", "worse") for one in controls.runs)
+    reach = "the control reaches" if count == 1 else f"{count} controls reach on average"
+    difference = _difference(source, controls.above) + " over runs and episodes" * (count > 1)
     scores = (
-        f"without one the control reaches {format_score(source, control.mean)} where this agent reaches "
-        f"{format_score(source, whole.mean)} ({_difference(source, above)})."
+        f"without one {reach} {format_score(source, controls.mean)} where this agent reaches "
+        f"{format_score(source, whole.mean)} ({difference})."
     )
-    if above.direction == "better":
-        return f"The task seems to need a memory: {scores} {ONE_CONTROL}"
-    if above.direction in ("equal", "worse"):
-        return f"A memory is not needed: {scores}"
-    return f"Whether the task needs a memory cannot be determined from {len(whole.scores)} episodes: {scores}"
+    if controls.above.direction in ("equal", "worse"):
+        return f"The task does not need a memory: {scores}"
+    if equal:  # one run that reaches as much shows that it is possible
+        return (
+            f"The task can be solved without a memory: {equal} of {count} controls "
+            f"{'reaches' if equal == 1 else 'reach'} as much; {scores}"
+        )
+    if controls.above.direction == "unclear":
+        runs = "" if count == 1 else f" and {count} controls"
+        return (
+            f"Whether the task needs a memory cannot be determined from {len(whole.scores)} episodes{runs}: "
+            f"{scores}"
+        )
+    if count < FEWEST:
+        few = "One control is" if count == 1 else f"{count} controls are"
+        hint = f"{few} a hint; test it with --control and at least {FEWEST} runs."
+        return f"The task seems to need a memory: {scores} {hint}"
+    return f"The task needs a memory: {scores}"
 
 
 def _describe_length(length: MemoryLength) -> str:
