@@ -142,8 +142,10 @@ def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(rem
     assert 0.2 < score_with(remembering, "the mean state at every step") < 0.8
     assert score_with(remembering, "frozen after the first step") == 1.0
     assert score_with(remembering, "noise of 0.1 deviations") == 1.0
-    assert remembering.uses.startswith("It uses more than 2 steps of memory: without it the success falls")
-    assert remembering.needs.startswith("The task seems to need a memory: without one the control reaches 0.")
+    assert remembering.uses.startswith(
+        "It uses more than 2 steps of memory: without it the success rate falls"
+    )
+    assert remembering.needs.startswith("The task seems to need a memory: the control without one reaches 0.")
     assert remembering.needs.endswith("One control is a hint; test it with --control and at least 3 runs.")
 
 
@@ -242,7 +244,7 @@ def test_a_memory_length_is_written_with_its_interval(seldom, rest, text):
 def test_an_agent_that_ignores_its_memory_does_not_use_it():
     probed = probe(trained(0.0), episodes=60)
     assert {one.lost.by for one in probed.ablations} == {0.0}
-    assert "has a memory and does not use it: with a reset at every step the success is" in probed.uses
+    assert "has a memory and does not use it: with a reset at every step the success rate is" in probed.uses
     assert "was not tested" in probed.needs
 
 
@@ -250,19 +252,19 @@ def test_a_task_in_plain_sight_needs_no_memory():
     env = EnvConfig(id="probe:match")
     probed = probe(trained(1.0, env=env), episodes=60, controls=plain_controls(1, 1.0, env))
     assert "does not use it" in probed.uses
-    assert probed.needs.startswith("The task does not need a memory: without one the control reaches 1 where")
+    assert probed.needs.startswith("The task does not need a memory: the control without one reaches 1, this")
     probed = probe(trained(1.0, env=env), episodes=60, controls=plain_controls(3, 1.0, env))
     assert probed.needs == (
-        "The task does not need a memory: without one 3 controls reach on average 1 where this agent "
-        "reaches 1 (difference 0, 0 to 0 over runs and episodes)."
+        "The task does not need a memory: 3 controls without one reach 1 on average, this agent 1 "
+        "(difference 0, 0 to 0 over runs and episodes)."
     )
 
 
 def test_a_task_needs_a_memory_if_three_runs_without_one_show_it():
     two, three = (probe(trained(1.0), episodes=60, controls=plain_controls(count)) for count in (2, 3))
-    assert two.needs.startswith("The task seems to need a memory: without one 2 controls reach on average 0.")
+    assert two.needs.startswith("The task seems to need a memory: 2 controls without one reach 0.")
     assert two.needs.endswith("2 controls are a hint; test it with --control and at least 3 runs.")
-    assert three.needs.startswith("The task needs a memory: without one 3 controls reach on average 0.")
+    assert three.needs.startswith("The task needs a memory: 3 controls without one reach 0.")
     assert three.needs.endswith("over runs and episodes).")
     assert 0 < three.controls.above.interval.low < three.controls.above.by == 1 - three.controls.mean
 
@@ -285,11 +287,11 @@ def needs_beside(*shares, episodes=100):
         ((0.9, 0.3, 0.4), "Whether the task needs a memory cannot be determined from 100 episodes and 3"),
         (
             (1.0, 0.3, 0.4),
-            "The task can be solved without a memory: 1 of 3 controls reaches as much; without",
+            "The task can be solved without a memory: 1 of 3 controls without one reaches as much",
         ),
         (
             (1.0, 1.0, 1.0, 0.96),
-            "The task does not need a memory: without one 4 controls reach on average 0.99",
+            "The task does not need a memory: 4 controls without one reach 0.99 on average",
         ),
     ],
 )
@@ -348,7 +350,7 @@ def test_a_memory_that_may_hold_anything_but_nothing_is_told_from_one_that_is_us
         (
             [1] * 50 + [0] * 50,
             [1] * 100,
-            "Its memory harms it: with a reset at every step the success is 1.00",
+            "Its memory harms it: with a reset at every step the success rate is 1.00",
         ),
     ],
 )

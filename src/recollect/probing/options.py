@@ -9,8 +9,8 @@ from ..config.options import Seeded
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions(Seeded):
-    """Test whether an agent uses its memory: play its episodes with the memory reset, frozen, blurred and
-    swapped, do the same for the critic, and read out the memory state by linear regression.
+    """Test whether an agent uses its memory: play its episodes with the memory reset, frozen, swapped and
+    perturbed, do the same for the critic, and read out the memory state by linear regression.
 
       recollect probe RUN                      a run folder, a checkpoint or a saved agent
       recollect probe RUN --control RUN ...    test whether the task needs a memory, with runs without one

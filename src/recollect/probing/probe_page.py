@@ -11,7 +11,7 @@ from .ablate import Ablation, Difference, Score, Source
 from .controls import Controls
 from .measure import ProbeResult
 from .readout_page import MEMORY, OBSERVATION, build_readout
-from .verdict import format_interval, format_score, format_share
+from .verdict import format_interval, format_score, format_share, name_score
 
 WHOLE, CONTROL, CONTROLS = "unchanged", "control without memory", "controls without memory"
 RESETS, LAST = "reset every k steps", "limited to the last k steps"
@@ -85,12 +85,13 @@ def write_command(result: ProbeResult) -> str:
 
 
 def _actor(result: ProbeResult) -> Iterator[Block]:
+    name = name_score(result.source)
     if not result.ablations:
         yield Text("The actor has no memory, so there is nothing to alter.")
     else:
         yield Text(
-            f"The {result.source} over the same episodes, with the actor's memory reset, replaced or "
-            "perturbed. A loss shows that the actor uses its memory."
+            f"The {name} over the same episodes, with the actor's memory reset, "
+            "replaced or perturbed. A loss shows that the actor uses its memory."
         )
     yield from _resets(result)
     rows = [DotRow(WHOLE, np.empty(0), result.whole.mean, result.whole.interval)]
@@ -99,13 +100,13 @@ def _actor(result: ProbeResult) -> Iterator[Block]:
     ]
     if result.controls:
         rows.append(_control_row(result.controls))
-    text = f"{result.source}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
-    about = f"{result.source.capitalize()}, mean and 95 % interval"
+    text = f"{name}: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
+    about = f"{name.capitalize()}, mean and 95 % interval"
     if len(rows) > 1:
         yield Chart("ablations", "dots", about, text, rows=rows)
     yield Table(
-        f"{result.source.capitalize()}, with its loss, over {result.episodes} episodes",
-        ["the actor's memory", result.source, "95 %", "loss", "95 %", "steps"],
+        f"{name.capitalize()}, with its loss, over {result.episodes} episodes",
+        ["the actor's memory", name, "95 %", "loss", "95 %", "steps"],
         tabulate_scores(result),
     )
 
@@ -128,18 +129,19 @@ def _resets(result: ProbeResult) -> Iterator[Block]:
     resets = {one.every: one.score for one in result.ablations if one.every is not None}
     if len(resets) < 2:
         return
+    name = name_score(result.source)
     last = {1: resets[1]} | {one.last: one.score for one in result.ablations if one.last is not None}
     whole = dict.fromkeys(resets, result.whole)
     shown = {RESETS: resets, LAST: last, WHOLE: whole} if len(last) > 1 else {RESETS: resets, WHOLE: whole}
     grid = np.array(list(resets), dtype=np.float64)
     lines = [_line(label, scores, list(resets)) for label, scores in shown.items()]
     means = ", ".join(f"{number(score.mean)} at {steps}" for steps, score in resets.items())
-    text = f"{result.source}, reset every k steps: {means}. Unchanged: {number(result.whole.mean)}."
-    plot = Plot("steps", result.source, grid, lines, log=True)
+    text = f"{name}, reset every k steps: {means}. Unchanged: {number(result.whole.mean)}."
+    plot = Plot("steps", name, grid, lines, log=True)
     yield Chart(
         "clearings",
         "lines",
-        f"{result.source.capitalize()} with the memory limited to k steps",
+        f"{name.capitalize()} with the memory limited to k steps",
         text,
         plot=plot,
     )
@@ -167,10 +169,8 @@ def tabulate_scores(result: ProbeResult) -> list[list[str]]:
         rows.append([f"control {i} without memory", *_cells(by, one.score, one.above)])
     mean = format_score(by, result.controls.mean)
     length = _format_length(float(np.mean([one.score.length for one in runs])))
-    return [
-        *rows,
-        [f"mean of {len(runs)} controls", mean, "-", *_loss_cells(by, result.controls.above), length],
-    ]
+    loss = _loss_cells(by, result.controls.above)
+    return [*rows, [f"mean of {len(runs)} controls", mean, "-", *loss, length]]
 
 
 def _cells(source: Source, score: Score, lost: Difference | None) -> list[str]:
@@ -200,8 +200,8 @@ def _critic(result: ProbeResult) -> Iterator[Block]:
         )
     if all(value is None for value in values.by_alteration.values()):
         yield Text(
-            "Its returns to go are not known: all are equal, or every step is so close to a truncation that "
-            "the unknown rest matters. Only the run folder has the scale of rewards that bootstrapping needs."
+            "The returns to go are not known: all are equal, or the agent was saved without the scale of its "
+            "rewards, which bootstrapping needs, and every step is close to a truncation."
         )
         return
     yield Text(
@@ -241,8 +241,8 @@ def _notes(result: ProbeResult) -> Iterator[str]:
     for one in result.ablations:
         if one.unmatched:
             yield (
-                f"{max(one.unmatched, 0.001):.1%} of the steps with the state of another episode are later "
-                "than any other unchanged episode lasts: they get its last state."
+                f"{max(100 * one.unmatched, 0.1):.1f} % of the steps with the state of another episode are "
+                "later than any other unchanged episode lasts: they get its last state."
             )
     if result.source == "success":
         yield "The interval of a loss is that of paired shares; the usual one has width 0 if no pair differs."

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from .measure import ProbeResult
 from .probe_page import label, name_critic_memory, tabulate_scores
 from .readout_page import READ_OUT, tabulate_readout
-from .verdict import format_share
+from .verdict import format_share, name_score
 
 
 def write_text(result: ProbeResult) -> str:
     """Tables, then the verdict."""
     lines = [f"{result.agent} on {result.env}: {result.episodes} episodes, seed {result.seed}", ""]
     lines += _align(
-        [f"actor: {result.actor or 'no memory'}", result.source, "95 %", "loss", "95 %"],
+        [f"actor: {result.actor or 'no memory'}", name_score(result.source), "95 %", "loss", "95 %"],
         tabulate_scores(result),
     )
     values = [[label(name), format_share(x)] for name, x in result.values.by_alteration.items()]

@@ -24,7 +24,8 @@ def judge_use(
             f"Only its critic has a memory ({critic}); its actor has none." if critic else "It has no memory."
         )
     cleared = next(one for one in ablations if one.every == 1)
-    at = f"the {source} is {_score(source, cleared.score)} instead of {format_score(source, whole.mean)}"
+    name, unchanged = name_score(source), format_score(source, whole.mean)
+    at = f"the {name} is {_score(source, cleared.score)} instead of {unchanged}"
     # Before the losses: nothing can be lost from 0, which would read as a memory that is not used.
     if source == "success" and whole.mean == 0:
         return "It has a memory. Whether it uses it cannot be determined: no episode is a success."
@@ -46,8 +47,8 @@ def judge_use(
             f"step {at}, but with states of other steps and episodes it does as well."
         )
     reach = _describe_length(measure_memory_length(whole, ablations))
-    fell = f"falls from {format_score(source, whole.mean)} to {_score(source, cleared.score)}"
-    return f"It uses {reach} of memory: without it the {source} {fell}."
+    fell = f"falls from {unchanged} to {_score(source, cleared.score)}"
+    return f"It uses {reach} of memory: without it the {name} {fell}."
 
 
 def judge_need(source: Source, whole: Score, controls: Controls | None, actor: str | None) -> str:
@@ -56,32 +57,27 @@ def judge_need(source: Source, whole: Score, controls: Controls | None, actor: s
         return "Whether the task needs a memory cannot be determined from an agent without one."
     if controls is None:
         return NO_CONTROL
-    count = len(controls.runs)
+    count, above = len(controls.runs), controls.above
     equal = sum(one.above.direction in ("equal", "worse") for one in controls.runs)
-    reach = "the control reaches" if count == 1 else f"{count} controls reach on average"
-    difference = _difference(source, controls.above) + " over runs and episodes" * (count > 1)
-    scores = (
-        f"without one {reach} {format_score(source, controls.mean)} where this agent reaches "
-        f"{format_score(source, whole.mean)} ({difference})."
-    )
-    if controls.above.direction in ("equal", "worse"):
-        return f"The task does not need a memory: {scores}"
-    if equal:  # one run that reaches as much shows that it is possible
-        return (
-            f"The task can be solved without a memory: {equal} of {count} controls "
-            f"{'reaches' if equal == 1 else 'reach'} as much; {scores}"
-        )
-    if controls.above.direction == "unclear":
-        runs = "" if count == 1 else f" and {count} controls"
-        return (
-            f"Whether the task needs a memory cannot be determined from {len(whole.scores)} episodes{runs}: "
-            f"{scores}"
-        )
+    mean = format_score(source, controls.mean) + " on average" * (count > 1)
+    difference = _difference(source, above) + " over runs and episodes" * (count > 1)
+    means = f"{mean}, this agent {format_score(source, whole.mean)} ({difference})."
+    who = "the control without one reaches" if count == 1 else f"{count} controls without one reach"
+    if above.direction in ("equal", "worse"):
+        return f"The task does not need a memory: {who} {means}"
+    # Before the mean: one run that reaches as much shows that it is possible.
+    if equal:
+        verb = "reaches" if equal == 1 else "reach"
+        solved = f"{equal} of {count} controls without one {verb} as much. All {count} reach {means}"
+        return f"The task can be solved without a memory: {solved}"
+    if above.direction == "unclear":
+        played = f"{len(whole.scores)} episodes" + f" and {count} controls" * (count > 1)
+        return f"Whether the task needs a memory cannot be determined from {played}: {who} {means}"
     if count < FEWEST:
-        few = "One control is" if count == 1 else f"{count} controls are"
-        hint = f"{few} a hint; test it with --control and at least {FEWEST} runs."
-        return f"The task seems to need a memory: {scores} {hint}"
-    return f"The task needs a memory: {scores}"
+        hint = f"{'One control is' if count == 1 else f'{count} controls are'} a hint; "
+        hint += f"test it with --control and at least {FEWEST} runs."
+        return f"The task seems to need a memory: {who} {means} {hint}"
+    return f"The task needs a memory: {who} {means}"
 
 
 def _describe_length(length: MemoryLength) -> str:
@@ -92,6 +88,11 @@ def _describe_length(length: MemoryLength) -> str:
     if math.isfinite(length.steps):
         return f"about {length.steps:.0f} steps{interval}"
     return f"more than {'a step' if length.measured == 1 else f'{length.measured} steps'}{interval}"
+
+
+def name_score(source: Source) -> str:
+    """The name of a score in sentences."""
+    return "success rate" if source == "success" else "return"
 
 
 def _score(source: Source, score: Score) -> str:
