@@ -15,7 +15,7 @@ import torch
 from recollect import cli
 from recollect.agent.agent import BranchConfig, build_agent
 from recollect.common.errors import UsageError
-from recollect.common.tree import leaves
+from recollect.common.tree import leaves, map_leaves
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, make
 from recollect.learn.rollout import slice_rows
@@ -34,6 +34,7 @@ from recollect.probing.interventions import (
     Swapped,
     altered,
     measure_spread,
+    record_sequences,
 )
 from recollect.probing.linear import (
     Places,
@@ -49,7 +50,13 @@ from recollect.probing.probe_page import write_command
 from recollect.probing.screen import write_text
 from recollect.probing.verdict import judge_need, judge_use
 from recollect.run.evaluate import evaluate
-from recollect.run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
+from recollect.run.recording import (
+    EpisodeScores,
+    has_memory,
+    memory_states,
+    play_deterministic,
+    record_deterministic,
+)
 from recollect.run.run import Trained
 
 from ..helpers import (
@@ -539,6 +546,23 @@ def test_a_swapped_state_is_that_of_another_episode_after_as_many_steps():
     assert y[1:, 0, 0].tolist() == [30, 30, 20, 20]  # the next episode, then one that lasts longer
     assert y[1:, 1, 0].tolist() == [20, 20, 20, 20]
     assert inside[1].tolist() == [4, 4]  # no donor has a fifth row: its last state stays
+
+
+@pytest.mark.parametrize("resets", [True, False])
+@pytest.mark.parametrize("name", REMEMBERING)
+@torch.no_grad()
+def test_states_of_another_episode_are_those_that_it_had(name, resets):
+    """All episodes of recall are equally long, so the next environment has the state of the same row."""
+    agent, _, record = recalling(name)
+    agent.actor.resets = resets
+    recorded = record_sequences(agent.actor, record)
+    swapped = said(agent, record.rows, partial(Swapped, recorded=recorded))
+    state = agent.actor.memory.initial_state(10)
+    for t, after in enumerate(memory_states(agent.actor, record.rows)):
+        others = map_leaves(lambda leaf: leaf.roll(-1, 0), state)
+        expected = agent.actor(slice_rows(record.rows, slice(t, t + 1)), others)[0][0]
+        torch.testing.assert_close(swapped[t, :9], expected[:9])  # after the last comes another number
+        state = after
 
 
 class Count(Memory):
