@@ -373,7 +373,8 @@ def numbered(num_steps: int, num_envs: int, length: int, often: float = 0.0, see
 def drawn(batch, num_envs, size, random, **options):
     """The minibatches of one epoch, advantages as they are."""
     whole = Scores(batch.valid, batch.value, batch.advantage, batch.target)
-    return minibatches(batch, whole, num_envs, size, random, Draw("off", 1, **options))
+    counts = whole.mask.any(0).numpy()
+    return minibatches(batch, whole, counts, num_envs, size, random, Draw("off", 1, **options))
 
 
 chunked = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 5), st.sampled_from([0.0, 0.4]))

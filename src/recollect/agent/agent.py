@@ -238,6 +238,11 @@ class Agent(nn.Module):
             )
 
     @property
+    def device(self) -> torch.device:
+        """The device of the networks."""
+        return next(self.parameters()).device
+
+    @property
     def dropout(self) -> bool:
         """Whether gradient steps use dropout, and so compute another function than acting and valuing."""
         return self.critic.trunk.memory.dropout > 0

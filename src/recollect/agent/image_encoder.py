@@ -49,7 +49,12 @@ class ImageEncoder(nn.Module):
 
 
 def distinct(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Pictures (n, ...) of bytes -> the distinct ones (m, ...), and the index of each among them (n,)."""
+    """Pictures (n, ...) of bytes -> the distinct ones (m, ...), and the index of each among them (n,).
+
+    All of them count as distinct on a GPU: the number of distinct ones is known only after waiting for it.
+    """
+    if not x.is_cpu:
+        return x, torch.arange(len(x), device=x.device)
     flat = x.flatten(1)
     # Eight bytes as one number; zeros complete the last.
     words = F.pad(flat, (0, -flat.shape[1] % 8)).view(torch.int64)

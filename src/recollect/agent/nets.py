@@ -169,10 +169,10 @@ class Inputs(nn.Module):
 def one_hot(x: Tensor, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Groups of choices (T, B, K) -> (T, B, sum of sizes)."""
     hot = x.new_zeros(*x.shape[:-1], sum(sizes), dtype=dtype)
-    return hot.scatter_(-1, x.long() + _starts(tuple(sizes)), 1.0)
+    return hot.scatter_(-1, x.long() + _starts(tuple(sizes), x.device), 1.0)
 
 
 @cache
-def _starts(sizes: tuple[int, ...]) -> Tensor:
+def _starts(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """Offset of each group; cached, because acting needs it at every step."""
-    return torch.tensor([0, *itertools.accumulate(sizes[:-1])])
+    return torch.tensor([0, *itertools.accumulate(sizes[:-1])], device=device)

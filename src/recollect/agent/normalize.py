@@ -5,6 +5,7 @@ learning must see the same inputs. They are the identity in the first iteration,
 steps only.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,9 +28,12 @@ class Normalizer(nn.Module):
         for i, name in enumerate(self.names):
             self.register_buffer(f"mean{i}", torch.zeros(vectors[name].shape, dtype=torch.float64))
             self.register_buffer(f"var{i}", torch.ones(vectors[name].shape, dtype=torch.float64))
-        self._scaling: dict[
-            str, tuple[Tensor, Tensor]
-        ] = {}  # in the dtype of the observations, computed at first use
+        # In the dtype and on the device of the observations, computed at first use.
+        self._scaling: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Normalizer":
+        """Keep the statistics where rollouts are, in the memory of the CPU, and in float64."""
+        return self
 
     def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Observations (T, B, ...) -> the same, vectors shifted, scaled and clipped to [-10, 10]."""
@@ -37,17 +41,19 @@ class Normalizer(nn.Module):
             return obs
         out = dict(obs)
         for i, name in enumerate(self.names):
-            shift, scale = self._scale_of(i, name, obs[name].dtype)
+            shift, scale = self._scale_of(i, name, obs[name])
             # clamp_ changes the new tensor only; observations are stored raw.
             out[name] = ((obs[name] - shift) * scale).clamp_(-10, 10)
         return out
 
-    def _scale_of(self, i: int, name: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _scale_of(self, i: int, name: str, like: Tensor) -> tuple[Tensor, Tensor]:
         scaling = self._scaling.get(name)
-        if scaling is None or scaling[0].dtype != dtype:
+        if scaling is None or scaling[0].dtype != like.dtype or scaling[0].device != like.device:
             mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
             # 1e-8, because an entry that never changes has a variance of 0.
-            scaling = self._scaling[name] = mean.to(dtype), (var + 1e-8).rsqrt().to(dtype)
+            shift, scale = mean.to(like.dtype), (var + 1e-8).rsqrt().to(like.dtype)
+            # To the dtype before the device: not every device has float64.
+            scaling = self._scaling[name] = shift.to(like.device), scale.to(like.device)
         return scaling
 
     @torch.no_grad()

@@ -80,11 +80,11 @@ class Player:
         else:
             # Drawn in float64 and then rounded, as in `collect`.
             noise = policy.noise(self._rng, (self.num_envs,))
-            action = policy.sample(params, torch.from_numpy(noise).to(self._dtype))
-        spec_out = self.agent.action_spec
-        self._action = spec_out.to_prev_action(action.numpy())
+            action = policy.sample(params, torch.from_numpy(noise).to(params.device, self._dtype))
+        spec_out, chosen = self.agent.action_spec, action.cpu().numpy()
+        self._action = spec_out.to_prev_action(chosen)
         self._first = np.zeros(self.num_envs, dtype=bool)
-        out = spec_out.to_env(action.numpy())
+        out = spec_out.to_env(chosen)
         return out[0] if single else out
 
     def _rows(self, leaves: Obs, reward: Any, opens: Array) -> Rows:
@@ -94,7 +94,9 @@ class Player:
         reward = torch.as_tensor(np.reshape(reward, self.num_envs) * ~opens, dtype=self._dtype)
         action = torch.as_tensor(self._action * ~opens[:, None])
         action = action.long() if self.agent.policy.discrete else action.to(self._dtype)
-        return Rows(self.agent.normalizer(floats), torch.from_numpy(opens)[None], action[None], reward[None])
+        rows = Rows(floats, torch.from_numpy(opens)[None], action[None], reward[None])
+        rows = rows.map(lambda x: x.to(self.agent.device))
+        return rows._replace(obs=self.agent.normalizer(rows.obs))
 
 
 def _batched(obs: Any) -> Any:

@@ -25,6 +25,9 @@ class ResumeOptions:
     """Third-party memories named in the files of the run, which may then be imported."""
     ignore_versions: bool = False
     """Resume with other versions than the run began with; the result may then differ."""
+    device: str | None = None
+    """Device of the networks: cpu, cuda, cuda:1, mps, auto; None: that of the run. On another one the result
+    differs by rounding."""
     quiet: bool = False
     """Print nothing."""
 
@@ -37,5 +40,6 @@ def run_resume(options: ResumeOptions) -> int:
         imports=options.imports,
         ignore_versions=options.ignore_versions,
         quiet=options.quiet,
+        device=options.device,
     )
     return EXIT_CODES[trained.summary["status"]]

@@ -103,7 +103,7 @@ class Ranks:
         digest = 0
         for x in weights:
             # 32 bits fit into a tensor of integers, so the ranks exchange digests like any other tensor.
-            digest = zlib.crc32(x.detach().numpy().tobytes(), digest)
+            digest = zlib.crc32(x.detach().cpu().numpy().tobytes(), digest)
         digests = self.all_gather(torch.tensor(digest)).tolist()
         differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
         if differing:

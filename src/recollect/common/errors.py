@@ -25,6 +25,10 @@ class DivergedError(RuntimeError):
     """Training diverged: gradients are no longer finite; exit code 1."""
 
 
+class OutOfMemoryError(RuntimeError):
+    """The device of the networks is out of memory; exit code 1."""
+
+
 def nearest(name: str, known: list[str]) -> str:
     """The end of an error about an unknown name: similar names, or the known ones."""
     # Late: only an error needs it.

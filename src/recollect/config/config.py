@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from ..agent.agent import BranchConfig
+from ..common.devices import check_name
 from ..common.distributed import CORES
 from ..common.errors import UsageError
 from ..envs import Backend, EnvConfig
@@ -47,8 +48,9 @@ class RunConfig:
     """Number of newest checkpoints to keep."""
     threads: int = 1
     """Threads of torch during updates. More help for wide layers, if cores are idle."""
-    device: str = "cpu"
-    """Device of the networks; only cpu is supported."""
+    device: str = "auto"
+    """Device of the networks: cpu, cuda, cuda:1, mps. auto: a GPU, if there is one and the networks are
+    large; config.yaml has what was chosen."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -59,10 +61,9 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise UsageError(f"{name} is {value}, at least {minimum} is needed")
+        check_name(self.device)
         if self.algorithm == "trpo" and self.critic.shared:
             raise UsageError("trpo updates the actor alone: a shared critic is not supported")
-        if self.device != "cpu":
-            raise UsageError(f"device {self.device} is not supported; take cpu")
 
     @property
     def plan(self) -> Plan:

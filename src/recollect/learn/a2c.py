@@ -29,7 +29,7 @@ def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     bonus = mean(batch.weight, entropy)
     total = policy + cfg.vf_coef * value - now.entropy * bonus
     ratio = (log_prob - batch.log_prob).detach().exp()
-    zero = torch.zeros(())
+    zero = torch.zeros_like(policy)
     return Loss(total, Losses(policy, value, bonus, zero, zero), ratio, values.detach())
 
 

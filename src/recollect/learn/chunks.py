@@ -64,13 +64,14 @@ def scores(rollout: Rollout | Outcome, length: int, estimates: Estimates) -> Sco
 
 
 def chunk(rollout: Rollout, length: int, scores: Scores) -> Batch:
-    """A rollout with the scores of its steps as chunks; observations are not normalised."""
+    """A rollout with the scores of its steps as chunks, on the device; observations are not normalised."""
     steps, cut_steps = rollout.num_steps, partial(cut, length=length)
-    valid = rollout.valid[:steps]
+    rows, valid, action = rollout.sent
+    valid = valid[:steps]
     return Batch(
-        slice_rows(rollout.rows, slice(0, steps)).map(cut_steps),
+        slice_rows(rows, slice(0, steps)).map(cut_steps),
         AgentState(join(rollout.starts), join(rollout.critic_starts)),
-        cut_steps(rollout.action),
+        cut_steps(action[:steps]),
         # The action of a tail row was ignored; its log-probability must not enter a ratio.
         cut_steps(rollout.log_prob.masked_fill(~valid, 0.0)),
         cut_steps(valid),

@@ -73,7 +73,7 @@ class Learner:
             "clip_fraction": clip_fraction,
             "explained_variance": explained_variance,
             "learning_rate": rate,
-            "skipped_steps": self.optimizer.skipped,
+            "skipped_steps": self.optimizer.count_skips(),
         }
 
     def restart(self, envs: Envs, seed: int) -> None:

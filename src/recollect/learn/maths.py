@@ -36,10 +36,9 @@ def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float | None) -
 
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
     """Mean 0 and standard deviation 1 by weights that sum to 1; unchanged for a single step."""
-    if float(weight.max()) > 0.5:  # a single step has all the weight
-        return x
     centered = x - mean(weight, x)
-    return centered / (mean(weight, centered.square()).sqrt() + 1e-8)
+    # A single step has all the weight. A condition in Python would wait for a GPU in every minibatch.
+    return torch.where(weight.max() > 0.5, x, centered / (mean(weight, centered.square()).sqrt() + 1e-8))
 
 
 def explained_variance(values: Tensor, target: Tensor, weight: Tensor) -> float:
@@ -76,10 +75,9 @@ def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> di
     # Relative to the spread of values. If they are nearly constant, 0.001 of their size is allowed for
     # instead, and 1e-12 where all are 0.
     spread = variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + 1e-12
-    errors = {
-        "ratio_error": float((ratio - 1).abs().max()),
-        "value_error": float(((values - acted) * valid).abs().max() / spread),
-    }
+    largest = (ratio - 1).abs().max(), ((values - acted) * valid).abs().max() / spread
+    # Both numbers at once: a GPU is waited for once per update here.
+    errors = dict(zip(("ratio_error", "value_error"), torch.stack(largest).tolist(), strict=True))
     for name, error in errors.items():
         # Not `>=`, because NaN must stop the run as well.
         if not error < LARGEST_ERROR:

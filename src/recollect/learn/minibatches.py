@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..common import rng
 from ..common.distributed import ALONE, Ranks
+from ..envs import Array
 from .chunks import Batch, Estimates, Scores, chunk, scores, take
 from .learner import Learner
 from .maths import Loss, Losses, agreement, explained_variance, standardize
@@ -34,7 +35,10 @@ class Minibatches:
     ) -> None:
         self.learner, self.rollout, self.plan, self.draw = learner, rollout, plan, draw
         # Of all ranks, so that every process normalises with the same numbers, summed in the same order.
-        self.scores = scores(rollout.outcome(learner.ranks), length, estimates)
+        host_scores = scores(rollout.outcome(learner.ranks), length, estimates)
+        # Kept on the CPU: where a minibatch is left out must be known without waiting for the device.
+        self.counts = host_scores.mask.any(0).numpy()
+        self.scores = Scores(*(x.to(rollout.device) for x in host_scores))
         if draw.normalize == "rollout":
             advantage = standardize(self.scores.advantage, self.scores.weight)
             self.scores = self.scores._replace(advantage=advantage)
@@ -71,7 +75,9 @@ class Minibatches:
             return iter([self.batch])
         seed, ranks = self.plan.seed, self.learner.ranks
         random = rng.generator(seed, rng.Purpose.SHUFFLE, self.learner.iteration, number)
-        return minibatches(self.batch, self.scores, self.num_envs, self.size, random, self.draw, ranks)
+        return minibatches(
+            self.batch, self.scores, self.counts, self.num_envs, self.size, random, self.draw, ranks
+        )
 
     def compare(self, ratio: Tensor, values: Tensor, batch: Batch) -> None:
         """Raise unless acting and learning agree on the first minibatch; later calls do nothing."""
@@ -117,6 +123,7 @@ def blocks_of(num_envs: int, size: int, ranks: Ranks) -> int:
 def minibatches(
     batch: Batch,
     scores: Scores,
+    counts: Array,
     num_envs: int,
     size: int,
     random: np.random.Generator,
@@ -131,6 +138,7 @@ def minibatches(
 
     batch     the chunks of this rank
     scores    of the chunks of all ranks
+    counts    which chunks of all ranks (C,) have steps that count
     num_envs  of all ranks
     """
     chunks, blocks = scores.mask.shape[1], blocks_of(num_envs, size, ranks)
@@ -142,18 +150,20 @@ def minibatches(
     time, env = np.divmod(order[local_blocks], num_envs)
     local_order = time * (num_envs // ranks.size) + env - local_envs.start
     share = size // blocks
+    # Copied to the device once per epoch.
+    indices, local_indices = (torch.from_numpy(x).to(batch.valid.device) for x in (order, local_order))
     for start in range(0, order.shape[1], share):
         drawn = order[:, start : start + share]
-        index = torch.from_numpy(drawn.ravel())
-        mask = scores.mask.index_select(1, index)
-        # The mask of all ranks, so that none of them leaves out a minibatch alone.
-        if not mask.any():
+        # By the chunks of all ranks, so that none of them leaves out a minibatch alone.
+        if not counts[drawn].any():
             continue
+        index = indices[:, start : start + share].flatten()
+        mask = scores.mask.index_select(1, index)
         weight, advantage = mask / mask.sum(), scores.advantage.index_select(1, index)
         if draw.normalize == "minibatch":
             advantage = standardize(advantage, weight)
         # `index` goes block by block, so the chunks of this rank are one slice of it.
         local = ranks.block(len(local_order) * drawn.shape[1])
-        part = take(batch, torch.from_numpy(local_order[:, start : start + share].ravel()))
+        part = take(batch, local_indices[:, start : start + share].flatten())
         part = part._replace(weight=weight[:, local], advantage=advantage[:, local])
         yield from repeat(part, draw.repeats)

@@ -39,22 +39,22 @@ def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: 
     random = rng.generator(plan.seed, rng.Purpose.ACT, learner.iteration)
     drawn = policy.noise(random, (rollout.num_steps, rollout.num_envs * learner.ranks.size))
     local_noise = torch.from_numpy(drawn[:, learner.ranks.block(rollout.num_envs)])
-    noise = local_noise.to(rollout.log_prob.dtype).unbind()
+    noise = local_noise.to(rollout.log_prob).unbind()
     outputs: list[Tensor] = []
     for t in range(rollout.num_steps):
         if t % length == 0:
             rollout.starts.append(state)
-        rows = rollout.at[t]
+        rows = rollout.send_row(t)
         params, state = agent.actor(rows._replace(obs=agent.normalizer(rows.obs)), state)
-        action = policy.sample(params[0], noise[t]).numpy()
+        action = policy.sample(params[0], noise[t]).cpu().numpy()
         outputs.append(params)
         rollout.write(t, action, envs.step(action))
-    # Once for all T steps: one large call costs a fraction of T small ones.
-    rollout.log_prob.copy_(policy.evaluate(torch.cat(outputs), rollout.action)[0])
     learner.state = learner.state._replace(actor=state)
     if plan.barrier_after(learner.iteration):
         rollout.truncate()
     learner.row = rollout.last_row()
+    # Once for all T steps: one large call costs a fraction of T small ones.
+    rollout.log_prob.copy_(policy.evaluate(torch.cat(outputs), rollout.sent.action[:-1])[0])
 
 
 # Value ----------------------------------------------------------------------------------------
@@ -67,12 +67,13 @@ def value(learner: Learner, rollout: Rollout, length: int) -> None:
     state = AgentState(rollout.starts[0], learner.state.critic)
     # Without a memory nothing has to be stored at chunks, and one call is faster.
     span = length if agent.critic.trunk.initial_state(1) else steps
+    values = rollout.log_prob.new_empty(rollout.value.shape)
     for t in range(0, steps, span):
         rollout.critic_starts += [state.critic] * (span // length)
-        values, state = agent.value(slice_rows(seen, slice(t, t + span)), state)
-        rollout.value[t : t + span] = values
+        values[t : t + span], state = agent.value(slice_rows(seen, slice(t, t + span)), state)
     # Row T is row 0 of the next rollout, which computes it again: the state after it is dropped here.
-    rollout.value[steps] = agent.value(slice_rows(seen, slice(steps, steps + 1)), state)[0][0]
+    values[steps] = agent.value(slice_rows(seen, slice(steps, steps + 1)), state)[0][0]
+    rollout.value.copy_(values)
     learner.state = learner.state._replace(critic=state.critic)
 
 

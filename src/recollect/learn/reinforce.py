@@ -42,7 +42,7 @@ def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     log_prob = log_prob.masked_fill(~batch.valid, 0.0)
     policy, bonus = -mean(batch.weight, log_prob * batch.advantage), mean(batch.weight, entropy)
     ratio = (log_prob - batch.log_prob).detach().exp()
-    zero, unknown = torch.zeros(()), torch.tensor(torch.nan)
+    zero, unknown = torch.zeros_like(policy), torch.full_like(policy, torch.nan)
     means = Losses(policy, unknown, bonus, zero, zero)
     return Loss(policy - now.entropy * bonus, means, ratio, values.detach())
 

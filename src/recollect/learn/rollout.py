@@ -10,6 +10,7 @@ tail row holds the final observation of an episode; the environment ignores the 
     reward, terminated, truncated   that the action led to; terminated wins over truncated
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ from ..agent.nets import Rows
 from ..common.distributed import Ranks
 from ..common.tree import Tree
 from ..envs import Array, Obs, Step
+from .buffer import Buffer
+
+OBS = "obs."  # prefix of observations among the fields of a buffer
 
 
 class Row(NamedTuple):
@@ -53,43 +57,54 @@ class Outcome(NamedTuple):
     cut_short: Tensor  # (1, N)
 
 
+class Sent(NamedTuple):
+    """Steps of a rollout on the device of the networks."""
+
+    rows: Rows
+    valid: Tensor
+    action: Tensor
+
+
 class Rollout:
     """Buffers for T steps of N environments, overwritten in every iteration.
 
-    Each tensor has a numpy view of the same memory. Steps are written through the views, because a call
-    into torch costs several times as much as the assignment.
+    They are in the memory of the CPU, where environments run; `log_prob`, `starts` and `critic_starts` are on
+    the device of the networks. Each tensor has a numpy view of the same memory. Steps are written through the
+    views, because a call into torch costs several times as much as the assignment.
     """
 
     def __init__(self, agent: Agent, row: Row, num_steps: int, dtype: torch.dtype = torch.float32) -> None:
         self.num_steps, self.num_envs = num_steps, len(row.first)
+        self.device = agent.device
         self._spec = agent.action_spec
         float_type = torch.zeros(0, dtype=dtype).numpy().dtype
 
-        def rows(example: Array, extra: int = 0) -> Tensor:
+        def empty(example: Array) -> Array:
             # Pictures stay bytes until the encoder; as float32 they would take four times the memory.
-            kind = float_type if example.dtype.kind == "f" else example.dtype
-            shape = (num_steps + extra, *example.shape)
-            return torch.from_numpy(np.zeros(shape, dtype=kind))
+            return np.zeros(example.shape, float_type if example.dtype.kind == "f" else example.dtype)
 
-        self.rows = Rows(
-            {name: rows(x, 1) for name, x in row.obs.items()},
-            rows(row.first, 1),
-            rows(row.prev_action, 1),
-            rows(row.prev_reward, 1),
-        )
-        self.valid = rows(row.valid, 1)
-        self.action = rows(row.prev_action)
-        self.reward = rows(row.prev_reward)
-        self.terminated, self.truncated = rows(row.first), rows(row.first)
-        self.success = rows(np.zeros(self.num_envs, dtype=np.float32))
+        def steps(example: Array, extra: int = 0) -> Tensor:
+            kind = empty(example).dtype
+            return torch.from_numpy(np.zeros((num_steps + extra, *example.shape), kind))
+
+        names = "first", "prev_action", "prev_reward", "valid"
+        examples = {name: empty(getattr(row, name)) for name in names} | {"action": empty(row.prev_action)}
+        examples |= {OBS + name: empty(x) for name, x in row.obs.items()}
+        self._buffer = Buffer(num_steps + 1, examples, self.device)
+        self.rows, self.valid, self.action = _sent(self._buffer.fields)
+        self.action = self.action[:num_steps]
+        self.reward = steps(row.prev_reward)
+        self.terminated, self.truncated = steps(row.first), steps(row.first)
+        self.success = steps(np.zeros(self.num_envs, dtype=np.float32))
         self.cut_short = torch.zeros(1, self.num_envs, dtype=torch.bool)  # episodes that a barrier truncated
-        self.log_prob = torch.zeros(num_steps, self.num_envs, dtype=dtype)
         self.value = torch.zeros(num_steps + 1, self.num_envs, dtype=dtype)
+        self.log_prob = torch.zeros(num_steps, self.num_envs, dtype=dtype, device=self.device)
         self.starts: list[Tree] = []  # the actor's memory state where each chunk begins
         self.critic_starts: list[Tree] = []
         self._outcome: Outcome | None = None
+        self._sent: Sent | None = None
         # Views of each row, sliced once: slicing costs more than acting reads.
-        self.at = [slice_rows(self.rows, slice(t, t + 1)) for t in range(num_steps + 1)]
+        self._at = [slice_rows(self.rows, slice(t, t + 1)) for t in range(num_steps + 1)]
         self._views = {
             name: getattr(self, name).numpy()
             for name in ("valid", "action", "reward", "terminated", "truncated", "success", "cut_short")
@@ -99,7 +114,7 @@ class Rollout:
 
     def open(self, row: Row) -> None:
         """Begin a rollout with the carried row."""
-        self.starts, self.critic_starts, self._outcome = [], [], None
+        self.starts, self.critic_starts, self._outcome, self._sent = [], [], None, None
         # In place, here and below: a new array would not be the memory of the tensor.
         self._views["cut_short"][:] = False
         self._write_obs(0, row.obs)
@@ -132,9 +147,23 @@ class Rollout:
         # Row T becomes a tail row: V[T] is the value of a final observation and bootstraps.
         view["valid"][last + 1] &= ~cut_short
 
+    def send_row(self, t: int) -> Rows:
+        """Row t on the device of the networks, by one copy."""
+        if self.device.type == "cpu":
+            return self._at[t]
+        return _sent(self._buffer.send(slice(t, t + 1))).rows
+
+    @property
+    def sent(self) -> Sent:
+        """Rows 0..T on the device of the networks; copied once per rollout, when all rows are written."""
+        if self._sent is None:
+            self._sent = _sent(self._buffer.send(slice(None)))
+        return self._sent
+
     def normalized(self, agent: Agent) -> Rows:
         """Rows 0..T with normalised observations: the input of the networks."""
-        return self.rows._replace(obs=agent.normalizer(self.rows.obs))
+        rows = self.sent.rows
+        return rows._replace(obs=agent.normalizer(rows.obs))
 
     def outcome(self, ranks: Ranks) -> Outcome:
         """The outcome of all ranks; gathered once per rollout."""
@@ -153,6 +182,13 @@ class Rollout:
         for name, x in obs.items():
             # A copy into the buffer: x may belong to the environments, which overwrite it in the next step.
             self._obs[name][t] = x
+
+
+def _sent(fields: Mapping[str, Tensor]) -> Sent:
+    """The fields of a buffer as rows, valid and action."""
+    obs = {name.removeprefix(OBS): x for name, x in fields.items() if name.startswith(OBS)}
+    rows = Rows(obs, fields["first"], fields["prev_action"], fields["prev_reward"])
+    return Sent(rows, fields["valid"], fields["action"])
 
 
 def slice_rows(rows: Rows, span: slice) -> Rows:

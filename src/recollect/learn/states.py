@@ -106,7 +106,7 @@ def _burn_in(advance: Advance, rows: Rows, start: Tree, initial: Tree, span: tup
 def _evaluate(agent: Agent, batch: Batch, size: int) -> tuple[Tensor, Tensor]:
     """log pi(action), 0 on tail rows, and V, each (L, C), `size` chunks at a time."""
     log_probs, values = [], []
-    for index in torch.arange(batch.valid.shape[1]).split(size):
+    for index in torch.arange(batch.valid.shape[1], device=batch.valid.device).split(size):
         part = take(batch, index)
         params, value = agent(part.rows, part.state)
         log_probs.append(agent.policy.evaluate(params, part.action)[0].masked_fill(~part.valid, 0.0))

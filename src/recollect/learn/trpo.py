@@ -44,7 +44,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     minibatches.stale = True  # the actor has moved before the first epoch
     _, rate = plan.coefficients(learner.iteration, learner.step).rates
     history = [fit(learner, batch, rate) for epoch in minibatches for batch in epoch]
-    losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros(()))
+    losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros_like(kl))
     return minibatches.errors | learner.update_metrics(losses, minibatches.explained_variance, 0.0)
 
 
@@ -91,7 +91,7 @@ class Actor:
                 if kl <= bound and self.objective(now) > start:
                     return -start.detach(), kl
             self.flat.copy_(self.old)
-        return -start.detach(), torch.zeros(())
+        return -start.detach(), torch.zeros_like(start)
 
     def objective(self, params: Tensor) -> Tensor:
         """The surrogate objective: the mean of ratio A for policy parameters (L, C, P)."""

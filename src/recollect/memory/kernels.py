@@ -2,8 +2,8 @@
 
 A step of a recurrence is a few small products. Called one by one through autograd, the calls cost more
 than the arithmetic; with gradients written out, a GRU trains more than twice as fast as torch's (figures
-in ARCHITECTURE.md). On a CPU the loop is in numpy, elsewhere autograd runs it (`*_reference`, which the
-tests compare with). Matrix products are torch's, which keeps to the thread count that it was given.
+in ARCHITECTURE.md). The loop is in numpy, for a CPU; the tests compare it with autograd (`*_reference`).
+Matrix products are torch's, which keeps to the thread count that it was given.
 
 Shapes.  T steps, B sequences, H units. keep (T, B, 1) is 0 where a sequence is reset, else 1.
 """
@@ -26,13 +26,14 @@ def gru(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor)
     bias       (H,)        recurrent bias of the candidate
     h          (B, H)      the hidden state before the first step
     """
-    if not gates.is_cpu:
-        return gru_reference(gates, recurrent, bias, h, keep)
     return _gru(gates, recurrent, bias, h, keep)
 
 
 def linear(decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
-    """All h[t] = decay[t] h[t-1] + add[t] (T, B, H); decay and add (T, B, H), h[-1] (B, H)."""
+    """All h[t] = decay[t] h[t-1] + add[t] (T, B, H); decay and add (T, B, H), h[-1] (B, H).
+
+    Elsewhere than on a CPU, autograd runs the loop.
+    """
     if not add.is_cpu:
         return linear_reference(decay, add, h)
     return _linear(decay, add, h)

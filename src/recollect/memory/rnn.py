@@ -115,7 +115,10 @@ def _bias(*blocks: float, width: int) -> Tensor:
 
 
 class Gru(Memory):
-    """r, z = sigmoid(W x + U h + b); n = tanh(V x + c + r (S h + d)); h' = n + z (h - n)."""
+    """r, z = sigmoid(W x + U h + b); n = tanh(V x + c + r (S h + d)); h' = n + z (h - n).
+
+    On a GPU a sequence is one call of torch's GRU, with resets inserted as for an LSTM.
+    """
 
     state_names = ("GRU hidden state h",)
 
@@ -127,6 +130,11 @@ class Gru(Memory):
         # Blocks r, z and candidate: the order of torch.gru_cell, and of saved files.
         self.bias = nn.Parameter(_bias(0.0, keep, 0.0, width=width))
         self.recalled = nn.Parameter(torch.zeros(width))  # d
+        # Inputs of r, z and the candidate in an extra step that resets, and in one that pads.
+        shut, none = torch.full((width,), -SHUT), torch.zeros(width)
+        signals = torch.cat([shut, shut, none]), torch.cat([none, none, none])
+        self.register_buffer("signals", torch.stack(signals, 1), persistent=False)
+        self.signals: Tensor  # (3H, 2)
 
     def initial_state(self, batch: int) -> Tree:
         return (self.bias.new_zeros(batch, self.out_dim),)
@@ -136,15 +144,32 @@ class Gru(Memory):
         if len(x) == 1:
             h = self._step(x[0], h.masked_fill(first[0, :, None], 0.0))
             return h[None], (h,)
+        if not x.is_cpu:
+            return self._run(x, h, first)
         keep = (~first).to(x.dtype)[..., None]
         y = kernels.gru(F.linear(x, self.input, self.bias), self.recurrent, self.recalled, h, keep)
         return y, (y[-1],)
 
     def _step(self, x: Tensor, h: Tensor) -> Tensor:
         """h after one step: acting takes single steps, and this is twice as fast as a sequence of one."""
-        # gru_cell takes two biases per gate. r and z need one, so their other one is a constant 0.
-        recalled = F.pad(self.recalled, (2 * self.out_dim, 0))
-        return torch.gru_cell(x, h, self.input, self.recurrent, self.bias, recalled)
+        return torch.gru_cell(x, h, self.input, self.recurrent, self.bias, self._second_bias)
+
+    @property
+    def _second_bias(self) -> Tensor:
+        """torch adds two biases per gate. r and z need one, so their other one is 0."""
+        return F.pad(self.recalled, (2 * self.out_dim, 0))
+
+    def _run(self, x: Tensor, h: Tensor, first: Tensor) -> tuple[Tensor, Tree]:
+        """All steps by torch's GRU."""
+        h, place = h.masked_fill(first[0, :, None], 0.0), _places(first)
+        # The bias is the weight of an input that is 1 in real steps. In an extra step that resets, x and this
+        # input are 0 and the gates are shut: the candidate, and so h, is exactly 0.
+        spread = _spread(F.pad(x, (0, 1), value=1.0), place, first, 2 * len(x) - 1)
+        weights = torch.cat([self.input, self.bias[:, None], self.signals], 1)
+        parameters = [weights, self.recurrent, torch.zeros_like(self.bias), self._second_bias]
+        y = torch.gru(spread, h[None], parameters, True, 1, 0.0, self.training, False, False)[0]
+        y = y[place, torch.arange(x.shape[1], device=x.device)]
+        return y, (y[-1],)
 
 
 class MinGru(Memory):
@@ -181,7 +206,8 @@ class Lstm(Memory):
     torch computes a whole LSTM sequence in one fast call, which has no resets. They are inserted into the
     sequence instead: before the first step of an episode comes an extra step that closes all gates, so
     that c and h are exactly 0 after it. Sequences with fewer resets than others are padded at their end
-    with steps that leave c as it is.
+    with steps that leave c as it is. How many steps that takes is read on a CPU only: a GPU would have to
+    be waited for, and gets as many as there can be.
     """
 
     state_names = ("LSTM hidden state h", "LSTM cell state c")
@@ -212,12 +238,12 @@ class Lstm(Memory):
             h, c = self._step(x[0], h, c)
             return h[None], (h, c)
         # first[0] is handled above, on the carried state; without resets after it, nothing is inserted.
-        if not first[1:].any():
+        if x.is_cpu and not first[1:].any():
             y, h, c = self._run(x, self.input, h, c)
             return y, (h, c)
         place = _places(first)  # (T, B)
         sequence = torch.arange(x.shape[1], device=x.device)
-        spread = self._spread(x, place, first)
+        spread = _spread(x, place, first, int(place[-1].max()) + 1 if x.is_cpu else 2 * len(x) - 1)
         # h after the last step is y there, not torch's last h, which has gone through the padding.
         y, _, c = self._run(spread, torch.cat([self.input, self.signals], 1), h, c)
         return y[place, sequence], (y[place[-1], sequence], c)
@@ -236,20 +262,20 @@ class Lstm(Memory):
         y, h, c = torch.lstm(x, (h[None], c[None]), parameters, True, 1, 0.0, self.training, False, False)
         return y, h[0], c[0]
 
-    def _spread(self, x: Tensor, place: Tensor, first: Tensor) -> Tensor:
-        """x (T, B, in) -> (T + most resets, B, in + 2): each step at its place, extra steps between.
 
-        The last two features are 1 in the extra steps that reset, and in those that pad.
-        """
-        (steps, batch), length = first.shape, int(place[-1].max()) + 1
-        time = torch.arange(length, device=x.device)[:, None]
-        step, sequence = (first & (torch.arange(steps, device=x.device)[:, None] > 0)).nonzero(as_tuple=True)
-        signal = x.new_zeros(length, batch, 2)
-        signal[place[step, sequence] - 1, sequence, 0] = 1.0
-        signal[..., 1] = time > place[-1]
-        spread = x.new_zeros(length, batch, x.shape[2])
-        spread = spread.index_put((place, torch.arange(batch, device=x.device)), x)
-        return torch.cat([spread, signal], 2)
+def _spread(x: Tensor, place: Tensor, first: Tensor, length: int) -> Tensor:
+    """x (T, B, in) -> (length, B, in + 2): each step at its place, extra steps between.
+
+    The last two features are 1 in the extra steps that reset, and in those that pad.
+    """
+    batch = x.shape[1]
+    # Before the place of a step that resets; all others write into a row that is cut off.
+    extra = torch.where(first, place - 1, length)[1:]
+    reset = x.new_zeros(length + 1, batch).scatter(0, extra, 1.0)[:length]
+    pad = torch.arange(length, device=x.device)[:, None] > place[-1]
+    spread = x.new_zeros(length, batch, x.shape[2])
+    spread = spread.index_put((place, torch.arange(batch, device=x.device)), x)
+    return torch.cat([spread, torch.stack([reset, pad.to(x.dtype)], -1)], 2)
 
 
 def _places(first: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 
+from ..common.devices import check_name, choose, find_device
 from ..common.errors import UsageError
 from ..config.assembly import configure, from_dict
 from ..config.config import RunConfig
@@ -69,6 +70,7 @@ def resume(
     imports: Sequence[str] = (),
     ignore_versions: bool = False,
     quiet: bool = False,
+    device: str | None = None,
 ) -> Trained:
     """Resume a run that was stopped; the result equals that of a run without a stop.
 
@@ -76,6 +78,7 @@ def resume(
     imports          names of third-party memories that its files may import
     ignore_versions  resume with other versions of packages, after which results may differ
     quiet            print nothing
+    device           where the networks are; None is the device of the run. Another one rounds differently
     """
     path = Path(folder)
     file = path / "config.yaml"
@@ -85,18 +88,29 @@ def resume(
     # The id that the caller repeats is the permission to import its module; the file alone imports nothing.
     config = from_dict(read_yaml(file), [*named, *imports], str(file))
     factory = env if callable(env) else None
-    return resume_run(path, config, quiet, ignore_versions, factory)
+    if device is not None:
+        check_name(device)
+    return resume_run(path, config, quiet, ignore_versions, factory, device)
 
 
-def load(path: str | Path, *, env: Environment | None = None, imports: Sequence[str] = ()) -> Trained:
+def load(
+    path: str | Path,
+    *,
+    env: Environment | None = None,
+    imports: Sequence[str] = (),
+    device: str = "cpu",
+) -> Trained:
     """Load a trained agent from a run folder, a checkpoint or a saved file.
 
     env      environment for evaluation; None is the environment of training
     imports  names of third-party memories that the file may import
+    device   where the networks are, whichever device they were trained on
     """
+    check_name(device)
     allowed = [*imports, *([env] if isinstance(env, str) else [])]
     agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path)))
     if isinstance(env, str) and env != config.env.id:
         # The saved backend was chosen for the environment of training, and may not offer this one.
         config = replace(config, env=replace(config.env, id=env, backend="auto"))
+    agent.to(find_device(choose(device, agent)))
     return Trained(agent, config, Path(path), {}, env if callable(env) else None)

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 
 from ..agent.agent import Agent, build_agent
+from ..common.devices import accelerator, choose, find_device
 from ..common.distributed import ALONE, CORES, Ranks
 from ..common.errors import UsageError
 from ..common.malloc import keep_freed_memory
@@ -26,22 +27,40 @@ def resolved_config(config: RunConfig) -> RunConfig:
     """
     envs = make(config.env)
     try:
-        return _resolved(config, envs, new=True)
+        config = _resolved(config, envs, new=True)
+        agent = _build_agent(config, envs) if config.device == "auto" and accelerator() else None
+        return _with_device(config, agent)
     finally:
         envs.adapter.close()
 
 
 def _resolved(config: RunConfig, envs: Envs, new: bool) -> RunConfig:
+    """The config with all open fields decided but the device, which depends on the size of the agent."""
     adapter = envs.adapter
     return resolve(config, adapter.backend, adapter.tier == "native", adapter.time_limit, new)
 
 
+def _with_device(config: RunConfig, agent: Agent | None) -> RunConfig:
+    return replace(config, device=choose(config.device, agent))
+
+
+def _build_agent(config: RunConfig, envs: Envs) -> Agent:
+    # From the seed of the run alone, so all processes start with the same weights.
+    spaces = envs.obs_spec, envs.action_spec
+    return build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
+
+
 def build(
-    config: RunConfig, factory: Factory | None = None, ranks: Ranks = ALONE, new: bool = True
+    config: RunConfig,
+    factory: Factory | None = None,
+    ranks: Ranks = ALONE,
+    new: bool = True,
+    device: str | None = None,
 ) -> tuple[Envs, Agent, RunConfig]:
     """Build the environments of this process, an agent, and the resolved config of the whole run.
 
-    new  whether the run starts now: memories load the pretrained weights that their configs name
+    new     whether the run starts now: memories load the pretrained weights that their configs name
+    device  where the agent is, if not on the device of the config
     """
     keep_freed_memory()
     # Checked before anything is built, so that a wrong size is reported at once.
@@ -50,11 +69,12 @@ def build(
     envs = make(_share_of_envs(config, ranks), factory)
     try:
         config = _resolved(config, envs, new)
-        # From the seed of the run alone, so all processes start with the same weights.
-        spaces = envs.obs_spec, envs.action_spec
-        agent = build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
+        agent = _build_agent(config, envs)
+        config = _with_device(config, agent)
         if new:
             begin_memories(agent)
+        # After all weights are drawn and loaded, on the CPU: the same ones for every device.
+        agent.to(find_device(choose(device or config.device, agent), ranks))
         length = config.ppo.chunk_length(any(agent.initial_state(1)))
         size = config.ppo.chunks_per_minibatch(config.env.num_envs, length)
         _check_shares(config.env.num_envs, size, ranks)

@@ -37,7 +37,7 @@ PER_ENV = ("row.", "state.", "envs.")  # prefixes of tensors whose first axis is
 def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     """Write a file atomically. On an error the old file remains, and the temporary file is removed."""
     # Clones, because safetensors refuses tensors that share memory, and weights are views of one vector.
-    dense = {name: x.detach().contiguous().clone() for name, x in tensors.items()}
+    dense = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
     # This exact text is hashed and stored, so `read` can check the digest before anything is parsed. Not
     # strict JSON: `best` is -Infinity until the first validation.
     text = json.dumps(meta, sort_keys=True, allow_nan=True)
@@ -145,7 +145,7 @@ def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> N
             assert len(x) == envs.num_envs, f"envs.{name} has shape {x.shape}; its first axis must be N"
             tensors[f"envs.{name}"] = torch.from_numpy(np.ascontiguousarray(x))
         data = state.data
-    block = {name: x for name, x in tensors.items() if name.startswith(PER_ENV)}
+    block = {name: x.cpu() for name, x in tensors.items() if name.startswith(PER_ENV)}
     blocks = learner.ranks.gather((block, data))
     # Only after `gather`, which waits for every rank.
     if not learner.ranks.is_rank_zero:

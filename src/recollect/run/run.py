@@ -134,10 +134,14 @@ def resume_run(
     quiet: bool = False,
     ignore_versions: bool = False,
     factory: Factory | None = None,
+    device: str | None = None,
 ) -> Trained:
-    """Resume from the newest intact checkpoint; the result equals that of a run without a stop."""
+    """Resume from the newest intact checkpoint; the result equals that of a run without a stop.
+
+    device  where the networks are, if not on the device of the run; results then differ by rounding
+    """
     with process_group() as ranks:
-        return _resume(folder, config, ranks, quiet, ignore_versions, factory)
+        return _resume(folder, config, ranks, quiet, ignore_versions, factory, device)
 
 
 def _resume(
@@ -147,10 +151,11 @@ def _resume(
     quiet: bool = False,
     ignore_versions: bool = False,
     factory: Factory | None = None,
+    device: str | None = None,
 ) -> Trained:
     summary = read_summary(folder)
     with _lock(folder, ranks):
-        envs, agent, resolved = build(config, factory, ranks, new=False)
+        envs, agent, resolved = build(config, factory, ranks, new=False, device=device)
         # config.yaml is fully resolved, so it changes only if this machine chooses another backend.
         if resolved != config:
             raise UsageError(

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..common import rng
+from ..common.devices import announcement, describe, training_on
 from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
 from ..common.metrics import is_finite
@@ -37,6 +38,7 @@ from .run_folder import write_json
 from .weights import agent_metadata, processor_name, save_weights, versions
 
 WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/ppo.py)
+ROUNDED = "results are equal up to rounding, and no longer to the bit"
 NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 
 
@@ -100,8 +102,9 @@ class Session:
         self.is_rank_zero = learner.ranks.is_rank_zero
         title = f"{config.model}  {config.env.id}  seed {config.seed}"
         self.display = make_display(title, destination.quiet or not self.is_rank_zero)
-        if envs.adapter.note:
-            self.display.print_line(envs.adapter.note)
+        for line in (announcement(learner.agent.device), envs.adapter.note):
+            if line:
+                self.display.print_line(line)
         if self.is_rank_zero:
             checkpoint.prune(self.checkpoints, config.keep)  # also removes what a killed process left over
 
@@ -131,11 +134,12 @@ class Session:
             # Processes on several machines may have read different files.
             self.learner.ranks.check_equal(self.learner.optimizer.flats)
             self.display.print_line(f"resumed {path.name} at step {self.learner.step:,}")
-            before, now = meta.get("processes", 1), self.learner.ranks.size
-            if before != now:
-                self.display.print_line(
-                    f"processes: {before} before, {now} now; results are equal up to rounding"
-                )
+            for kind, before, now in (
+                ("device", meta.get("device", "cpu"), describe(self.learner.agent.device)),
+                ("processes", meta.get("processes", 1), self.learner.ranks.size),
+            ):
+                if before != now:
+                    self.display.print_line(f"{kind}: {before} before, {now} now; {ROUNDED}")
             return
         self.display.print_line("no intact checkpoint: restarting from the seed")
         if self.is_rank_zero:
@@ -153,7 +157,7 @@ class Session:
         """
         sinks = self._open_sinks() if self.is_rank_zero else []
         try:
-            with Signals() as signals:
+            with Signals() as signals, training_on(self.learner.agent.device):
                 status = self._train(sinks, signals, factory)
         except Exception:
             # Not for SIGKILL or a power cut: then the summary says "running", and `resume` works as well.
@@ -264,6 +268,7 @@ class Session:
             "episodes_offset": self.episodes_file.offset if self.episodes_file else 0,
             "time": self.elapsed,
             "best": self.best,
+            "device": describe(self.learner.agent.device),
         }
         path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
 

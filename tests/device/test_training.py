@@ -1,0 +1,263 @@
+"""Training on a device other than the CPU: the numbers of the CPU, exact resume, and few copies and waits.
+
+The device is simulated (fake.py). It shows what would fail on a GPU, not how fast or how exact one is.
+"""
+
+import importlib.util
+import json
+import math
+
+import pytest
+import torch
+from benchmarks.equality_cases import CASES, SMALL
+from benchmarks.equality_runs import timed_cartpole
+
+import recollect
+from recollect import memory
+from recollect.common import tree
+from recollect.common.errors import DivergedError
+from recollect.config.assembly import configure
+from recollect.config.data import settings_in
+from recollect.learn import ppo
+from recollect.learn.algorithms import UPDATES
+from recollect.learn.optim import MAX_SKIPPED, FlatAdam
+from recollect.learn.rollout import Rollout
+from recollect.learn.settings import PPOConfig
+from recollect.run import checkpoint
+from recollect.run.build import build, build_learner
+
+from . import fake
+
+D = fake.install()
+FUNCTIONS = {"timed_cartpole": timed_cartpole}
+# A simulated operation takes longer than the arithmetic, so runs are shorter than those of the CPU's tests.
+SHORT = {
+    "rollouts": 2,
+    "env.time_limit": 9,
+    "ppo.num_steps": 16,
+    "ppo.update_epochs": 2,
+    "ppo.num_minibatches": 2,
+}
+COMPARED = "policy_loss", "value_loss", "entropy", "kl", "explained_variance", "return", "val_return"
+
+
+def options_of(case):
+    options = {**SMALL, **SHORT, **case.options}
+    if "ppo.batch_size" in options:
+        del options["ppo.num_minibatches"]
+    return options
+
+
+def run(folder, case, device, **options):
+    options = {**options_of(case), "device": device, **options}
+    env = FUNCTIONS.get(case.env, case.env)
+    return recollect.train(env, case.model, seed=5, options=options, out=folder, run_id="run", quiet=True)
+
+
+def metrics_of(trained):
+    return [json.loads(line) for line in (trained.folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights_of(trained):
+    return checkpoint.read(trained.folder / "checkpoints" / "last.safetensors")[0]
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.run == "train"])
+def test_every_kind_of_run_gives_the_numbers_of_the_cpu(name, tmp_path):
+    case = CASES[name]
+    if case.needs and importlib.util.find_spec(case.needs) is None:
+        pytest.skip(f"{case.needs} is not installed")
+    there, here = run(tmp_path / "fake", case, "fake"), run(tmp_path / "cpu", case, "cpu")
+    assert there.agent.device.type == "fake" and there.config.device == "fake"
+    for ours, theirs in zip(metrics_of(there), metrics_of(here), strict=True):
+        assert ours["step"] == theirs["step"]
+        for key in COMPARED:
+            x, y = ours[key], theirs[key]
+            assert x is y is None or x == pytest.approx(y, rel=5e-3, abs=5e-4, nan_ok=True), key
+    weights = weights_of(here)
+    for key, x in weights_of(there).items():
+        assert x.is_cpu
+        torch.testing.assert_close(x, weights[key], rtol=1e-2, atol=5e-3)
+
+
+EXACT = ["gru", "lstm", "gpt2, dropout", "shared, gpt2", "trxl", "chunks, refresh", "validation", "target_kl"]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_copies_that_arrive_late_change_nothing(name, tmp_path):
+    with fake.measured(late=True):
+        late = run(tmp_path / "late", CASES[name], "fake")
+    prompt = run(tmp_path / "prompt", CASES[name], "fake")
+    for key, x in weights_of(prompt).items():
+        assert torch.equal(x, weights_of(late)[key]), key
+
+
+@pytest.mark.parametrize("name", [*EXACT, "a2c, gru", "trpo, gru", "reinforce, lstm", "LunarLander"])
+def test_a_resumed_run_equals_one_that_was_not_stopped(name, tmp_path):
+    case = CASES[name]
+    whole = run(tmp_path / "whole", case, "fake", rollouts=4, save_interval=2)
+    before = weights_of(whole)
+    # The state of a run that died after its second rollout.
+    newest = checkpoint.existing(whole.folder / "checkpoints")[-1]
+    newest.unlink()
+    (whole.folder / "checkpoints" / "last.safetensors").unlink()
+    summary = whole.folder / "summary.json"
+    summary.write_text(summary.read_text().replace('"finished"', '"running"'))
+    resumed = recollect.resume(whole.folder, quiet=True)
+    assert resumed.agent.device.type == "fake"
+    for key, x in weights_of(resumed).items():
+        assert torch.equal(x, before[key]), key
+
+
+def test_a_run_moves_to_another_device_and_says_that_bits_may_differ(tmp_path, capsys):
+    trained = run(tmp_path, CASES["lstm"], "cpu", rollouts=2, save_interval=1)
+    for path in (trained.folder / "checkpoints").glob("iteration-00000002*"):
+        path.unlink()
+    summary = trained.folder / "summary.json"
+    summary.write_text(summary.read_text().replace('"finished"', '"running"'))
+    resumed = recollect.resume(trained.folder, device="fake")
+    assert (
+        "device: cpu before, fake now; results are equal up to rounding, and no longer to the bit"
+        in capsys.readouterr().out
+    )
+    assert resumed.agent.device.type == "fake" and resumed.config.device == "cpu"
+    loaded = recollect.load(trained.folder)
+    assert loaded.agent.device.type == "cpu"
+    moved = recollect.load(trained.folder, device="fake")
+    assert loaded.evaluate(3).returns == moved.evaluate(3).returns
+    assert loaded.evaluate(3, deterministic=False).returns == moved.evaluate(3, deterministic=False).returns
+
+
+# Copies and waits -----------------------------------------------------------------------------
+
+
+def learner_on(device, name="lstm", **options):
+    """The parts of training, to be called one by one."""
+    case = CASES[name]
+    fields = {**options_of(case), "device": device, "env.id": case.env, "model": case.model, **options}
+    envs, agent, config = build(configure(settings_in(fields, "test")), FUNCTIONS.get(case.env))
+    learner, plan = build_learner(config, envs, agent), config.plan
+    length = plan.ppo.chunk_length(any(agent.initial_state(1)))
+    return envs, learner, plan, length, Rollout(agent, learner.row, plan.ppo.num_steps), config
+
+
+RECURRENT = ["gru", "lstm", "mingru", "gpt2", "trxl", "stack", "residual", "previous inputs"]
+
+
+@pytest.mark.parametrize("name", [*RECURRENT, "MiniGrid, pictures", "a function, Dict"])
+def test_a_step_of_the_environment_is_one_copy_up_and_one_down(name):
+    if CASES[name].needs and importlib.util.find_spec(CASES[name].needs) is None:
+        pytest.skip(f"{CASES[name].needs} is not installed")
+    traffic = {}
+    for steps in (8, 16):
+        envs, learner, plan, length, rollout, _ = learner_on("fake", name, **{"ppo.num_steps": steps})
+        ppo.collect(envs, learner, rollout, plan, length)
+        ppo.value(learner, rollout, length)
+        learner.update_statistics(rollout)
+        with fake.measured() as counted:
+            ppo.collect(envs, learner, rollout, plan, length)
+            ppo.value(learner, rollout, length)
+        traffic[steps] = counted
+    few, many = traffic[8], traffic[16]
+    assert many.up - few.up == many.down - few.down == many.waits - few.waits == 8
+    assert few.up - 8 <= 8 and few.down - 8 <= 2 and few.waits - 8 <= 3
+
+
+@pytest.mark.parametrize("name", [*RECURRENT, "shared, gpt2", "a2c, gru", "reinforce, lstm"])
+def test_waits_of_an_update_do_not_grow_with_its_minibatches(name):
+    waits = {}
+    for epochs, minibatches in ((1, 2), (2, 4)):
+        options = {"ppo.update_epochs": epochs, "ppo.num_minibatches": minibatches, "ppo.num_steps": 8}
+        envs, learner, plan, length, rollout, config = learner_on("fake", name, **options)
+        for _ in range(2):
+            ppo.collect(envs, learner, rollout, plan, length)
+            ppo.value(learner, rollout, length)
+            with fake.measured() as counted:
+                UPDATES[config.algorithm](learner, rollout, plan, length)
+            learner.update_statistics(rollout)
+        waits[epochs] = counted.waits
+    assert waits[1] == waits[2] <= 6
+
+
+def test_a_bound_on_the_kl_waits_once_per_epoch():
+    waits = []
+    for epochs in (1, 3):
+        options = {"ppo.update_epochs": epochs, "ppo.target_kl": 1e9, "ppo.num_steps": 8}
+        envs, learner, plan, length, rollout, _ = learner_on("fake", "gru", **options)
+        ppo.collect(envs, learner, rollout, plan, length)
+        ppo.value(learner, rollout, length)
+        with fake.measured() as counted:
+            ppo.update(learner, rollout, plan, length)
+        waits.append(counted.waits)
+    assert waits[1] - waits[0] == 2
+
+
+# Parts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", memory.available())
+def test_memories_give_the_outputs_and_gradients_of_the_cpu(name):
+    torch.manual_seed(0)
+    ours = memory.find(name)().build(5).double().eval()
+    for p in ours.parameters():
+        p.data.add_(0.05 * torch.randn_like(p))  # weights that start at zero would hide mistakes
+    x, first = torch.randn(9, 3, 5, dtype=torch.float64), torch.rand(9, 3) < 0.3
+    state = ours(torch.randn(40, 3, 5, dtype=torch.float64), ours.initial_state(3), torch.zeros(40, 3) > 0)[1]
+    state = tree.map_leaves(lambda leaf: leaf.detach(), state)
+    results = []
+    for device in ("cpu", "fake"):
+        net = memory.find(name)().build(5).double().eval()
+        net.load_state_dict(ours.state_dict())
+        net.to(device)
+        there = tree.map_leaves(lambda leaf, to=device: leaf.to(to), state)
+        inputs = x.clone().to(device).requires_grad_()
+        y, after = net(inputs, there, first.to(device))
+        single, _ = net(inputs[:1], there, first[:1].to(device))
+        (y.square().sum() + sum(leaf.double().sum() for leaf in tree.leaves(after).values())).backward()
+        assert all(leaf.device.type == device for leaf in tree.leaves(net.initial_state(2)).values())
+        gradients = [p.grad for p in net.parameters() if p.grad is not None]
+        tensors = [y, single, *tree.leaves(after).values(), inputs.grad, *gradients]
+        results.append([tensor.detach().cpu() for tensor in tensors])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_bad_gradients_are_skipped_and_counted_without_waiting():
+    nets = [torch.nn.Linear(3, 2).to(D) for _ in range(2)]
+    flat = FlatAdam(nets, PPOConfig(max_grad_norm=0.5))
+
+    def step(value):
+        flat.zero_grad()
+        nets[1].weight.grad[0, 0] = value
+        flat.step((1e-2, 1e-2))
+
+    with fake.measured() as traffic:
+        for value in (1.0, math.nan, 1.0, math.inf, math.nan):
+            before = [p.detach().clone() for net in nets for p in net.parameters()]
+            step(value)
+    assert traffic.waits == 0
+    assert all(
+        torch.equal(p, q) for p, q in zip(before, [p for n in nets for p in n.parameters()], strict=True)
+    )
+    assert flat.count_skips() == 3 and flat.skipped_in_a_row == 2
+    for _ in range(MAX_SKIPPED - 2):
+        step(math.nan)
+    step(1.0)  # ten in a row have been by now
+    with pytest.raises(DivergedError, match="10 consecutive"):
+        flat.count_skips()
+
+
+def test_clipping_is_that_of_the_cpu():
+    torch.manual_seed(0)
+    gradients = [torch.randn(2, 3) * scale for scale in (0.01, 1.0, 30.0)]
+    flats = []
+    for device in ("cpu", "fake"):
+        net = torch.nn.Linear(3, 2, bias=False)
+        net.weight.data.fill_(0.5)
+        flat = FlatAdam([net.to(device)], PPOConfig(max_grad_norm=0.5))
+        for gradient in gradients:
+            flat.zero_grad()
+            net.weight.grad.copy_(gradient)
+            flat.step((1e-2,))
+        flats.append(flat.flats[0].detach().cpu())
+    torch.testing.assert_close(*flats)
