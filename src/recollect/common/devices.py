@@ -29,6 +29,12 @@ def accelerator() -> torch.device | None:
     return torch.accelerator.current_accelerator(check_available=True)
 
 
+def automatic() -> str | None:
+    """The kind of GPU that `auto` can choose on this machine."""
+    gpu = accelerator()
+    return gpu.type if gpu is not None and gpu.type in AUTOMATIC else None
+
+
 def choose(name: str, agent: nn.Module | None) -> str:
     """The device that `auto` means for an agent; any other name stays as it is.
 
@@ -42,7 +48,7 @@ def choose(name: str, agent: nn.Module | None) -> str:
         return "cpu"
     weights = list(agent.parameters())
     large = sum(p.numel() for p in weights) >= LARGE or any(p.ndim == 4 for p in weights)
-    return gpu.type if large else "cpu"
+    return gpu if large else "cpu"
 
 
 def find_device(name: str, ranks: Ranks = ALONE) -> torch.device:
@@ -82,7 +88,7 @@ def describe(device: torch.device) -> str:
 
 def announcement(device: torch.device) -> str | None:
     """A line on the device, where there was a choice."""
-    no_choice = device.type == "cpu" and accelerator() is None
+    no_choice = device.type == "cpu" and automatic() is None
     return None if no_choice else f"device: {device} ({describe(device)})"
 
 

@@ -38,8 +38,7 @@ def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: 
     # Every rank draws the noise of all environments and takes its own, so that a split changes no action.
     random = rng.generator(plan.seed, rng.Purpose.ACT, learner.iteration)
     drawn = policy.noise(random, (rollout.num_steps, rollout.num_envs * learner.ranks.size))
-    local_noise = torch.from_numpy(drawn[:, learner.ranks.block(rollout.num_envs)])
-    noise = local_noise.to(rollout.log_prob).unbind()
+    noise = torch.from_numpy(drawn[:, learner.ranks.block(rollout.num_envs)]).to(rollout.log_prob).unbind()
     outputs: list[Tensor] = []
     for t in range(rollout.num_steps):
         if t % length == 0:

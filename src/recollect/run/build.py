@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 
 from ..agent.agent import Agent, build_agent
-from ..common.devices import accelerator, choose, find_device
+from ..common.devices import automatic, choose, find_device
 from ..common.distributed import ALONE, CORES, Ranks
 from ..common.errors import UsageError
 from ..common.malloc import keep_freed_memory
@@ -28,7 +28,7 @@ def resolved_config(config: RunConfig) -> RunConfig:
     envs = make(config.env)
     try:
         config = _resolved(config, envs, new=True)
-        agent = _build_agent(config, envs) if config.device == "auto" and accelerator() else None
+        agent = _build_agent(config, envs) if config.device == "auto" and automatic() else None
         return _with_device(config, agent)
     finally:
         envs.adapter.close()
