@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..common import rng
 from ..common.errors import UsageError
-from ..common.tree import Tree
+from ..common.tree import Tree, map_leaves
 from ..envs.spaces import ActionSpec, ObsSpec
 from ..memory import Inspection, MemoryConfig
 from ..memory.mlp import MlpConfig
@@ -77,6 +77,8 @@ class AgentState(NamedTuple):
 class Branch(nn.Module):
     """encoder -> memory -> head: one network with a past of its own."""
 
+    bf16 = False  # whether products are in bfloat16 (speed.py)
+
     def __init__(self, inputs: Inputs, cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> None:
         super().__init__()
         self.inputs, self.resets, self.residual = inputs, cfg.reset, cfg.residual
@@ -101,14 +103,34 @@ class Branch(nn.Module):
         initialise(nn.ModuleList([self.encoder, self.body, self.head]), cfg.init)
         self.encoder.requires_grad_(cfg.trained_encoder)
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
+
     def features(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         """Rows (T, B, ...) -> features (T, B, F) for the head, state."""
+        if not self.bf16:
+            return self._features(rows, state)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            y, state = self._features(rows, state)
+        # States and heads keep the precision of the weights.
+        dtype = next(self.parameters()).dtype
+        return y.to(dtype), map_leaves(lambda x: x.to(dtype) if x.is_floating_point() else x, state)
+
+    def _features(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         encoded, x, first = self._memory_inputs(rows)
-        y, state = self.memory(x, state, first)
+        y, state = self._remember(x, state, first)
         if self.memory_first:
             return self.encoder(y), state
         # Divided by the width: Adam moves each weight by its rate, and a sum by that times the width.
         return (encoded + self.add(y) / y.shape[-1] if self.residual else y), state
+
+    def _remember(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        if not self.bf16 or self.memory.plain:
+            return self.memory(x, state, first)
+        with torch.autocast(self.device.type, enabled=False):
+            return self.memory(x.to(next(self.parameters()).dtype), state, first)
 
     def inspect(self, rows: Rows, state: Tree) -> Inspection:
         """The call of the memory over rows (T, B, ...), with its inputs and intermediate quantities."""
@@ -210,6 +232,7 @@ class Agent(nn.Module):
     """An actor and a critic, each with any memory, or with a shared one."""
 
     critic: Branch | SharedCritic
+    bf16 = False  # whether products of the branches are in bfloat16 (speed.py)
 
     def __init__(
         self,
@@ -240,7 +263,7 @@ class Agent(nn.Module):
     @property
     def device(self) -> torch.device:
         """The device of the networks."""
-        return next(self.parameters()).device
+        return self.actor.device
 
     @property
     def dropout(self) -> bool:

@@ -33,6 +33,10 @@ class Rows(NamedTuple):
         obs = {name: fn(x) for name, x in self.obs.items()}
         return Rows(obs, fn(self.first), fn(self.prev_action), fn(self.prev_reward))
 
+    def to(self, device: torch.device) -> "Rows":
+        """The same steps on a device."""
+        return self.map(lambda x: x.to(device))
+
 
 # Layers ---------------------------------------------------------------------------------------
 

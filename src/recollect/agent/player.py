@@ -95,7 +95,7 @@ class Player:
         action = torch.as_tensor(self._action * ~opens[:, None])
         action = action.long() if self.agent.policy.discrete else action.to(self._dtype)
         rows = Rows(floats, torch.from_numpy(opens)[None], action[None], reward[None])
-        rows = rows.map(lambda x: x.to(self.agent.device))
+        rows = rows.to(self.agent.device)
         return rows._replace(obs=self.agent.normalizer(rows.obs))
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ..agent.agent import Agent
 from ..common.errors import UsageError
-from ..config.options import Seeded
+from ..config.options import Playing
 from ..config.presets import preset
 from ..envs import EnvConfig
 from ..run import api
@@ -18,7 +18,7 @@ EPISODES = 100  # one where they are rendered
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOptions(Seeded):
+class EvalOptions(Playing):
     """Evaluate a trained agent: play episodes, and print the mean return with a 95 % confidence interval.
 
       recollect eval runs/ppo/CartPole-v1/cart
@@ -78,7 +78,7 @@ def run_eval(options: EvalOptions) -> int:
 def _player(options: EvalOptions) -> tuple[Agent | None, EnvConfig]:
     """The agent, None for one that acts at random, and where it plays."""
     if options.run != "random":
-        trained = api.load(options.run, env=options.env, imports=options.imports)
+        trained = api.load(options.run, env=options.env, imports=options.imports, device=options.device)
         return trained.agent, trained.config.env
     if options.env is None:
         raise UsageError("a random agent needs an environment: recollect eval random -e CartPole-v1")

@@ -43,8 +43,8 @@ def choose(name: str, agent: nn.Module | None) -> str:
     """
     if name != "auto":
         return name
-    gpu = accelerator()
-    if agent is None or gpu is None or gpu.type not in AUTOMATIC:
+    gpu = automatic()
+    if agent is None or gpu is None:
         return "cpu"
     weights = list(agent.parameters())
     large = sum(p.numel() for p in weights) >= LARGE or any(p.ndim == 4 for p in weights)

@@ -145,11 +145,16 @@ def process_group() -> Iterator[Ranks]:
     with pinned_cores(local_rank, local_size):
         store = _fresh_store(_open_store(rank, size), rank, size)
         with batch_scheduling():
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+            dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=PATIENCE)
         try:
             yield Ranks(rank, size, local_size)
         finally:
             dist.destroy_process_group()
+
+
+def _backend() -> str:
+    """What carries messages: NCCL for tensors of GPUs, Gloo for all others."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
 @contextlib.contextmanager

@@ -60,6 +60,7 @@ def run_compare(options: CompareOptions) -> int:
     study, out = study_of(options), options.folder
     # Resolved, because the hashes in run folders are of resolved configs.
     configs = [resolved_config(config) for config in study.configs()]
+    options.check_devices(config.device for config in configs)
     jobs = plan_jobs(configs, out, study.episodes, options.probe)
     display = ComparisonDisplay(jobs, options.jobs, options.quiet)
     if options.dry_run:

@@ -1,5 +1,6 @@
 """Options that compare and tune share: where runs are kept, and what executes them."""
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,22 @@ class ExecutorOptions:
     def folder(self) -> Path:
         """The folder of all runs, also where it is given as an address."""
         return parse_folder(self.out)
+
+    def check_devices(self, devices: Iterable[str]) -> None:
+        """Raise UsageError unless Ray reserves a GPU for runs on one, and for no others."""
+        if self.on is None:
+            return
+        on_gpu = {name for name in devices if name != "cpu"}
+        if on_gpu and not self.gpus_per_run:
+            raise UsageError(
+                f"--device {min(on_gpu)}: Ray shows a run only the GPUs that it reserves; add "
+                "--gpus-per-run 1, or a fraction"
+            )
+        if self.gpus_per_run and not on_gpu:
+            raise UsageError(
+                f"--gpus-per-run {self.gpus_per_run:g}: all runs are on the CPU, where `auto` puts them if "
+                "this machine has no GPU or their networks are small; add --device cuda"
+            )
 
     def executor(self) -> AbstractContextManager[Executor]:
         """Processes of this machine, or a cluster."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ..agent.agent import BranchConfig
 from ..common.devices import check_name
@@ -51,6 +52,10 @@ class RunConfig:
     device: str = "auto"
     """Device of the networks: cpu, cuda, cuda:1, mps. auto: a GPU, if there is one and the networks are
     large; config.yaml has what was chosen."""
+    amp: Literal["bf16"] | None = None
+    """bf16: products of training in bfloat16, but for those of recurrences; evaluation has full precision."""
+    compile: bool = False
+    """Compile the networks of training at their first use, which takes a minute or more."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:

@@ -15,6 +15,10 @@ from .config import RunConfig
 from .flags import KWARGS
 from .values import BOOLEANS, Setting, YamlWord
 
+# Fields that earlier versions lacked, with their defaults. At these they are not in the hash of a run: a
+# comparison would repeat runs of earlier versions instead of finding them.
+LATER = {"amp": None, "compile": False}
+
 
 def to_dict(value: Any) -> Any:
     """A config as dicts, lists and scalars; a memory includes its name."""
@@ -41,9 +45,12 @@ def memory_name(config: memory.MemoryConfig) -> str:
 
 def config_hash(config: RunConfig) -> str:
     """The identity of a run: a hash of its whole resolved config."""
-    # A new field changes every hash, and then a comparison repeats runs instead of finding them. The number
-    # of cores is in it as well (env.threads), unless it is set, as comparisons do.
-    text = json.dumps(to_dict(config), sort_keys=True)
+    # The number of cores is in it as well (env.threads), unless it is set, as comparisons do.
+    fields = to_dict(config)
+    for name, default in LATER.items():
+        if fields[name] == default:
+            del fields[name]
+    text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

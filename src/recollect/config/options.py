@@ -6,11 +6,13 @@ from ..common.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seeded:
+class Playing:
     """Options of commands that play episodes."""
 
     seed: int = 0
     """Seed of the environments; training and validation use other ones."""
+    device: str = "cpu"
+    """Device of the networks, whichever they were trained on: cpu, cuda, cuda:1, mps, auto."""
 
     def __post_init__(self) -> None:
         if self.seed < 0:

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..common.errors import DisagreementError
 
 LARGEST_ERROR = 1e-2  # of ratio_error and value_error; beyond it the run stops
+LARGEST_BF16_ERROR = 0.2  # the same with products in bfloat16, which has 8 bits
 
 
 def mean(weight: Tensor, x: Tensor) -> Tensor:
@@ -65,8 +66,10 @@ class Loss(NamedTuple):
     values: Tensor  # (L, B) without gradient
 
 
-def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> dict[str, float]:
-    """ratio_error and value_error, before the first gradient step; a DisagreementError above LARGEST_ERROR.
+def agreement(
+    ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor, bf16: bool = False
+) -> dict[str, float]:
+    """ratio_error and value_error, before the first gradient step; a DisagreementError if one is too large.
 
     ratio   of new to old probabilities (L, B), 1 where acting and learning agree
     values  (L, B), equal to `acted`, those of the rollout, where they agree
@@ -78,11 +81,12 @@ def agreement(ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor) -> di
     largest = (ratio - 1).abs().max(), ((values - acted) * valid).abs().max() / spread
     # Both numbers at once: a GPU is waited for once per update here.
     errors = dict(zip(("ratio_error", "value_error"), torch.stack(largest).tolist(), strict=True))
+    limit = LARGEST_BF16_ERROR if bf16 else LARGEST_ERROR
     for name, error in errors.items():
         # Not `>=`, because NaN must stop the run as well.
-        if not error < LARGEST_ERROR:
+        if not error < limit:
             raise DisagreementError(
                 f"acting and learning disagree: {name} is {error:.2g} before the first gradient step, "
-                f"{LARGEST_ERROR} is allowed; recollect.testing.check_memory names the broken rule"
+                f"{limit} is allowed; recollect.testing.check_memory names the broken rule"
             )
     return errors

@@ -82,7 +82,8 @@ class Minibatches:
     def compare(self, ratio: Tensor, values: Tensor, batch: Batch) -> None:
         """Raise unless acting and learning agree on the first minibatch; later calls do nothing."""
         if not self._compared:
-            self.errors = agreement(ratio, values, batch.value, batch.valid) | self.errors
+            bf16 = self.learner.agent.bf16
+            self.errors = agreement(ratio, values, batch.value, batch.valid, bf16) | self.errors
             self._compared = True
 
     def record(self, loss: Loss, batch: Batch) -> None:

@@ -38,7 +38,8 @@ def restate(
     if stored and not agent.dropout:  # then the first gradient step compares them
         return batch, {"state_error": 0.0}
     log_prob, values = _evaluate(agent, batch, size)
-    errors = agreement((log_prob - batch.log_prob).exp(), values, batch.value, batch.valid)
+    ratio = (log_prob - batch.log_prob).exp()
+    errors = agreement(ratio, values, batch.value, batch.valid, agent.bf16)
     if stored:
         # Only dropout leads here. The evaluation above had none, because it ran without gradients.
         return batch, errors | {"state_error": 0.0}

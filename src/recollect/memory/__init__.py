@@ -54,6 +54,9 @@ class Memory(nn.Module, ABC):
     """Number of steps that y[t] can depend on, step t included; None: unbounded."""
     dropout: float = 0.0
     """Dropout rate of gradient steps; acting, values and evaluation have no dropout."""
+    plain: ClassVar[bool] = False
+    """Whether it consists of operations of torch that may be compiled, and of products that may be rounded
+    to bfloat16. A recurrence would add up the rounding of all its steps."""
     state_names: tuple[str, ...] = ()
     """Display names of the tensors of the state, in their order; empty: they are numbered."""
 

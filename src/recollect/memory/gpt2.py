@@ -202,6 +202,8 @@ def _linear(in_dim: int, out_dim: int, std: float = 0.02) -> nn.Linear:
 class Banded(Memory):
     """Each layer caches the keys and values of the last P steps."""
 
+    plain = True
+
     def __init__(self, cfg: Gpt2Config, tokens: Tokens, trunk: Trunk) -> None:
         super().__init__()
         self.tokens, self.trunk = tokens, trunk
@@ -257,6 +259,8 @@ class Banded(Memory):
 
 class Window(Memory):
     """The state is the input features of the last P steps; all of them are computed again for every step."""
+
+    plain = True
 
     def __init__(self, cfg: Gpt2Config, tokens: Tokens, trunk: Trunk) -> None:
         super().__init__()

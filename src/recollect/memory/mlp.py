@@ -22,6 +22,8 @@ class MlpConfig(MemoryConfig):
 class Mlp(Memory):
     """y = x."""
 
+    plain = True
+
     def __init__(self, in_dim: int) -> None:
         super().__init__()
         self.out_dim, self.reach = in_dim, 1

@@ -37,6 +37,8 @@ class LateStackConfig(StackConfig):
 class Stack(Memory):
     """y[t] = (x[t], x[t-1], ..., x[t-frames+1]); frames before the episode are 0."""
 
+    plain = True
+
     state_names = ("stacked observations",)
 
     def __init__(self, in_dim: int, frames: int) -> None:

@@ -87,6 +87,8 @@ class GtrxlConfig(TransformerXlConfig):
 class TransformerXl(Memory):
     """Each layer caches the keys and values of the last P steps, so each step is projected once."""
 
+    plain = True
+
     def __init__(self, cfg: TransformerXlConfig, in_dim: int) -> None:
         super().__init__()
         self.past, self.heads, self.absolute = cfg.context, cfg.heads, cfg.positions == "absolute"
@@ -222,7 +224,8 @@ class Gate(nn.Module):
         """Input x and output y of a residual branch (B, T, W) -> (B, T, W)."""
         of_y, of_x = self.said(F.relu(y)).chunk(3, -1), self.read(x).chunk(2, -1)
         r, z = torch.sigmoid(of_y[0] + of_x[0]), torch.sigmoid(of_y[1] + of_x[1] - self.bias)
-        return torch.lerp(x, torch.tanh(of_y[2] + self.reset(r * x)), z)
+        h = torch.tanh(of_y[2] + self.reset(r * x))
+        return torch.lerp(x.to(z.dtype), h.to(z.dtype), z)  # bfloat16 products differ from the bias in type
 
 
 def sinusoids(position: Tensor, width: int) -> Tensor:

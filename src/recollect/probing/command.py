@@ -23,8 +23,8 @@ def run_probe(options: ProbeOptions) -> None:
     out = options.out or (path / "probe" if path.is_dir() else Path("probe"))
     if out.exists() and not out.is_dir():
         raise UsageError(f"-o {out} is a file: a folder is needed")
-    controls = [_load(run) for run in options.control]
-    result = probe(_load(options.run), options.episodes, options.seed, controls)
+    controls = [_load(run, options.device) for run in options.control]
+    result = probe(_load(options.run, options.device), options.episodes, options.seed, controls)
     text = write(result, out)
     print(text if options.json else f"{write_text(result)}\n{out / 'probe.html'} and probe.json are written")
 
@@ -47,7 +47,7 @@ def _rename_keys(data: Any) -> Any:
     return [_rename_keys(item) for item in data] if isinstance(data, list) else data
 
 
-def _load(run: str) -> Trained:
+def _load(run: str, device: str) -> Trained:
     if run == "random":
         raise UsageError("`probe` needs a trained agent: 'random' has no memory to probe")
-    return api.load(run)
+    return api.load(run, device=device)

@@ -85,12 +85,12 @@ def _alterations(branch: Branch, record: Record) -> dict[str, Alter]:
 
 def _values(agent: Agent, branch: Branch, record: Record, alter: Alter | None) -> Floats:
     """V of every step (T + 1, N)."""
-    rows, values = record.rows, []
+    rows, values = record.rows.to(agent.device), []
     with altered(branch, alter):
         state = branch.memory.initial_state(rows.first.shape[1])
         for t in range(0, len(rows.first), CHUNK):
             chunk, state = agent.critic(slice_rows(rows, slice(t, t + CHUNK)), state)
-            values.append(chunk.double().numpy())
+            values.append(chunk.cpu().double().numpy())
     return np.concatenate(values)
 
 

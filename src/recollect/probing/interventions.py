@@ -41,15 +41,16 @@ def measure_spread(branch: Branch, record: Record) -> Spread:
     for valid, state in zip(torch.from_numpy(record.valid), memory_states(branch, record.rows), strict=False):
         for path, leaf in float_leaves(state).items():
             # 64 bits, because thousands of steps are summed.
-            x = leaf[valid].double()
+            x = leaf.cpu()[valid].double()
             if path not in mean:
                 mean[path], var[path] = torch.zeros_like(x[0]), torch.zeros_like(x[0])
             merge(mean[path], var[path], count, valid.sum(), moments(x))
         count += valid.sum()
-    dtype = next(branch.parameters()).dtype
+    like = next(branch.parameters())
     return Spread(
-        {path: x.to(dtype)[None] for path, x in mean.items()},
-        {path: x.sqrt().to(dtype)[None] for path, x in var.items()},
+        # To the dtype before the device: not every device has float64.
+        {path: x.to(like.dtype).to(like.device)[None] for path, x in mean.items()},
+        {path: x.sqrt().to(like.dtype).to(like.device)[None] for path, x in var.items()},
     )
 
 
@@ -135,6 +136,11 @@ def record_sequences(branch: Branch, record: Record) -> Sequences:
     return dict(sorted(sequences.items()))
 
 
+def _zeros(state: Tree, batch: int) -> Tensor:
+    """A count (B,) of 0 on the device of a state."""
+    return torch.zeros(batch, dtype=torch.long, device=next(iter(leaves(state).values())).device)
+
+
 def _where(chosen: Tensor, one: Tree, other: Tree) -> Tree:
     """The state of each sequence: of `one` where chosen (B,), else of `other`."""
     others = leaves(other)
@@ -165,7 +171,8 @@ class Cleared(Altered):
 
     def initial_state(self, batch: int) -> Tree:
         """The wrapped state, and the steps (B,) since the start of the episode."""
-        return self.memory.initial_state(batch), torch.zeros(batch, dtype=torch.long)
+        inside = self.memory.initial_state(batch)
+        return inside, _zeros(inside, batch)
 
     def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         inside, age = cast(tuple[Tree, Tensor], state)
@@ -188,17 +195,19 @@ class Recent(Altered):
 
     def initial_state(self, batch: int) -> Tree:
         """The wrapped states (B k, ...), and the steps (B,) since the start of the episode."""
-        return self.memory.initial_state(batch * self.steps), torch.zeros(batch, dtype=torch.long)
+        inside = self.memory.initial_state(batch * self.steps)
+        return inside, _zeros(inside, batch)
 
     def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         inside, age = cast(tuple[Tree, Tensor], state)
         opens = first[0] & self.resets
         age = age.masked_fill(opens, 0)
-        turns = (age[:, None] % self.steps == torch.arange(self.steps)) | opens[:, None]  # (B, k)
+        copies = torch.arange(self.steps, device=age.device)
+        turns = (age[:, None] % self.steps == copies) | opens[:, None]  # (B, k)
         y, inside = self.memory(x.repeat_interleave(self.steps, 1), inside, turns.reshape(1, -1))
         # Copy i was reset at age i, i + k, ...: copy (age + 1) mod k, k - 1 steps ago, depends on exactly k
         # steps.
-        oldest = torch.arange(len(age)) * self.steps + (age + 1) % self.steps
+        oldest = torch.arange(len(age), device=age.device) * self.steps + (age + 1) % self.steps
         return y[:, oldest], (inside, age + 1)
 
 
@@ -238,12 +247,13 @@ class Swapped(Altered):
 
     def initial_state(self, batch: int) -> Tree:
         """The state of the donors; steps since the start, number of the episode, and donor (B,)."""
+        # The counts stay on the CPU, where donors are chosen.
         steps, number = torch.zeros(2, batch, dtype=torch.long)
         return self.memory.initial_state(batch), steps, number - int(self.resets), torch.zeros_like(steps)
 
     def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         inside, steps, number, donor = cast(tuple[Tree, Tensor, Tensor, Tensor], state)
-        opens = first[0] & self.resets
+        opens = first[0].cpu() & self.resets
         steps, number, donor = steps.masked_fill(opens, 0), number + opens, donor.clone()
         # If the memory is never reset, an environment is one sequence, and steps 0 is its start.
         ended = (steps == 0) | (steps >= torch.from_numpy(self.lengths)[donor])
@@ -258,7 +268,7 @@ class Swapped(Altered):
         pairs = zip(donor.tolist(), steps.tolist(), strict=True)
         rows = [self.inputs[place][min(count, len(self.inputs[place]) - 1)] for place, count in pairs]
         after = self.call(torch.stack(rows)[None], inside, first)[1]
-        return y, (_where(lasts, after, inside), steps + 1, number, donor)
+        return y, (_where(lasts.to(x.device), after, inside), steps + 1, number, donor)
 
     def _choose(self, number: int, env: int, steps: int) -> int | None:
         """The place of the next other episode with more than so many rows; None if there is none."""
@@ -270,10 +280,11 @@ class Swapped(Altered):
 
     def _replay(self, place: int, steps: int) -> Tree:
         """The state of a recorded episode after so many steps."""
-        state, first = self.memory.initial_state(1), torch.zeros(steps, 1, dtype=torch.bool)
+        state, inputs = self.memory.initial_state(1), self.inputs[place]
+        first = torch.zeros(steps, 1, dtype=torch.bool, device=inputs.device)
         first[:1] = True
         for span in (slice(t, min(t + CHUNK, steps)) for t in range(0, steps, CHUNK)):
-            state = self.call(self.inputs[place][span, None], state, first[span])[1]
+            state = self.call(inputs[span, None], state, first[span])[1]
         return state
 
 
@@ -294,5 +305,5 @@ class Noisy(Altered):
         for path, deviation in self.spread.deviation.items():
             noise = torch.from_numpy(self.random.standard_normal(noisy[path].shape, dtype=np.float32))
             # Not in place: `noisy` is a new dict, but its tensors are those of the caller's state.
-            noisy[path] = noisy[path] + self.scale * deviation * noise
+            noisy[path] = noisy[path] + self.scale * deviation * noise.to(deviation.device)
         return self.call(x, unflatten(state, noisy), first)

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from ..config.options import Seeded
+from ..config.options import Playing
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeOptions(Seeded):
+class ProbeOptions(Playing):
     """Test whether an agent uses its memory: play its episodes with the memory reset, frozen, swapped and
     perturbed, do the same for the critic, and read out the memory state by linear regression.
 

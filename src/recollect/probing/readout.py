@@ -67,7 +67,8 @@ def _build_untrained(agent: Agent, config: RunConfig, seed: int) -> Iterator[Bra
     spaces = agent.obs_spec, agent.action_spec
     for fresh_seed in rng.env_seeds(seed, rng.Purpose.PROBE, 0, UNTRAINED):
         fresh = build_agent(spaces, config.actor, config.critic, False, fresh_seed)
-        branch = _branch_with_memory(fresh.to(next(agent.parameters()).dtype))
+        like = next(agent.parameters())
+        branch = _branch_with_memory(fresh.to(like.device, like.dtype))
         assert branch is not None
         # Dropout would make its states random.
         yield branch.eval()
@@ -89,7 +90,7 @@ def _collect_states(branch: Branch, record: Record, selected: Array, projection:
     for here, state in zip(selected, memory_states(branch, record.rows), strict=False):
         if here.any():
             flat = torch.cat([leaf.flatten(1) for leaf in float_leaves(state).values()], 1)
-            collected.append(_project(flat[torch.from_numpy(here)].float(), projection))
+            collected.append(_project(flat.cpu()[torch.from_numpy(here)].float(), projection))
     return np.concatenate(collected)
 
 

@@ -4,18 +4,20 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import torch
 
+from ..common.devices import describe, synchronize
 from ..config.config import RunConfig
 from ..envs import Envs
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import collect, value
 from ..learn.rollout import Rollout
-from .build import build, build_learner
+from .build import build, build_learner, training_mode
 
 SECONDS = 5.0
 
@@ -37,11 +39,12 @@ class BenchOptions:
 def run_bench(options: BenchOptions) -> int:
     """Measure the phases of training for a few seconds and print a table."""
     envs, learner, config = _build(options.config)
-    phases, steps = _measure(envs, learner, config, SECONDS)
+    with training_mode(learner.agent, config):
+        phases, steps = _measure(envs, learner, config, SECONDS)
     total = sum(phases.values())
     print(
         f"{config.env.id}  {config.model}  backend {envs.adapter.backend}  "
-        f"N {envs.num_envs}  T {config.ppo.num_steps}"
+        f"N {envs.num_envs}  T {config.ppo.num_steps}  device {describe(learner.agent.device)}"
     )
     print(f"{'phase':<12}{'ms/rollout':>14}{'share':>8}{'steps/s':>12}")
     for name, seconds in phases.items():
@@ -79,14 +82,15 @@ def _measure(
     update = UPDATES[config.algorithm]
     times: dict[str, list[float]] = {"collect": [], "value": [], "update": []}
     steps: list[int] = []
+    timed = partial(_timed, learner.agent.device)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(steps) < 3:
         # The threads of each phase are those of training (learn/ppo.py).
         torch.set_num_threads(1)
-        times["collect"].append(_timed(lambda: collect(envs, learner, rollout, plan, length)))
+        times["collect"].append(timed(lambda: collect(envs, learner, rollout, plan, length)))
         torch.set_num_threads(plan.threads)
-        times["value"].append(_timed(lambda: value(learner, rollout, length)))
-        times["update"].append(_timed(lambda: update(learner, rollout, plan, length)))
+        times["value"].append(timed(lambda: value(learner, rollout, length)))
+        times["update"].append(timed(lambda: update(learner, rollout, plan, length)))
         learner.update_statistics(rollout)
         steps.append(int(rollout.valid[:-1].sum()))
     # Medians, because other processes of the machine disturb single rollouts.
@@ -106,8 +110,9 @@ def _environment_alone(envs: Envs) -> float:
     return count / (time.perf_counter() - start)
 
 
-def _timed(work: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
+def _timed(device: torch.device, work: Callable[[], object]) -> float:
+    """Seconds that a call takes, until the device has finished."""
     start = time.perf_counter()
     work()
+    synchronize(device)
     return time.perf_counter() - start

@@ -1,13 +1,15 @@
 """Build what a run starts from: environments, agent, learner, and the resolved config."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import gymnasium
 
 from ..agent.agent import Agent, build_agent
-from ..common.devices import automatic, choose, find_device
+from ..agent.speed import faster
+from ..common.devices import automatic, choose, find_device, training_on
 from ..common.distributed import ALONE, CORES, Ranks
 from ..common.errors import UsageError
 from ..common.malloc import keep_freed_memory
@@ -106,6 +108,13 @@ def _check_shares(num_envs: int, size: int, ranks: Ranks) -> None:
             "equally: take 2, 4 or 8 processes, and env.num_envs and chunks per minibatch that are "
             "multiples of that number"
         )
+
+
+@contextlib.contextmanager
+def training_mode(agent: Agent, config: RunConfig) -> Iterator[None]:
+    """The precision and the kernels of training; afterwards the agent is computed like any other."""
+    with training_on(agent.device), faster(agent, config.amp == "bf16", config.compile):
+        yield
 
 
 def begin_memories(agent: Agent) -> None:

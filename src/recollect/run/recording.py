@@ -36,7 +36,7 @@ class EpisodeScores(NamedTuple):
 class Record:
     """Recorded episodes, time-major.
 
-    rows        inputs of the actor (T + 1, N, ...); row T is an observation without an action
+    rows        inputs of the actor (T + 1, N, ...) on the CPU; row T is an observation without an action
     valid       whether the agent acted, false on tail rows (T, N)
     reward      after the action (T, N)
     terminated  whether the step ended the episode by the task (T, N)
@@ -104,12 +104,9 @@ class Recorder(VecEnv):
         return step
 
     def record_inputs(self) -> None:
-        """Record the inputs of the player's latest step.
-
-        Clones, because inputs may share memory with the environments, whose next step overwrites it.
-        """
-        obs, *rest = self.player.inspect().rows
-        self.rows.append(Rows({name: x.clone() for name, x in obs.items()}, *(x.clone() for x in rest)))
+        """Record the inputs of the player's latest step."""
+        # Copies, because inputs may share memory with the environments, whose next step overwrites it.
+        self.rows.append(self.player.inspect().rows.map(lambda x: x.to("cpu", copy=True)))
 
     def _record_row(self) -> None:
         """Record hidden variables, masked entries and the image of the present row."""
@@ -203,7 +200,7 @@ def has_memory(branch: Branch | SharedCritic) -> bool:
 
 def memory_states(branch: Branch, rows: Rows) -> Iterator[Tree]:
     """The memory state of a branch after each row."""
-    state = branch.memory.initial_state(rows.first.shape[1])
+    rows, state = rows.to(branch.device), branch.memory.initial_state(rows.first.shape[1])
     # One row per call: a call over many rows returns the last state only.
     for t in range(len(rows.first)):
         state = branch.features(slice_rows(rows, slice(t, t + 1)), state)[1]

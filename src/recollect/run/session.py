@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..common import rng
-from ..common.devices import announcement, describe, training_on
+from ..common.devices import announcement, describe
 from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
 from ..common.metrics import is_finite
@@ -29,7 +29,7 @@ from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import train
 from . import checkpoint
-from .build import Factory, begin_memories
+from .build import Factory, begin_memories, training_mode
 from .display import make_display
 from .episode_log import format_episodes
 from .evaluate import play_episodes
@@ -157,7 +157,7 @@ class Session:
         """
         sinks = self._open_sinks() if self.is_rank_zero else []
         try:
-            with Signals() as signals, training_on(self.learner.agent.device):
+            with Signals() as signals, training_mode(self.learner.agent, self.config):
                 status = self._train(sinks, signals, factory)
         except Exception:
             # Not for SIGKILL or a power cut: then the summary says "running", and `resume` works as well.
@@ -238,7 +238,7 @@ class Session:
     def _warn(self, metrics: dict[str, float | None]) -> None:
         for name in ("ratio_error", "value_error"):
             error = metrics[name]
-            if error is not None and error > WARN_ERROR:
+            if error is not None and error > WARN_ERROR and self.config.amp is None:
                 text = f"{name} is {error:.2g}: acting and learning disagree more than rounding explains"
                 warnings.warn(text, stacklevel=2)
 

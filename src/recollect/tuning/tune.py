@@ -16,6 +16,7 @@ from ..config.config import RunConfig
 from ..config.flags import read_flags
 from ..config.values import Settings
 from ..reporting.page import render_page
+from ..run.build import resolved_config
 from ..run.run_folder import locked, new_folder
 from .display import TuningDisplay
 from .optuna_storage import JOURNAL, import_optuna, load_study
@@ -66,6 +67,7 @@ def run_tune(options: TuneOptions) -> int:
     """Search, and print the result; the exit code."""
     import_optuna()
     spec = spec_of(options)
+    options.check_devices([resolved_config(spec.preset).device])
     folder, display = study_folder(spec, options), TuningDisplay(options.quiet)
     if options.dry_run:
         trials = trial_results(load_study(folder, spec)) if (folder / JOURNAL).exists() else []

@@ -36,7 +36,7 @@ def run_watch(options: WatchOptions) -> None:
     path = None if target == WINDOW else Path(target)
     if path is not None and path.suffix.lower() not in suffixes:
         raise UsageError(f"-o {target}: use {WINDOW}, or a file that ends in {', '.join(suffixes)}")
-    trained = api.load(options.run, env=options.env, imports=options.imports)
+    trained = api.load(options.run, env=options.env, imports=options.imports, device=options.device)
     torch.set_num_threads(1)  # batches are small: a second thread would only wait
     if path is not None:
         film.check_writable(path)

@@ -74,10 +74,10 @@ class Influence:
 @torch.no_grad()
 def measure_on_actions(agent: Agent, rows: Rows) -> Influence:
     """The influence of each step on later actions."""
-    sizes, taken = agent.action_spec.sizes, rows.prev_action[1:, 0]
+    sizes, taken = agent.action_spec.sizes, rows.prev_action[1:, 0].cpu()
 
     def network(windows: Rows, state: Tree) -> Tensor:
-        return agent.actor(windows, state)[0].double()
+        return agent.actor(windows, state)[0].cpu().double()
 
     def odds(params: Tensor, t: Tensor) -> Tensor:
         return compute_log_odds(params, taken[t], sizes)[:, None]
@@ -98,7 +98,7 @@ def measure_on_values(agent: Agent, rows: Rows) -> Influence:
     """The influence of each step on later values, in the scale of the critic."""
 
     def network(windows: Rows, state: Tree) -> Tensor:
-        return agent.critic(windows, state)[0].double()[..., None]
+        return agent.critic(windows, state)[0].cpu().double()[..., None]
 
     outputs = _compute_outputs(agent.critic.trunk, rows, network, lambda values, _: values)
     return _measure_signed(outputs, "value", LEAST_VALUE * float(np.ptp(_with_memory(outputs))))
@@ -161,6 +161,6 @@ def _cut_windows(rows: Rows, step: Tensor) -> Rows:
     """Rows (T + 1, 1, ...) at steps (K, B) -> (K, B, ...); steps after the end repeat the last row."""
     # Windows near the end are padded, so that all have one length; the padded steps are dropped by the
     # caller.
-    place = step.clamp(max=len(rows.first) - 1)
+    place = step.clamp(max=len(rows.first) - 1).to(rows.first.device)
     obs = {name: x[place, 0] for name, x in rows.obs.items()}
     return Rows(obs, *(x[place, 0] for x in rows[1:]))

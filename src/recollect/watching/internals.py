@@ -78,18 +78,18 @@ def compute_internals(
     scale  of the rewards that the critic was trained with; None: not known
     names  of the memories of actor and critic
     """
-    rows = record.rows
+    rows = record.rows.to(agent.device)
     steps = slice_rows(rows, slice(0, len(record.reward)))  # without row T
     values, _ = agent.value(rows, agent.initial_state(1))
-    value = values[:, 0].double().numpy()
+    value = values[:, 0].cpu().double().numpy()
     params, _ = agent.actor(steps, agent.initial_state(1).actor)
     _, entropy = agent.policy.evaluate(params, rows.prev_action[1:])
     divisor = 1.0 if scale is None else scale.divisor
     return Internals(
         value * divisor,
         None if scale is None else divisor * compute_advantages(record, value, ppo, scale),
-        entropy[:, 0].double().numpy(),
-        describe_policy(agent, params[:, 0].double()),
+        entropy[:, 0].cpu().double().numpy(),
+        describe_policy(agent, params[:, 0].cpu().double()),
         trace_memories(agent, rows, names, divisor),
     )
 
@@ -153,10 +153,12 @@ def trace_memory(
     steps = slice_rows(rows, slice(0, len(rows.first) - 1))  # without row T
     weights = branch.inspect(steps, branch.memory.initial_state(1)).attention  # (T, 1, H, P + 1) each
     if weights:
-        attention = [layer[:, 0].double().numpy() for layer in weights]
+        attention = [layer[:, 0].cpu().double().numpy() for layer in weights]
         return MemoryTrace(name, kind, attention, {}, None, 0.0, influence())
     states = [list(float_leaves(state).values()) for state in memory_states(branch, steps)]
-    tensors = [np.stack([x.double().numpy().ravel() for x in tensor]) for tensor in zip(*states, strict=True)]
+    tensors = [
+        np.stack([x.cpu().double().numpy().ravel() for x in tensor]) for tensor in zip(*states, strict=True)
+    ]
     path, share = compute_components(np.concatenate(tensors, 1))
     by_name = dict(zip(name_states(branch.memory.state_names, len(tensors)), tensors, strict=True))
     return MemoryTrace(name, kind, [], by_name, path, share, influence())

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..config.options import Seeded
+from ..config.options import Playing
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchOptions(Seeded):
+class WatchOptions(Playing):
     """Watch a trained agent act, with its memory: memory states, attention weights, and the influence of
     each past step on the present action.
 
