@@ -1,0 +1,109 @@
+"""What is done with a trained agent gives the numbers of the CPU on another device."""
+
+import copy
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recollect import cli
+from recollect.agent.agent import build_agent
+from recollect.config.config import RunConfig
+from recollect.envs import EnvConfig, make
+from recollect.probing.measure import probe
+from recollect.run import api
+from recollect.run.recording import has_memory, record_deterministic
+from recollect.run.run import Trained
+from recollect.watching.internals import compute_internals
+
+from ..helpers import CRITICS, MEMORIES, branch, lively, run_quietly, small_config
+from . import fake
+
+D = fake.install()
+ENV = EnvConfig(id="CartPole-v1", num_envs=4, backend="gymnasium", mask=(1, 3), time_limit=30)
+
+
+def trained(actor, critic):
+    """An agent with lively weights on the CPU, and the same on the device."""
+    config = RunConfig(env=ENV, actor=branch(actor), critic=branch(critic))
+    envs = make(ENV)
+    agent = lively(build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, 0))
+    envs.adapter.close()
+    there = copy.deepcopy(agent).to(D)
+    return [Trained(one, config, Path("by-hand"), {}) for one in (agent, there)]
+
+
+def numbers(value):
+    """All numbers and texts of nested data, in one order."""
+    if is_dataclass(value):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, dict):
+        return [x for key, one in value.items() for x in (key, *numbers(one))]
+    if isinstance(value, (list, tuple)):
+        return [x for one in value for x in numbers(one)]
+    return [value]
+
+
+def assert_close(ours, theirs):
+    for x, y in zip(numbers(ours), numbers(theirs), strict=True):
+        if isinstance(x, np.ndarray):
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+        elif isinstance(x, float):
+            assert x == pytest.approx(y, rel=1e-3, abs=1e-4, nan_ok=True)
+        else:
+            assert x == y
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_watch_computes_the_same(critic):
+    results = []
+    for one in trained(critic if critic != "shared" else "lstm", critic):
+        envs = make(replace(ENV, num_envs=1))
+        scores, record = record_deterministic(one.agent, envs, 1, 0)
+        envs.adapter.close()
+        assert all(x.is_cpu for x in (*record.rows.obs.values(), *record.rows[1:]))
+        names = tuple("memory" if has_memory(b) else None for b in (one.agent.actor, one.agent.critic.trunk))
+        computed = compute_internals(one.agent, record, one.config.ppo, None, names)
+        results.append((scores.returns, computed))
+    assert_close(*results)
+
+
+@pytest.mark.parametrize("memory", [name for name in MEMORIES if name != "mlp"])
+def test_probe_measures_the_same(memory):
+    here, there = (probe(one, episodes=10) for one in trained(memory, memory))
+    assert there.actor == memory
+    assert_close(there, here)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    config = small_config("CartPole-v1", rollouts=2, actor=branch("gru"), critic=branch("lstm"))
+    return run_quietly(config, tmp_path_factory.mktemp("runs")).folder
+
+
+@pytest.mark.parametrize(
+    "command", ["eval --episodes 5", "watch -o out.html --episodes 2", "probe --episodes 10"]
+)
+def test_commands_take_a_device(command, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    loaded = []
+    monkeypatch.setattr(
+        api, "load", lambda *args, load=api.load, **kw: loaded.append(load(*args, **kw)) or loaded[-1]
+    )
+    name, *options = command.split()
+    texts = []
+    for device in ("cpu", "fake"):
+        assert cli.main([name, str(folder), *options, "--device", device]) == 0
+        texts.append(capsys.readouterr().out)
+        assert loaded[-1].agent.device.type == device
+    assert texts[0] == texts[1]
+
+
+def test_a_player_acts_on_the_device_of_its_agent(folder):
+    here, there = (api.load(folder, device=device).player(3) for device in ("cpu", "fake"))
+    obs = np.random.default_rng(0).standard_normal((20, 3, 4)).astype(np.float32)
+    for t in range(20):
+        first = obs[t, :, 0] > 1
+        np.testing.assert_array_equal(here.act(obs[t], first=first), there.act(obs[t], first=first))
+        assert there.inspect().params.device.type == "fake"
