@@ -1,0 +1,153 @@
+"""Remove each move between devices from the source, one at a time, and count those that a test notices.
+
+    python -m benchmarks.device_mutations [FILE ...] [--list]
+
+A move is .to(...) with a device, .cpu(), device=... in a call, or pin_memory(). The source is copied, so
+the working tree stays as it is. FILE restricts the mutations to some files of src/recollect. Takes about
+half an hour.
+"""
+
+import argparse
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "recollect"
+SECONDS = 600  # a mutant whose tests take longer has made something wait forever
+# Moves whose removal changes nothing that a simulated device could show, with the reason.
+EQUIVALENT = {
+    "pin_memory": "copies from other memory are correct as well, and only slower",
+}
+
+
+class Mutant(NamedTuple):
+    """A source file in which one move is missing."""
+
+    file: str
+    line: int
+    removed: str
+    text: str
+
+
+def mutants(file: Path) -> Iterator[Mutant]:
+    """Every mutant of a file."""
+    text = file.read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line.encode()))
+    raw = text.encode()
+
+    def place(line: int, column: int) -> int:
+        return starts[line - 1] + column
+
+    def without(begin: int, end: int, node: ast.AST, kept: str = "") -> Mutant:
+        removed = raw[begin:end].decode()
+        mutated = (raw[:begin] + kept.encode() + raw[end:]).decode()
+        return Mutant(str(file.relative_to(SOURCE)), node.lineno, " ".join(removed.split()), mutated)  # type: ignore[attr-defined]
+
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        end = place(node.end_lineno or 0, node.end_col_offset or 0)
+        if isinstance(node.func, ast.Attribute):
+            receiver = node.func.value
+            begin = place(receiver.end_lineno or 0, receiver.end_col_offset or 0)
+            arguments = [ast.unparse(one) for one in (*node.args, *(k.value for k in node.keywords))]
+            moving = [one for one in arguments if is_device(one)]
+            if node.func.attr in ("cpu", "pin_memory") and not arguments:
+                yield without(begin, end, node)
+            elif node.func.attr == "to" and moving:
+                others = [one for one in arguments[: len(node.args)] if not is_device(one)]
+                yield without(begin, end, node, f".to({', '.join(others)})" if others else "")
+        for keyword in node.keywords:
+            if keyword.arg == "device" and is_tensor_factory(node):
+                begin = place(keyword.lineno, keyword.col_offset)
+                while raw[begin - 1 : begin] in (b" ", b","):
+                    begin -= 1
+                yield without(begin, place(keyword.end_lineno or 0, keyword.end_col_offset or 0), node)
+
+
+def is_device(argument: str) -> bool:
+    """Whether an argument of .to names a device, or a tensor that is on one."""
+    return "device" in argument or argument in ("'cpu'", "rollout.log_prob", "to")
+
+
+def is_tensor_factory(call: ast.Call) -> bool:
+    """Whether a call is one of torch, and not of our own with an argument of this name."""
+    return ast.unparse(call.func).startswith("torch.")
+
+
+def outcome(mutant: Mutant) -> str:
+    """The first test that fails with the mutant; empty if all pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        for name in ("src", "tests", "benchmarks", "models"):
+            shutil.copytree(ROOT / name, here / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", here)
+        (here / "src" / "recollect" / mutant.file).write_text(mutant.text, encoding="utf-8")
+        tests = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--no-header",
+            "-p",
+            "no:cacheprovider",
+            "tests/device",
+        ]
+        env = {**os.environ, "PYTHONPATH": str(here / "src")}
+        try:
+            ran = subprocess.run(
+                tests, cwd=here, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return f"no end within {SECONDS} s"
+    if ran.returncode == 0:
+        return ""
+    failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0] if failed else "the tests do not start"
+
+
+def main() -> int:
+    """Print each mutant with what noticed it, and the counts."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", help="files below src/recollect; all by default")
+    parser.add_argument("--list", action="store_true", help="list the mutations, and stop")
+    options = parser.parse_args()
+    files = [SOURCE / name for name in options.files] or sorted(SOURCE.rglob("*.py"))
+    found = [mutant for file in files for mutant in mutants(file)]
+    survivors = []
+    for mutant in found:
+        name = f"{mutant.file}:{mutant.line}  {mutant.removed}"
+        if options.list:
+            print(name)
+            continue
+        before = time.monotonic()
+        failed = outcome(mutant)
+        if not failed:
+            survivors.append(name)
+        print(
+            f"{'noticed ' if failed else 'SURVIVES'}  {name}  {time.monotonic() - before:.0f} s  {failed}",
+            flush=True,
+        )
+    if options.list:
+        return 0
+    known = [name for name in survivors if any(key in name for key in EQUIVALENT)]
+    print(f"{len(found)} moves: {len(found) - len(survivors)} noticed, {len(known)} that change nothing here")
+    return int(len(survivors) > len(known))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
