@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,53 +37,57 @@ class Mutant(NamedTuple):
     text: str
 
 
+class Edit(NamedTuple):
+    """Bytes of a file to be replaced."""
+
+    begin: int
+    end: int
+    kept: bytes = b""
+
+
 def mutants(file: Path) -> Iterator[Mutant]:
     """Every mutant of a file."""
-    text = file.read_text(encoding="utf-8")
-    lines = text.splitlines(keepends=True)
+    raw = file.read_bytes()
     starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line.encode()))
-    raw = text.encode()
+    for line in raw.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
 
-    def place(line: int, column: int) -> int:
-        return starts[line - 1] + column
+    def ends(node: ast.expr | ast.keyword) -> int:
+        return starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
-    def without(begin: int, end: int, node: ast.AST, kept: str = "") -> Mutant:
-        removed = raw[begin:end].decode()
-        mutated = (raw[:begin] + kept.encode() + raw[end:]).decode()
-        return Mutant(str(file.relative_to(SOURCE)), node.lineno, " ".join(removed.split()), mutated)  # type: ignore[attr-defined]
+    for call in (node for node in ast.walk(ast.parse(raw)) if isinstance(node, ast.Call)):
+        for edit in (*_moves(call, ends), *_places(call, ends, raw)):
+            removed = " ".join(raw[edit.begin : edit.end].decode().strip(", ").split())
+            text = (raw[: edit.begin] + edit.kept + raw[edit.end :]).decode()
+            yield Mutant(str(file.relative_to(SOURCE)), call.lineno, removed, text)
 
-    for node in ast.walk(ast.parse(text)):
-        if not isinstance(node, ast.Call):
-            continue
-        end = place(node.end_lineno or 0, node.end_col_offset or 0)
-        if isinstance(node.func, ast.Attribute):
-            receiver = node.func.value
-            begin = place(receiver.end_lineno or 0, receiver.end_col_offset or 0)
-            arguments = [ast.unparse(one) for one in (*node.args, *(k.value for k in node.keywords))]
-            moving = [one for one in arguments if is_device(one)]
-            if node.func.attr in ("cpu", "pin_memory") and not arguments:
-                yield without(begin, end, node)
-            elif node.func.attr == "to" and moving:
-                others = [one for one in arguments[: len(node.args)] if not is_device(one)]
-                yield without(begin, end, node, f".to({', '.join(others)})" if others else "")
-        for keyword in node.keywords:
-            if keyword.arg == "device" and is_tensor_factory(node):
-                begin = place(keyword.lineno, keyword.col_offset)
-                while raw[begin - 1 : begin] in (b" ", b","):
-                    begin -= 1
-                yield without(begin, place(keyword.end_lineno or 0, keyword.end_col_offset or 0), node)
+
+def _moves(call: ast.Call, ends: Callable[[ast.expr], int]) -> Iterator[Edit]:
+    """A call of .to with a device, of .cpu or of .pin_memory, of which the receiver remains."""
+    if not isinstance(call.func, ast.Attribute):
+        return
+    given = [ast.unparse(one) for one in (*call.args, *(keyword.value for keyword in call.keywords))]
+    others = [ast.unparse(one) for one in call.args if not is_device(ast.unparse(one))]
+    if call.func.attr in ("cpu", "pin_memory") and not given:
+        yield Edit(ends(call.func.value), ends(call))
+    elif call.func.attr == "to" and any(map(is_device, given)):
+        kept = f".to({', '.join(others)})" if others else ""
+        yield Edit(ends(call.func.value), ends(call), kept.encode())
+
+
+def _places(call: ast.Call, ends: Callable[[ast.keyword], int], raw: bytes) -> Iterator[Edit]:
+    """device=... in a call of torch."""
+    if not ast.unparse(call.func).startswith("torch."):
+        return
+    for keyword in call.keywords:
+        if keyword.arg == "device":
+            end = ends(keyword)
+            yield Edit(raw.rindex(b",", 0, end - len(ast.unparse(keyword.value))), end)
 
 
 def is_device(argument: str) -> bool:
     """Whether an argument of .to names a device, or a tensor that is on one."""
     return "device" in argument or argument in ("'cpu'", "rollout.log_prob", "to")
-
-
-def is_tensor_factory(call: ast.Call) -> bool:
-    """Whether a call is one of torch, and not of our own with an argument of this name."""
-    return ast.unparse(call.func).startswith("torch.")
 
 
 def outcome(mutant: Mutant) -> str:
