@@ -67,6 +67,25 @@ VIEWS = {
         ),
         pairs=((1, 0), (2, 0), (3, 0), (3, 2), (4, 3), (5, 4), (6, 4)),
     ),
+    "gpt2ppo_causes": View(
+        names=(
+            ("1. 16 environments, five shuffled epochs", {"env.num_envs": 16}),
+            ("2. one environment, reset after each rollout", {"env.num_envs": 1, "ppo.shuffle": True}),
+            (
+                "3. five consecutive steps on each minibatch",
+                {"ppo.shuffle": False, "actor.init": "orthogonal"},
+            ),
+            ("4. their layers and initialisation", {"actor.init": "torch", "ppo.target_lambda": None}),
+            ("5. discounted returns as value targets (`ppo_published`)", {"ppo.target_lambda": 1.0}),
+        ),
+        pairs=((1, 0), (2, 1), (3, 2), (4, 3)),
+    ),
+    "gpt2ppo_shared": View(
+        names=(
+            ("`ppo_published`", {"critic.shared": False}),
+            ("one GPT-2 for actor and critic", {"critic.shared": True}),
+        ),
+    ),
     "gpt2ppo_context": View(
         names=tuple((f"context {length}", {"critic.memory.context": length}) for length in (25, 50, 75)),
     ),

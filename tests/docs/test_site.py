@@ -76,7 +76,7 @@ def test_links_to_source_become_names_and_pages_stay_links(site):
     assert "_downloads" not in page
     assert 'href="../algorithm.html"' in page
     files = sorted(p.name for p in (site / "_downloads").rglob("*.*"))
-    assert files == ["gpt2ppo_earlier.json", "memory.html", "partial.zip", "published.json"]
+    assert files == ["critic_memory_earlier.json", "gpt2ppo_earlier.json", "memory.html", "published.json"]
 
 
 @pytest.mark.parametrize("link", ["nowhere.md", "../nowhere.py", "guide.md#nowhere"])
