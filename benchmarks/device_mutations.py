@@ -131,9 +131,9 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="list the mutations, and stop")
     options = parser.parse_args()
     files = [SOURCE / name for name in options.files] or sorted(SOURCE.rglob("*.py"))
-    found = [mutant for file in files for mutant in mutants(file)]
+    every = [mutant for file in files for mutant in mutants(file)]
     survivors = []
-    for mutant in found:
+    for mutant in every:
         name = f"{mutant.file}:{mutant.line}  {mutant.removed}"
         if options.list:
             print(name)
@@ -149,7 +149,7 @@ def main() -> int:
     if options.list:
         return 0
     known = [name for name in survivors if any(key in name for key in EQUIVALENT)]
-    print(f"{len(found)} moves: {len(found) - len(survivors)} noticed, {len(known)} that change nothing here")
+    print(f"{len(every)} moves: {len(every) - len(survivors)} noticed, {len(known)} that change nothing here")
     return int(len(survivors) > len(known))
 
 

@@ -83,8 +83,8 @@ class FlatAdam:
             self._move(i, rates[i])
 
     def _step_by_tensors(self, norms: Sequence[Tensor], rates: Sequence[float]) -> None:
-        """The same on a GPU, where a number in Python would be a wait in every step; four times as slow as
-        numbers on a CPU.
+        """The same on a GPU, where a number in Python would be a wait in every step; on a CPU it takes twice
+        as long as numbers.
         """
         skip = (~torch.stack(list(norms)).isfinite().all()).float()
         for i, norm in enumerate(norms):

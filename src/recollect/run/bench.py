@@ -20,6 +20,7 @@ from ..learn.rollout import Rollout
 from .build import build, build_learner, training_mode
 
 SECONDS = 5.0
+COMPILING = 2  # rollouts in which networks are compiled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,22 +81,28 @@ def _measure(
     length = plan.ppo.chunk_length(any(learner.agent.initial_state(1)))
     rollout = Rollout(learner.agent, learner.row, plan.ppo.num_steps)
     update = UPDATES[config.algorithm]
-    times: dict[str, list[float]] = {"collect": [], "value": [], "update": []}
-    steps: list[int] = []
     timed = partial(_timed, learner.agent.device)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(steps) < 3:
+
+    def iterate() -> tuple[float, float, float, int]:
         # The threads of each phase are those of training (learn/ppo.py).
         torch.set_num_threads(1)
-        times["collect"].append(timed(lambda: collect(envs, learner, rollout, plan, length)))
+        collecting = timed(lambda: collect(envs, learner, rollout, plan, length))
         torch.set_num_threads(plan.threads)
-        times["value"].append(timed(lambda: value(learner, rollout, length)))
-        times["update"].append(timed(lambda: update(learner, rollout, plan, length)))
+        valuing = timed(lambda: value(learner, rollout, length))
+        updating = timed(lambda: update(learner, rollout, plan, length))
         learner.update_statistics(rollout)
-        steps.append(int(rollout.valid[:-1].sum()))
+        return collecting, valuing, updating, int(rollout.valid[:-1].sum())
+
+    for _ in range(COMPILING if config.compile else 0):
+        iterate()
+    rollouts = list[tuple[float, float, float, int]]()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(rollouts) < 3:
+        rollouts.append(iterate())
+    *times, steps = zip(*rollouts, strict=True)
     # Medians, because other processes of the machine disturb single rollouts.
-    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
-    return medians, statistics.mean(steps)
+    medians = map(statistics.median, times)
+    return dict(zip(("collect", "value", "update"), medians, strict=True)), statistics.mean(steps)
 
 
 def _environment_alone(envs: Envs) -> float:
