@@ -72,7 +72,7 @@ class Learner:
             "kl": kl,
             "clip_fraction": clip_fraction,
             "explained_variance": explained_variance,
-            "learning_rate": rate,
+            "learning_rate": rate * self.optimizer.rate_factor,
             "skipped_steps": self.optimizer.count_skips(),
         }
 

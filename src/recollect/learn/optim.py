@@ -28,6 +28,7 @@ class FlatAdam:
         for module, flat, part in zip(groups, self.flats, self._parts, strict=True):
             _share_gradient(module, flat, part)
         self.max_norm = cfg.max_grad_norm
+        self.rate_factor = 1.0  # multiplies every learning rate
         self.skipped = 0  # steps with a gradient that was not finite
         self.skipped_in_a_row = 0
         # On a GPU, until `count_skips`: skipped steps, those in a row up to now, and the most in a row.
@@ -63,6 +64,7 @@ class FlatAdam:
         # Gradients are summed over ranks by now, so all of them skip the same steps. All norms come before
         # the first change: no branch may step if the other is skipped.
         norms = [torch.linalg.vector_norm(part) for part in self._parts]
+        rates = [rate * self.rate_factor for rate in rates]
         if self.gradient.is_cpu:
             self._step_by_numbers([float(norm) for norm in norms], rates)
         else:

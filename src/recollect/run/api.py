@@ -12,14 +12,16 @@ from ..common.errors import UsageError
 from ..config.assembly import configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
-from .run import Trained, resume_run, start_run
+from .build import Factory
+from .run import Trained, iterate_run, resume_run, start_run
 from .session import Destination
+from .update import OnRollout, Training
 from .weights import load_agent
 
 Environment = str | Callable[[], gymnasium.Env[Any, Any]]
 
 
-def train(
+def train(  # noqa: PLR0913 (options by keyword, each with a default)
     env: Environment | RunConfig,
     model: str | None = None,
     *,
@@ -29,6 +31,7 @@ def train(
     out: str | Path = "runs",
     run_id: str | None = None,
     quiet: bool = False,
+    on_rollout: OnRollout | None = None,
 ) -> Trained:
     """Train an agent and return it.
 
@@ -40,7 +43,45 @@ def train(
     out      folder of all runs; the run is written to <out>/<model>/<env>/<run_id>
     run_id   name of the run's folder; None is the seed and the time
     quiet    print nothing
+
+    on_rollout  called with an Update after each iteration; it can stop the run, set the learning rate and
+                save the agent. It must depend on the updates alone, or a resumed run differs
     """
+    config, factory = _prepare(env, model, steps, seed, options)
+    return start_run(config, Destination(out=Path(out), run_id=run_id, quiet=quiet), factory, on_rollout)
+
+
+def iterate(
+    env: Environment | RunConfig,
+    model: str | None = None,
+    *,
+    steps: int | None = None,
+    seed: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    out: str | Path = "runs",
+    run_id: str | None = None,
+    quiet: bool = True,
+) -> Training:
+    """Train as a loop: an iterator of Updates, one after each iteration. Arguments are those of train.
+
+    training = recollect.iterate("CartPole-v1", steps=100_000)
+    for update in training:
+        if (update.metrics["return"] or 0) > 450:
+            update.stop()
+    run = training.trained
+    """
+    config, factory = _prepare(env, model, steps, seed, options)
+    return Training(iterate_run(config, Destination(out=Path(out), run_id=run_id, quiet=quiet), factory))
+
+
+def _prepare(
+    env: Environment | RunConfig,
+    model: str | None,
+    steps: int | None,
+    seed: int | None,
+    options: Mapping[str, Any] | None,
+) -> tuple[RunConfig, Factory | None]:
+    """The config of a run, and what builds one environment if that is a callable."""
     factory = env if callable(env) else None
     if isinstance(env, RunConfig):
         if model is not None or options:
@@ -60,7 +101,7 @@ def train(
         config = replace(config, steps=steps, rollouts=None)
     if seed is not None:
         config = replace(config, seed=seed)
-    return start_run(config, Destination(out=Path(out), run_id=run_id, quiet=quiet), factory)
+    return config, factory
 
 
 def resume(
@@ -71,6 +112,7 @@ def resume(
     ignore_versions: bool = False,
     quiet: bool = False,
     device: str | None = None,
+    on_rollout: OnRollout | None = None,
 ) -> Trained:
     """Resume a run that was stopped; the result equals that of a run without a stop.
 
@@ -79,6 +121,7 @@ def resume(
     ignore_versions  resume with other versions of packages, after which results may differ
     quiet            print nothing
     device           where the networks are; None is the device of the run. Another one rounds differently
+    on_rollout       called after each iteration, as in train
     """
     path = Path(folder)
     file = path / "config.yaml"
@@ -90,7 +133,7 @@ def resume(
     factory = env if callable(env) else None
     if device is not None:
         check_name(device)
-    return resume_run(path, config, quiet, ignore_versions, factory, device)
+    return resume_run(path, config, quiet, ignore_versions, factory, device, on_rollout)
 
 
 def load(

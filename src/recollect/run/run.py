@@ -30,6 +30,7 @@ from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
 from .run_folder import find_unfinished, is_unstarted, locked, new_folder, read_summary, write_json
 from .session import Destination, Session, initial_summary
+from .update import OnRollout, Updates, run_through
 from .weights import load_rewards, save_weights
 
 
@@ -91,8 +92,18 @@ class Trained:
 # Start and resume -----------------------------------------------------------------------------
 
 
-def start_run(config: RunConfig, destination: Destination, factory: Factory | None = None) -> Trained:
+def start_run(
+    config: RunConfig,
+    destination: Destination,
+    factory: Factory | None = None,
+    on_rollout: OnRollout | None = None,
+) -> Trained:
     """Train from the start, in a new folder."""
+    return run_through(iterate_run(config, destination, factory), on_rollout)
+
+
+def iterate_run(config: RunConfig, destination: Destination, factory: Factory | None = None) -> Updates:
+    """Train from the start, in a new folder, iteration by iteration."""
     if destination.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError(f"--wandb-project needs wandb: {install_hint('wandb')}")
     with process_group() as ranks:
@@ -103,7 +114,7 @@ def start_run(config: RunConfig, destination: Destination, factory: Factory | No
         failed = find_unfinished(destination.out, config_hash(config)) if any_restarted else None
         if failed is not None:
             envs.adapter.close()
-            return _resume(failed, config, ranks, destination.quiet, factory=factory)
+            return (yield from _resume(failed, config, ranks, destination.quiet, factory=factory))
         # The name may hold the time, so other processes may compute another one; only rank 0 uses it.
         folder = new_folder(config, destination.out, destination.run_id)
         if ranks.is_rank_zero:
@@ -119,7 +130,7 @@ def start_run(config: RunConfig, destination: Destination, factory: Factory | No
                 write_yaml(config, folder / "config.yaml")
                 write_json(folder / "summary.json", initial_summary(config, destination))
             learner = build_learner(config, envs, agent, ranks)
-            summary = Session(config, folder, envs, learner, destination).run(factory)
+            summary = yield from Session(config, folder, envs, learner, destination, factory).iterate()
             return Trained(agent, config, folder, summary, factory)
 
 
@@ -135,13 +146,15 @@ def resume_run(
     ignore_versions: bool = False,
     factory: Factory | None = None,
     device: str | None = None,
+    on_rollout: OnRollout | None = None,
 ) -> Trained:
     """Resume from the newest intact checkpoint; the result equals that of a run without a stop.
 
     device  where the networks are, if not on the device of the run; results then differ by rounding
     """
     with process_group() as ranks:
-        return _resume(folder, config, ranks, quiet, ignore_versions, factory, device)
+        updates = _resume(folder, config, ranks, quiet, ignore_versions, factory, device)
+        return run_through(updates, on_rollout)
 
 
 def _resume(
@@ -152,7 +165,7 @@ def _resume(
     ignore_versions: bool = False,
     factory: Factory | None = None,
     device: str | None = None,
-) -> Trained:
+) -> Updates:
     summary = read_summary(folder)
     with _lock(folder, ranks):
         envs, agent, resolved = build(config, factory, ranks, new=False, device=device)
@@ -171,6 +184,6 @@ def _resume(
             display.print_line(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
             return Trained(agent, config, folder, summary, factory)
         learner = build_learner(config, envs, agent, ranks)
-        session = Session(config, folder, envs, learner, destination)
+        session = Session(config, folder, envs, learner, destination, factory)
         session.resume(ignore_versions)
-        return Trained(agent, config, folder, session.run(factory), factory)
+        return Trained(agent, config, folder, (yield from session.iterate()), factory)

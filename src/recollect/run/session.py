@@ -1,22 +1,20 @@
 """One run from its first rollout to its last: train, validate, log, save checkpoints, stop on a signal.
 
-`Session.run` is the outline. It drives `train`, the generator of the algorithm, and is the only place where
-training meets files, the screen and the clock. Where a run is split over processes, all of them execute
+`Session.iterate` is the outline. It drives `train`, the generator of the algorithm, and is the only place
+where training meets files, the screen and the clock. Where a run is split over processes, all of them execute
 this file: rank 0 writes the files and the screen, and validates.
 """
 
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals as Signal
 from typing import Any
 
 import numpy as np
-import torch
 
-from ..common import rng
 from ..common.devices import announcement, describe
 from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
@@ -24,7 +22,7 @@ from ..common.metrics import is_finite
 from ..common.signals import Signals
 from ..config.config import RunConfig
 from ..config.data import config_hash, to_dict
-from ..envs import Envs, make_for_evaluation
+from ..envs import Envs
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import train
@@ -32,13 +30,15 @@ from . import checkpoint
 from .build import Factory, begin_memories, training_mode
 from .display import make_display
 from .episode_log import format_episodes
-from .evaluate import play_episodes
 from .log import JsonLines, TensorBoard, Wandb
 from .run_folder import write_json
+from .update import Update
+from .validation import Validation
 from .weights import agent_metadata, processor_name, save_weights, versions
 
 WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/ppo.py)
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
+STEERED = "a callback multiplied the learning rates by {:.4g}; equal results need it again (on_rollout)"
 NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 
 
@@ -83,7 +83,13 @@ class Session:
     """
 
     def __init__(
-        self, config: RunConfig, folder: Path, envs: Envs, learner: Learner, destination: Destination
+        self,
+        config: RunConfig,
+        folder: Path,
+        envs: Envs,
+        learner: Learner,
+        destination: Destination,
+        factory: Factory | None,
     ) -> None:
         self.config = config
         self.folder = folder
@@ -91,20 +97,19 @@ class Session:
         self.envs = envs
         self.learner = learner
         self.destination = destination
+        self.validation = Validation(config, learner.agent, factory)
         self.elapsed = 0.0
         self.best = -np.inf
         self.offset = 0
         self.episodes_offset = 0
         self.purge_from: int | None = None
-        self.validation_envs: Envs | None = None
         self.metrics_file: JsonLines | None = None
         self.episodes_file: JsonLines | None = None
         self.is_rank_zero = learner.ranks.is_rank_zero
         title = f"{config.model}  {config.env.id}  seed {config.seed}"
         self.display = make_display(title, destination.quiet or not self.is_rank_zero)
-        for line in (announcement(learner.agent.device), envs.adapter.note):
-            if line:
-                self.display.print_line(line)
+        for line in filter(None, (announcement(learner.agent.device), envs.adapter.note)):
+            self.display.print_line(line)
         if self.is_rank_zero:
             checkpoint.prune(self.checkpoints, config.keep)  # also removes what a killed process left over
 
@@ -130,7 +135,10 @@ class Session:
             self.offset = meta["offset"]
             self.episodes_offset = meta.get("episodes_offset", 0)  # older versions wrote no episodes
             self.best = meta["best"]
+            self.learner.optimizer.rate_factor = meta.get("rate_factor", 1.0)
             self.purge_from = self.learner.step + 1
+            if self.learner.optimizer.rate_factor != 1:
+                self.display.print_line(STEERED.format(self.learner.optimizer.rate_factor))
             # Processes on several machines may have read different files.
             self.learner.ranks.check_equal(self.learner.optimizer.flats)
             self.display.print_line(f"resumed {path.name} at step {self.learner.step:,}")
@@ -150,15 +158,15 @@ class Session:
 
     # Run ------------------------------------------------------------------------------------------
 
-    def run(self, factory: Factory | None) -> dict[str, Any]:
-        """Train to the end or to a signal; return the summary of the run.
-
-        factory  builds one environment, for validation in environments that are a callable
-        """
+    def iterate(self) -> Generator[Update, None, dict[str, Any]]:
+        """Train to the end or to a signal, iteration by iteration; return the summary of the run."""
         sinks = self._open_sinks() if self.is_rank_zero else []
         try:
             with Signals() as signals, training_mode(self.learner.agent, self.config):
-                status = self._train(sinks, signals, factory)
+                status = yield from self._train(sinks, signals)
+        except GeneratorExit:
+            self._write_summary("stopped")
+            raise
         except Exception:
             # Not for SIGKILL or a power cut: then the summary says "running", and `resume` works as well.
             self._write_summary("failed")
@@ -166,9 +174,8 @@ class Session:
         finally:
             for sink in (*sinks, *([self.episodes_file] if self.episodes_file else []), self.display):
                 sink.close()
-            for envs in (self.envs, self.validation_envs):
-                if envs is not None:
-                    envs.adapter.close()
+            self.envs.adapter.close()
+            self.validation.close()
         return self._finish(status)
 
     def _open_sinks(self) -> list[Any]:
@@ -183,16 +190,15 @@ class Session:
             sinks.append(Wandb(project, entity, wandb_id, self.folder, to_dict(self.config)))
         return sinks
 
-    def _train(self, sinks: list[Any], signals: Signals, factory: Factory | None) -> str:
+    def _train(self, sinks: list[Any], signals: Signals) -> Generator[Update, None, str]:
         """Train; return "finished", or the name of the signal that stopped the run."""
         config, learner, plan = self.config, self.learner, self.config.plan
-        interval = config.val_check_interval or 0  # None: no validation
         started = time.perf_counter() - self.elapsed  # as if the earlier sessions had just happened
         time_before, step_before = self.elapsed, learner.step
         for metrics in train(self.envs, learner, plan, UPDATES[config.algorithm]):
             # The other ranks wait in their next message meanwhile, for at most distributed.PATIENCE.
-            validate = self.is_rank_zero and interval > 0 and learner.iteration % interval == 0
-            metrics["val_return"] = self._validate(factory) if validate else None
+            validate = self.is_rank_zero and self.validation.is_due(learner.iteration)
+            metrics["val_return"] = self._validate() if validate else None
             self.elapsed = time.perf_counter() - started
             seconds = self.elapsed - time_before
             metrics["time"] = self.elapsed
@@ -205,31 +211,26 @@ class Session:
                 sink.write(metrics)
             self._warn(metrics)
             self.display.show(metrics, plan.progress(learner.iteration, learner.step))
+            update = Update(metrics, learner, config, self.folder)
+            yield update
             # Saved after the metrics are written, because the checkpoint records the length of the files.
             if config.save_interval and learner.iteration % config.save_interval == 0:
                 self._save_checkpoint()
 
             # All processes must stop in the same iteration: one that stopped alone would leave the others
             # waiting for its gradients. So they share the signal, and the time that decides below.
-            signal, slowest = learner.ranks.all_reduce_max(signals.caught or 0, seconds)
+            ended, signal, slowest = learner.ranks.all_reduce_max(
+                update.stopped, signals.caught or 0, seconds
+            )
+            if ended:
+                break
             if signal and self._may_stop(slowest):
                 return Signal(int(signal)).name
         return "finished"
 
-    def _validate(self, factory: Factory | None) -> float:
-        """The mean return of a few episodes in separate environments; saves the weights if it is the best.
-
-        Validation has seeds of its own and draws from no generator of training, so it changes no result.
-        """
-        config, episodes = self.config, self.config.val_episodes
-        torch.set_num_threads(1)  # as when collecting: batches are small; `update` sets it again
-        # Kept for the next validation: building them is expensive, and each validation resets them with its
-        # seeds.
-        if self.validation_envs is None:
-            self.validation_envs = make_for_evaluation(replace(config.env, num_envs=episodes), factory)
-        seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, self.learner.iteration, episodes)
-        player = self.learner.agent.player(episodes)
-        mean = float(np.mean(play_episodes(self.validation_envs, player, episodes, seeds)[0]))
+    def _validate(self) -> float:
+        """The mean return of a validation; saves the weights if it is the best."""
+        mean = self.validation.play(self.learner.iteration)
         if mean >= self.best:  # of equal returns the later agent, which has trained longer
             self.best = mean
             self._guard(lambda: self._save_weights("best"))
@@ -268,6 +269,7 @@ class Session:
             "episodes_offset": self.episodes_file.offset if self.episodes_file else 0,
             "time": self.elapsed,
             "best": self.best,
+            "rate_factor": self.learner.optimizer.rate_factor,
             "device": describe(self.learner.agent.device),
         }
         path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
@@ -305,11 +307,10 @@ class Session:
             if not (self.checkpoints / "best.safetensors").exists():
                 self._save_weights("best")
         summary = self._write_summary(status)
-        if status == "finished":
-            steps, seconds = summary["step"], duration(self.elapsed)
-            self.display.print_line(f"{steps:,} steps in {seconds}, saved in {self.folder}")
-        else:
-            self.display.print_line(f"stopped by {status}; recollect resume {self.folder}")
+        text = f"{summary['step']:,} steps in {duration(self.elapsed)}, saved in {self.folder}"
+        if status != "finished":
+            text = f"stopped by {status}; recollect resume {self.folder}"
+        self.display.print_line(text)
         return summary
 
     def _write_summary(self, status: str) -> dict[str, Any]:

@@ -1,0 +1,132 @@
+"""An iteration of training as callbacks get it, and training as an iterator of them."""
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from ..common.errors import UsageError
+from ..config.config import RunConfig
+from ..learn.learner import Learner
+from .weights import save_weights
+
+if TYPE_CHECKING:
+    from .run import Trained
+
+
+class Update:
+    """An iteration of training: a rollout and the update from it.
+
+    metrics  a line of metrics.jsonl
+    agent    acts with the weights after the update; change nothing in it
+    config   of the run
+    folder   of the run
+    """
+
+    def __init__(
+        self, metrics: dict[str, float | None], learner: Learner, config: RunConfig, folder: Path
+    ) -> None:
+        self.metrics, self.agent, self.config, self.folder = metrics, learner.agent, config, folder
+        self._learner = learner
+        self.stopped = False
+
+    def __repr__(self) -> str:
+        value = self.metrics["return"]
+        shown = "-" if value is None else f"{value:.4g}"
+        return f"Update(step={self._learner.step:,}, iteration={self._learner.iteration:,}, return={shown})"
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the actor, in the next update. If it is set, the rates of all later updates are multiplied
+        by the same factor, which checkpoints contain, so a resumed run continues with it."""
+        return self._scheduled * self._learner.optimizer.rate_factor
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        if not rate >= 0:
+            raise UsageError(f"learning_rate is {rate}, it must not be below 0")
+        if self._scheduled == 0:
+            raise UsageError("learning_rate: the schedule of this run has reached 0; see ppo.lr_decay")
+        self._learner.optimizer.rate_factor = rate / self._scheduled
+
+    @property
+    def _scheduled(self) -> float:
+        return self.config.plan.coefficients(self._learner.iteration, self._learner.step).rates[0]
+
+    def stop(self) -> None:
+        """End the run after this iteration, as if its budget were used up."""
+        self.stopped = True
+
+    def save(self, path: str | Path) -> None:
+        """Save the agent as one file, as `Trained.save` does."""
+        save_weights(Path(path), self.agent, self.config, self._learner.rewards)
+
+
+OnRollout: TypeAlias = Callable[[Update], object]
+Updates: TypeAlias = Generator[Update, None, "Trained"]
+
+
+def run_through(updates: Updates, on_rollout: OnRollout | None) -> "Trained":
+    """Train to the end, with a callback after each iteration."""
+    with closing(updates):
+        while True:
+            try:
+                update = next(updates)
+            except StopIteration as end:
+                trained: Trained = end.value
+                return trained
+            if on_rollout is not None:
+                _call(on_rollout, update, updates)
+
+
+def _call(on_rollout: OnRollout, update: Update, updates: Updates) -> None:
+    """Call back; an error ends the run as one of its own would, and comes back from there."""
+    try:
+        on_rollout(update)
+    except Exception as error:
+        updates.throw(error)
+
+
+class Training:
+    """Training as an iterator: one Update for each iteration.
+
+    trained  the agent with its files, after the last iteration
+
+    A loop that is left early stops the run as a signal does, once the iterator is closed: by `close`, at the
+    end of a `with` block, or when it is deleted. Such a run can be resumed from its last checkpoint.
+    """
+
+    def __init__(self, updates: Updates) -> None:
+        self._updates = updates
+        self._trained: Trained | None = None
+
+    @property
+    def trained(self) -> "Trained":
+        """The trained agent; only after the last iteration."""
+        if self._trained is None:
+            raise UsageError("the run has not ended; iterate to its end, or call `stop` of an update")
+        return self._trained
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Update:
+        try:
+            return next(self._updates)
+        except StopIteration as end:
+            # A generator that has ended returns None when it is called again.
+            self._trained = end.value or self._trained
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Stop the run, unless it has ended."""
+        self._updates.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
