@@ -25,12 +25,12 @@ RUNNABLE = ("README.md", "docs/guide.md", "docs/memories.md")
 # Stand before every example: a few hundred steps instead of many thousands, one thread, no output.
 SMALL = """
 import recollect, recollect.run.api
-_start_run = recollect.run.api.start_run
-def start_run(config, destination, factory=None):
+_iterate_run = recollect.run.api.iterate_run
+def iterate_run(config, destination, factory=None):
     from dataclasses import replace
     config = replace(config, threads=1, val_episodes=2, env=replace(config.env, num_envs=4))
-    return _start_run(config, replace(destination, quiet=True), factory)
-recollect.run.api.start_run = start_run
+    return _iterate_run(config, replace(destination, quiet=True), factory)
+recollect.run.api.iterate_run = recollect.run.run.iterate_run = iterate_run
 """
 
 
