@@ -11,6 +11,7 @@ from ..common import rng
 from ..common.distributed import ALONE, Ranks
 from ..envs import Envs
 from .episodes import Episodes
+from .gradients import Autograd, Gradients
 from .maths import Losses
 from .optim import FlatAdam
 from .rollout import Rollout, Row, opening_row
@@ -29,6 +30,7 @@ class Learner:
     row: Row  # row 0 of the next rollout
     state: AgentState  # memory states before that row; every leaf (N, ...)
     episodes: Episodes
+    gradients: Gradients
     ranks: Ranks = ALONE
     iteration: int = 0
     step: int = 0  # training steps so far, of all ranks
@@ -110,6 +112,7 @@ def begin(
         first_row(envs, agent, plan.seed, 0, ranks),
         agent.initial_state(envs.num_envs),
         Episodes.begin(all_envs),
+        Autograd(agent),
         ranks,
     )
 

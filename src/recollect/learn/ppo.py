@@ -17,6 +17,7 @@ from ..agent.agent import Agent, AgentState
 from ..common import rng
 from ..envs import Envs
 from .chunks import Batch, Estimates
+from .gradients import LossFunction
 from .learner import Learner
 from .maths import Loss, Losses, mean, policy_loss, value_loss
 from .minibatches import Minibatches
@@ -24,7 +25,6 @@ from .rollout import Outcome, Rollout, slice_rows
 from .settings import Coefficients, Plan, PPOConfig
 from .states import refreshed
 
-LossFunction: TypeAlias = Callable[[Agent, Batch, PPOConfig, Coefficients], Loss]
 Update: TypeAlias = Callable[[Learner, Rollout, Plan, int], dict[str, float]]
 
 # Collect --------------------------------------------------------------------------------------
@@ -141,10 +141,7 @@ def descend(learner: Learner, minibatches: Minibatches, plan: Plan, loss: LossFu
     now, optimizer = plan.coefficients(learner.iteration, learner.step), learner.optimizer
     for epoch in minibatches:
         for batch in epoch:
-            terms = loss(learner.agent, batch, plan.ppo, now)
-            minibatches.record(terms, batch)
-            optimizer.zero_grad()
-            terms.total.backward()
+            minibatches.record(learner.gradients.compute(optimizer, loss, batch, plan.ppo, now), batch)
             learner.ranks.all_reduce_sum(optimizer.gradient)
             optimizer.step(now.rates)
     return minibatches.metrics(now.rates[0])
