@@ -79,7 +79,8 @@ def read(folder: Path, names: dict[str, str]) -> Results:
     """All values of a case that must be equal, by kind and name."""
     results: Results = {"metrics": {}, "weights": {}}
     for line, text in enumerate(read_lines(folder, "metrics.jsonl"), 1):
-        values = {key: x for key, x in json.loads(text).items() if key not in CLOCK}
+        # A missing metric is unknown, as null is.
+        values = {k: x for k, x in json.loads(text).items() if k not in CLOCK and x is not None}
         results["metrics"] |= {f"line {line} {renamed(key, names)}": x for key, x in values.items()}
     for path in sorted(folder.rglob("*.safetensors")):
         for name, x in load_file(path).items():

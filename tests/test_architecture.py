@@ -23,6 +23,7 @@ ORDER = (
     ("envs", "memory", "reporting"),
     ("agent",),
     ("learn",),
+    ("native",),
     ("config",),
     ("run",),
     ("testing", "probing"),

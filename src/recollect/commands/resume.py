@@ -1,7 +1,7 @@
 """`recollect resume`: a run that was stopped, to its end."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from ..run import api
 from .train import EXIT_CODES
@@ -28,6 +28,9 @@ class ResumeOptions:
     device: str | None = None
     """Device of the networks: cpu, cuda, cuda:1, mps, auto; None: that of the run. On another one the result
     differs by rounding."""
+    kernels: Literal["torch"] | None = None
+    """torch: not the native kernels of the run, if they cannot be used here; the result then differs by
+    rounding."""
     quiet: bool = False
     """Print nothing."""
 
@@ -41,5 +44,6 @@ def run_resume(options: ResumeOptions) -> int:
         ignore_versions=options.ignore_versions,
         quiet=options.quiet,
         device=options.device,
+        kernels=options.kernels,
     )
     return EXIT_CODES[trained.summary["status"]]

@@ -24,6 +24,7 @@ METRICS = (
     "ratio_error",
     "value_error",
     "state_error",
+    "kernel_error",
     "learning_rate",
     "skipped_steps",
     "val_return",

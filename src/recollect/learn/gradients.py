@@ -3,7 +3,6 @@
 The algorithm does not know which one it has (`Learner.gradients`).
 """
 
-import math
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
@@ -20,14 +19,14 @@ class Gradients(Protocol):
     """Computes losses of an agent and their gradients.
 
     name   of the engine and its version; equal names compute equal bits
-    error  relative distance of the first gradient of this session from that of autograd; NaN: not compared
+    error  relative distance of the first gradient of this session from that of autograd; None: not compared
     """
 
     @property
     def name(self) -> str: ...
 
     @property
-    def error(self) -> float: ...
+    def error(self) -> float | None: ...
 
     def compute(
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
@@ -39,7 +38,7 @@ class Autograd:
     """Gradients by torch: the reference."""
 
     name = "torch"
-    error = math.nan
+    error = None
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent

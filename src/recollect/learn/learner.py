@@ -55,13 +55,13 @@ class Learner:
             self.ranks.check_equal(self.optimizer.flats)
 
     def progress(self) -> dict[str, float | None]:
-        """The metrics of progress: counts, and means over the last 100 episodes."""
+        """The metrics of progress: counts, means over the last 100 episodes, and the error of the kernels."""
         counts = {
             "step": self.step,
             "iteration": self.iteration,
             "episodes": self.episodes.finished,
         }
-        return {**counts, **self.episodes.means()}
+        return {**counts, **self.episodes.means(), "kernel_error": self.gradients.error}
 
     def update_metrics(self, losses: Losses, explained_variance: float, rate: float) -> dict[str, float]:
         """The metrics of an update: mean losses, explained variance, the learning rate of the actor."""

@@ -141,7 +141,8 @@ def descend(learner: Learner, minibatches: Minibatches, plan: Plan, loss: LossFu
     now, optimizer = plan.coefficients(learner.iteration, learner.step), learner.optimizer
     for epoch in minibatches:
         for batch in epoch:
-            minibatches.record(learner.gradients.compute(optimizer, loss, batch, plan.ppo, now), batch)
+            terms = learner.gradients.compute(optimizer, loss, batch, plan.ppo, now)
+            minibatches.record(terms, batch)
             learner.ranks.all_reduce_sum(optimizer.gradient)
             optimizer.step(now.rates)
     return minibatches.metrics(now.rates[0])

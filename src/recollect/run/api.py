@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 
@@ -113,6 +113,7 @@ def resume(
     quiet: bool = False,
     device: str | None = None,
     on_rollout: OnRollout | None = None,
+    kernels: Literal["torch"] | None = None,
 ) -> Trained:
     """Resume a run that was stopped; the result equals that of a run without a stop.
 
@@ -122,6 +123,7 @@ def resume(
     quiet            print nothing
     device           where the networks are; None is the device of the run. Another one rounds differently
     on_rollout       called after each iteration, as in train
+    kernels          torch: not the native kernels of the run, after which results differ by rounding
     """
     path = Path(folder)
     file = path / "config.yaml"
@@ -133,7 +135,7 @@ def resume(
     factory = env if callable(env) else None
     if device is not None:
         check_name(device)
-    return resume_run(path, config, quiet, ignore_versions, factory, device, on_rollout)
+    return resume_run(path, config, quiet, ignore_versions, factory, device, on_rollout, kernels)
 
 
 def load(

@@ -18,6 +18,7 @@ from ..learn.learner import Learner
 from ..learn.ppo import collect, value
 from ..learn.rollout import Rollout
 from .build import build, build_learner, training_mode
+from .kernels import gradients
 
 SECONDS = 5.0
 COMPILING = 2  # rollouts in which networks are compiled
@@ -70,7 +71,9 @@ def estimate_seconds(config: RunConfig, seconds: float = 1.0) -> float:
 def _build(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
     """Build environments and learner; return them with the resolved config."""
     envs, agent, config = build(config)
-    return envs, build_learner(config, envs, agent), config
+    learner = build_learner(config, envs, agent)
+    learner.gradients = gradients(config, agent, print)
+    return envs, learner, config
 
 
 def _measure(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..agent.agent import Agent
 from ..agent.player import Player
@@ -147,13 +147,15 @@ def resume_run(
     factory: Factory | None = None,
     device: str | None = None,
     on_rollout: OnRollout | None = None,
+    kernels: Literal["torch"] | None = None,
 ) -> Trained:
     """Resume from the newest intact checkpoint; the result equals that of a run without a stop.
 
-    device  where the networks are, if not on the device of the run; results then differ by rounding
+    device   where the networks are, if not on the device of the run; results then differ by rounding
+    kernels  torch: not the native kernels of the run; results then differ by rounding
     """
     with process_group() as ranks:
-        updates = _resume(folder, config, ranks, quiet, ignore_versions, factory, device)
+        updates = _resume(folder, config, ranks, quiet, ignore_versions, factory, device, kernels)
         return run_through(updates, on_rollout)
 
 
@@ -165,6 +167,7 @@ def _resume(
     ignore_versions: bool = False,
     factory: Factory | None = None,
     device: str | None = None,
+    kernels: Literal["torch"] | None = None,
 ) -> Updates:
     summary = read_summary(folder)
     with _lock(folder, ranks):
@@ -185,5 +188,5 @@ def _resume(
             return Trained(agent, config, folder, summary, factory)
         learner = build_learner(config, envs, agent, ranks)
         session = Session(config, folder, envs, learner, destination, factory)
-        session.resume(ignore_versions)
+        session.resume(ignore_versions, kernels)
         return Trained(agent, config, folder, (yield from session.iterate()), factory)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..common.devices import announcement, describe
+from ..common.devices import announcement
 from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
 from ..common.metrics import is_finite
@@ -30,6 +30,7 @@ from . import checkpoint
 from .build import Factory, begin_memories, training_mode
 from .display import make_display
 from .episode_log import format_episodes
+from .kernels import computed_by, gradients, resume_with
 from .log import JsonLines, TensorBoard, Wandb
 from .run_folder import write_json
 from .update import Update
@@ -37,7 +38,6 @@ from .validation import Validation
 from .weights import agent_metadata, processor_name, save_weights, versions
 
 WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/ppo.py)
-ROUNDED = "results are equal up to rounding, and no longer to the bit"
 STEERED = "a callback multiplied the learning rates by {:.4g}; equal results need it again (on_rollout)"
 NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 
@@ -110,12 +110,13 @@ class Session:
         self.display = make_display(title, destination.quiet or not self.is_rank_zero)
         for line in filter(None, (announcement(learner.agent.device), envs.adapter.note)):
             self.display.print_line(line)
+        learner.gradients = gradients(config, learner.agent, self.display.print_line)
         if self.is_rank_zero:
             checkpoint.prune(self.checkpoints, config.keep)  # also removes what a killed process left over
 
     # Resume ---------------------------------------------------------------------------------------
 
-    def resume(self, ignore_versions: bool) -> None:
+    def resume(self, ignore_versions: bool, kernels: str | None = None) -> None:
         """Restore the newest intact checkpoint. Without any, the run restarts from its seed."""
         # For a run without an intact checkpoint, which repeats all of its events.
         self.purge_from = 0
@@ -142,12 +143,8 @@ class Session:
             # Processes on several machines may have read different files.
             self.learner.ranks.check_equal(self.learner.optimizer.flats)
             self.display.print_line(f"resumed {path.name} at step {self.learner.step:,}")
-            for kind, before, now in (
-                ("device", meta.get("device", "cpu"), describe(self.learner.agent.device)),
-                ("processes", meta.get("processes", 1), self.learner.ranks.size),
-            ):
-                if before != now:
-                    self.display.print_line(f"{kind}: {before} before, {now} now; {ROUNDED}")
+            for line in resume_with(self.learner, meta, kernels):
+                self.display.print_line(line)
             return
         self.display.print_line("no intact checkpoint: restarting from the seed")
         if self.is_rank_zero:
@@ -270,7 +267,7 @@ class Session:
             "time": self.elapsed,
             "best": self.best,
             "rate_factor": self.learner.optimizer.rate_factor,
-            "device": describe(self.learner.agent.device),
+            **computed_by(self.learner),
         }
         path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
 
@@ -319,6 +316,7 @@ class Session:
         summary = {
             **initial_summary(self.config, self.destination),
             "status": status,
+            "kernels": learner.gradients.name,
             **learner.progress(),
             "time": self.elapsed,
             "sps": learner.step / max(self.elapsed, 1e-9),

@@ -1,0 +1,186 @@
+/* The loss of PPO over a minibatch and its gradients by all weights, without autograd.
+
+   A network is a program of operations (program.h). Rows go through it in blocks, forward and backward, so that
+   activations stay in the cache; only operations over whole sequences need all rows between. The results are
+   the same bits for every processor, number of threads and optimisation level: all sums have one order, and
+   products are fused where the source says so (matrix.h, lanes.h). */
+
+#include "loss.h"
+#include "recurrence.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Layers ---------------------------------------------------------------------------------------- */
+
+static void input_forward(const Operation *op, int row, int count) {
+  float *value = value_at(op, row);
+  for (int r = 0; r < count; r++) {
+    memcpy(value + (long)r * op->columns, op->state[0] + (long)(row + r) * op->width, op->width * sizeof(float));
+    memset(value + (long)r * op->columns + op->width, 0, (op->columns - op->width) * sizeof(float));
+  }
+}
+
+INLINE Vec activate(int activation, Vec x) {
+  if (activation == TANH) return tanh_(x);
+  if (activation == RELU) return larger(all(0.0f), x);
+  return choose(x > 0.0f, x, exp_(x) - 1.0f);
+}
+
+/* The derivative, of the output y. */
+INLINE Vec slope_at(int activation, Vec y) {
+  if (activation == TANH) return fma_(-y, y, all(1.0f));
+  if (activation == RELU) return choose(y > 0.0f, all(1.0f), all(0.0f));
+  return choose(y > 0.0f, all(1.0f), y + 1.0f);
+}
+
+static void linear_forward(const Operation *op, const Operation *input, int row, int count) {
+  float *value = value_at(op, row);
+  apply(op->weights[0], count, value_at(input, row), input->columns, value, op->columns, BIAS);
+  long size = (long)count * op->columns;
+#define EACH(kind) \
+  if (op->activation == kind) for (long i = 0; i < size; i += WIDTH) store(value + i, activate(kind, load(value + i)));
+  EACH(TANH) EACH(RELU) EACH(ELU)
+#undef EACH
+}
+
+static void linear_backward(const Operation *op, const Operation *input, int row, int count) {
+  float *value = value_at(op, row), *gradient = gradient_at(op, row);
+  long size = (long)count * op->columns;
+#define EACH(kind)                                                   \
+  if (op->activation == kind)                                        \
+    for (long i = 0; i < size; i += WIDTH)                           \
+      store(gradient + i, load(gradient + i) * slope_at(kind, load(value + i)));
+  EACH(TANH) EACH(RELU) EACH(ELU)
+#undef EACH
+  add_gradient(op->weights[0], count, value_at(input, row), input->columns, gradient, op->columns);
+  if (input->gradient)
+    apply_transposed(op->weights[0], count, gradient, op->columns, gradient_at(input, row), input->columns,
+                     op->adds ? ADD : ZERO);
+}
+
+/* value = other + scale * input: the skip connection of a branch. */
+static void residual_forward(const Operation *op, const Operation *input, const Operation *other, int row, int count) {
+  float *value = value_at(op, row), *x = value_at(input, row), *skipped = value_at(other, row);
+  for (long i = 0; i < (long)count * op->columns; i += WIDTH)
+    store(value + i, fma_(load(x + i), all(op->scale), load(skipped + i)));
+}
+
+static void residual_backward(const Operation *op, const Operation *input, const Operation *other, int row,
+                              int count) {
+  float *gradient = gradient_at(op, row), *by_input = gradient_at(input, row);
+  long size = (long)count * op->columns;
+  for (long i = 0; i < size; i += WIDTH) store(by_input + i, load(gradient + i) * op->scale);
+  /* The only operation with two inputs: it comes before all others that add to the gradient of `other`. */
+  if (other->gradient) memcpy(gradient_at(other, row), gradient, size * sizeof(float));
+}
+
+/* Programs -------------------------------------------------------------------------------------- */
+
+static void forward_block(const Program *p, int stage, int row, int count) {
+  for (int i = 0; i < p->operation_count; i++) {
+    const Operation *op = p->operations + i, *input = p->operations + op->input;
+    if (op->stage != stage) continue;
+    if (op->kind == INPUT) input_forward(op, row, count);
+    else if (op->kind == LINEAR) linear_forward(op, input, row, count);
+    else if (op->kind == RESIDUAL) residual_forward(op, input, p->operations + op->other, row, count);
+  }
+}
+
+static void backward_block(const Program *p, int stage, int row, int count) {
+  for (int i = p->operation_count - 1; i >= 0; i--) {
+    const Operation *op = p->operations + i, *input = p->operations + op->input;
+    if (op->stage != stage || !op->gradient) continue;
+    if (op->kind == LINEAR) linear_backward(op, input, row, count);
+    else if (op->kind == RESIDUAL) residual_backward(op, input, p->operations + op->other, row, count);
+  }
+}
+
+static void forward_sequences(const Program *p, int stage, int rows, int batch, const uint8_t *first) {
+  for (int i = 0; i < p->operation_count; i++) {
+    const Operation *op = p->operations + i, *input = p->operations + op->input;
+    if (op->stage != stage) continue;
+    if (op->kind == FRAMES) frames_forward(op, input, rows, batch, first);
+    else if (op->kind == MINGRU) mingru_forward(op, input, rows, batch, first);
+    else if (op->kind == GRU) gru_forward(op, input, rows, batch, first);
+    else if (op->kind == LSTM) lstm_forward(op, input, rows, batch, first);
+  }
+}
+
+static void backward_sequences(const Program *p, int stage, int rows, int batch, const uint8_t *first) {
+  for (int i = 0; i < p->operation_count; i++) {
+    const Operation *op = p->operations + i, *input = p->operations + op->input;
+    if (op->stage != stage || !op->gradient) continue;
+    if (op->kind == FRAMES) frames_backward(op, input, rows, batch, first);
+    else if (op->kind == MINGRU) mingru_backward(op, input, rows, batch, first);
+    else if (op->kind == GRU) gru_backward(op, input, rows, batch, first);
+    else if (op->kind == LSTM) lstm_backward(op, input, rows, batch, first);
+  }
+}
+
+static void losses_of_block(const Program *p, int row, int count, const Batch *batch, Rows *rows) {
+  gather_rows(batch, row, count, rows);
+  for (int i = 0; i < p->operation_count; i++) {
+    const Operation *op = p->operations + i, *input = p->operations + op->input;
+    if (op->kind < CATEGORICAL) continue;
+    float *outputs = value_at(input, row), *gradient = gradient_at(input, row);
+    if (op->kind == CATEGORICAL) categorical_loss(op, outputs, gradient, input->columns, row, count, batch, rows);
+    else if (op->kind == GAUSSIAN) gaussian_loss(op, outputs, gradient, input->columns, row, count, batch, rows);
+    else value_loss(op, outputs, gradient, input->columns, row, count, batch, rows);
+  }
+}
+
+static void clear_log_std(const Program *p) {
+  for (int i = 0; i < p->operation_count; i++)
+    if (p->operations[i].kind == GAUSSIAN)
+      memset(p->operations[i].carry[1], 0, p->operations[i].width * LANES * sizeof(float));
+}
+
+static void finish_log_std(const Program *p) {
+  for (int i = 0; i < p->operation_count; i++) {
+    const Operation *op = p->operations + i;
+    for (int k = 0; op->kind == GAUSSIAN && k < op->width; k++)
+      op->log_std_gradient[k] = sum_lanes(op->carry[1] + (long)k * LANES);
+  }
+}
+
+static void run_program(Program *p, const Batch *batch, Rows *rows) {
+  int last = p->stages - 1, count = batch->rows;
+  for (int i = 0; i < p->weights_count; i++) pack(p->weights + i);
+  clear_log_std(p);
+  for (int stage = 0; stage < last; stage++) {
+    for (int row = 0; row < count; row += BLOCK) forward_block(p, stage, row, block_at(row, count));
+    forward_sequences(p, stage + 1, count, batch->batch, p->first);
+  }
+  for (int row = 0; row < count; row += BLOCK) {
+    forward_block(p, last, row, block_at(row, count));
+    losses_of_block(p, row, block_at(row, count), batch, rows);
+    backward_block(p, last, row, block_at(row, count));
+  }
+  for (int stage = last - 1; stage >= 0; stage--) {
+    backward_sequences(p, stage + 1, count, batch->batch, p->first);
+    for (int row = 0; row < count; row += BLOCK) backward_block(p, stage, row, block_at(row, count));
+  }
+  for (int i = 0; i < p->weights_count; i++) unpack(p->weights + i);
+  finish_log_std(p);
+}
+
+/* Entry points ---------------------------------------------------------------------------------- */
+
+/* Fills the gradients of all weights of the programs, and the results of the batch. */
+EXPORT void gradients(Program *programs, int count, const Batch *batch) {
+  Rows rows;
+  memset(rows.sums, 0, sizeof rows.sums);
+  for (int i = 0; i < count; i++) run_program(programs + i, batch, &rows);
+  for (int term = 0; term < TERMS; term++) batch->terms[term] = sum_lanes(rows.sums[term]);
+  const float *terms = batch->terms;
+  batch->terms[TERMS] =
+      terms[POLICY_TERM] + batch->value_weight * terms[VALUE_TERM] - batch->entropy * terms[ENTROPY_TERM];
+}
+
+/* Floats of a vector: widths of buffers are multiples of it. */
+EXPORT int vector_width(void) { return WIDTH; }
+
+/* Sizes of Weights, Operation, Program and Batch, to compare with those of native/structures.py. */
+EXPORT void structure_sizes(int *sizes) {
+  sizes[0] = sizeof(Weights), sizes[1] = sizeof(Operation), sizes[2] = sizeof(Program), sizes[3] = sizeof(Batch);
+}

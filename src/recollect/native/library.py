@@ -1,0 +1,168 @@
+"""The kernels as a library: compiled at first use into the user's cache, checked, and loaded.
+
+A library is code, so it is loaded only from a folder that nobody else can write. Its name has a digest of
+all that it was compiled from and with; another version never takes its place.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from . import structures as c
+
+SOURCES = sorted(path for suffix in ("*.c", "*.h") for path in Path(__file__).parent.glob(suffix))
+COMPILERS = ("gcc", "clang", "cc")
+# -ffp-contract=off: products are fused where the source says so, and nowhere else.
+FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-shared", "-fPIC", "-fvisibility=hidden")
+# The processor features of each target, as /proc/cpuinfo names them.
+TARGETS = {
+    "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "x86-64-v3": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
+}
+COMPILE_SECONDS = 120.0
+
+
+class UnavailableError(Exception):
+    """The kernels cannot be used on this machine; the message says why."""
+
+
+@functools.cache
+def version() -> str:
+    """The version of the kernels: a digest of their source. Equal versions compute equal bits."""
+    return _digest(*(path.read_bytes() for path in SOURCES))
+
+
+def target() -> str:
+    """The instruction set that the kernels are compiled for on this machine."""
+    machine = platform.machine()
+    if machine in ("arm64", "aarch64"):
+        return "arm64"
+    features = _processor_features()
+    for name, needed in TARGETS.items():
+        if needed <= features:
+            return name
+    raise UnavailableError(f"the processor ({machine}) has no AVX2")
+
+
+def load(
+    announce: Callable[[str], None] = lambda line: None, isa: str | None = None, flags: Sequence[str] = FLAGS
+) -> ctypes.CDLL:
+    """The library for this machine; an UnavailableError if it cannot be built or must not be loaded.
+
+    announce  called with a line before a compilation
+    isa       the instruction set; None: `target()`
+    """
+    isa = isa or target()
+    flags = (*flags, *(() if isa == "arm64" else (f"-march={isa}",)))
+    program, program_version = compiler()
+    folder = _cache_folder()
+    key = _digest(version().encode(), program_version.encode(), " ".join(flags).encode(), isa.encode())
+    path = folder / f"kernels-{isa}-{key}.so"
+    if not path.exists():
+        announce(f"compiling the native kernels for {isa} with {program}: once, a few seconds")
+        _build(program, flags, path)
+    _check_private(path)
+    try:
+        return _bind(ctypes.CDLL(str(path)))
+    except (OSError, AttributeError) as error:
+        raise UnavailableError(f"{path} does not load: {error}") from error
+
+
+def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Declare the functions of a library, and compare its structures with ours."""
+    library.gradients.argtypes = (ctypes.POINTER(c.Program), ctypes.c_int, ctypes.POINTER(c.Batch))
+    library.gradients.restype = None
+    sizes = (ctypes.c_int * len(c.SIZES))()
+    library.structure_sizes(sizes)
+    if list(sizes) != c.SIZES:
+        raise OSError(f"its structures have {list(sizes)} bytes, here they have {c.SIZES}")
+    return library
+
+
+def _build(program: str, flags: Sequence[str], path: Path) -> None:
+    """Compile into a temporary file and rename it: another process sees a whole library or none."""
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    except OSError as error:
+        raise UnavailableError(
+            f"the cache folder {path.parent} cannot be written: {error.strerror}"
+        ) from error
+    os.close(handle)
+    try:
+        source = Path(__file__).parent / "kernels.c"
+        command = [program, *flags, str(source), "-o", name]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS)
+        if result.returncode:
+            message = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[0]
+            raise UnavailableError(f"{program} fails: {message}")
+        os.chmod(name, 0o700)
+        os.replace(name, path)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{program} fails: {error}") from error
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+@functools.cache
+def compiler() -> tuple[str, str]:
+    """The C compiler, and the first line of its version."""
+    for name in COMPILERS:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        try:
+            result = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if not result.returncode:
+            return path, result.stdout.splitlines()[0]
+    raise UnavailableError("no C compiler (gcc or clang)")
+
+
+def _cache_folder() -> Path:
+    """The folder of compiled kernels, made if needed."""
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = Path(home).expanduser() / "recollect"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"the cache folder {folder} cannot be created: {error.strerror}") from error
+    _check_private(folder)
+    return folder
+
+
+def _check_private(path: Path) -> None:
+    """Raise unless only this user can write to a file or folder: anybody else could put code there."""
+    try:
+        info = path.stat(follow_symlinks=False)
+    except OSError as error:
+        raise UnavailableError(f"{path}: {error.strerror}") from error
+    if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
+        raise UnavailableError(f"{path} is not a file or folder, and is not loaded")
+    if info.st_uid != os.getuid():
+        raise UnavailableError(f"{path} belongs to another user, and is not loaded")
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UnavailableError(f"{path} can be written by other users, and is not loaded: chmod go-w")
+
+
+def _processor_features() -> set[str]:
+    if sys.platform != "linux":
+        return set()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((set(line.split()[2:]) for line in lines if line.startswith("flags")), set())
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,73 @@
+/* A network as a list of operations, and a minibatch. native/structures.py has the same structures.
+
+   Shapes.  L steps, B sequences, rows = L B: row t B + b is step t of sequence b. */
+
+#ifndef PROGRAM_H
+#define PROGRAM_H
+
+#include "matrix.h"
+
+enum { BLOCK = 64 }; /* rows that go through all layers together, so that their activations stay in the cache */
+
+enum Kind { INPUT, LINEAR, RESIDUAL, FRAMES, MINGRU, GRU, LSTM, CATEGORICAL, GAUSSIAN, VALUE };
+enum Activation { IDENTITY, TANH, RELU, ELU };
+
+/* The operations of a stage are computed block by block. A stage ends before an operation over whole sequences
+   (FRAMES to LSTM), which needs all rows of its input and is the first of the next stage.
+
+   full      whether value and gradient hold all rows; otherwise they hold one block
+   gradient  of the loss by the value; NULL: not needed
+   adds      whether the gradient by the input is added to one that a later operation has written */
+typedef struct {
+  int32_t kind, stage, full, adds;
+  int32_t columns;        /* of the value: the width, padded */
+  int32_t width;          /* INPUT, FRAMES: features; recurrences: units; heads: parameters of the policy */
+  int32_t count;          /* FRAMES: frames; CATEGORICAL: groups of choices */
+  int32_t activation;     /* LINEAR */
+  int32_t input, other;   /* operations; RESIDUAL has two inputs */
+  float scale;            /* RESIDUAL: of `input` */
+  Weights *weights[2];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate */
+  float *value, *gradient;
+  float *saved[3];        /* recurrences: (rows, padded(width)) for the gradient */
+  float *carry[2];        /* recurrences: (B, padded(width)) from step to step; heads: scratch */
+  const float *state[2];  /* (B, width) before step 0, after resets of earlier steps; INPUT: features (rows, width) */
+  float *end[2];          /* (B, width) after the last step; NULL: not needed */
+  const int32_t *sizes;   /* CATEGORICAL: choices of each group */
+  const float *log_std;   /* GAUSSIAN */
+  float *log_std_gradient;
+} Operation;
+
+typedef struct {
+  Operation *operations;
+  Weights *weights;
+  const uint8_t *first; /* (rows); NULL: no resets */
+  int32_t operation_count, weights_count, stages;
+} Program;
+
+/* Every pointer is to (rows) numbers, but of actions to (rows, K). */
+typedef struct {
+  int32_t rows, batch;
+  const uint8_t *valid;
+  const float *weight, *old_log_prob, *advantage, *old_value, *target;
+  const int64_t *choices;     /* CATEGORICAL */
+  const float *actions;       /* GAUSSIAN */
+  float clip, entropy, value_weight;
+  float value_clip;           /* below 0: none */
+  float *ratio, *values;      /* results */
+  float *terms;               /* (TERMS + 1): policy loss, value loss, entropy, KL, clip fraction; their total */
+} Batch;
+
+enum { POLICY_TERM, VALUE_TERM, ENTROPY_TERM, KL_TERM, CLIPPED_TERM, TERMS };
+
+INLINE int block_at(int row, int rows) { return rows - row < BLOCK ? rows - row : BLOCK; }
+
+/* Values, or gradients, of an operation from a row on. */
+INLINE float *value_at(const Operation *op, int row) {
+  return op->value + (op->full ? (long)row * op->columns : 0);
+}
+
+INLINE float *gradient_at(const Operation *op, int row) {
+  return op->gradient + (op->full ? (long)row * op->columns : 0);
+}
+
+#endif

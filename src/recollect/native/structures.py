@@ -1,0 +1,66 @@
+"""The structures of program.h, matrix.h and kernels.c, field by field."""
+
+import ctypes
+
+BLOCK = 64  # rows that go through all layers together
+LANES = 16  # accumulators of a sum over rows
+TERMS = 6  # means of a batch, and the total
+
+INPUT, LINEAR, RESIDUAL, FRAMES, MINGRU, GRU, LSTM, CATEGORICAL, GAUSSIAN, VALUE = range(10)
+IDENTITY, TANH, RELU, ELU = range(4)
+
+_int, _float, _pointer = ctypes.c_int32, ctypes.c_float, ctypes.c_void_p
+
+
+class Weights(ctypes.Structure):
+    """Parameters of a linear map."""
+
+    _fields_ = (
+        *((name, _pointer) for name in ("weight", "bias", "weight_gradient", "bias_gradient")),
+        *((name, _pointer) for name in ("forward", "backward", "sums", "bias_packed", "bias_sums")),
+        *((name, _int) for name in ("inputs", "blocks", "width", "transposed")),
+    )
+
+
+class Operation(ctypes.Structure):
+    """One operation of a program."""
+
+    _fields_ = (
+        *((name, _int) for name in ("kind", "stage", "full", "adds", "columns", "width", "count")),
+        *((name, _int) for name in ("activation", "input", "other")),
+        ("scale", _float),
+        ("weights", ctypes.POINTER(Weights) * 2),
+        *((name, _pointer) for name in ("value", "gradient")),
+        ("saved", _pointer * 3),
+        *((name, _pointer * 2) for name in ("carry", "state", "end")),
+        *((name, _pointer) for name in ("sizes", "log_std", "log_std_gradient")),
+    )
+
+
+class Program(ctypes.Structure):
+    """A network."""
+
+    _fields_ = (
+        ("operations", ctypes.POINTER(Operation)),
+        ("weights", ctypes.POINTER(Weights)),
+        ("first", _pointer),
+        *((name, _int) for name in ("operation_count", "weights_count", "stages")),
+    )
+
+
+class Batch(ctypes.Structure):
+    """A minibatch."""
+
+    _fields_ = (
+        *((name, _int) for name in ("rows", "batch")),
+        *(
+            (name, _pointer)
+            for name in ("valid", "weight", "old_log_prob", "advantage", "old_value", "target")
+        ),
+        *((name, _pointer) for name in ("choices", "actions")),
+        *((name, _float) for name in ("clip", "entropy", "value_weight", "value_clip")),
+        *((name, _pointer) for name in ("ratio", "values", "terms")),
+    )
+
+
+SIZES = [ctypes.sizeof(structure) for structure in (Weights, Operation, Program, Batch)]

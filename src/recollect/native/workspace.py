@@ -1,0 +1,137 @@
+"""The memory of a program: activations, gradients and packed weights, for a number of rows.
+
+Pointers to parameters and to their gradients are those of the optimiser; nothing is copied in Python.
+"""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..envs import Array
+from . import structures as c
+from .program import Linear, Network, Node
+
+ALIGNMENT = 64  # bytes, a cache line and the widest vector
+
+
+class Workspace:
+    """A network bound to memory for `rows` rows of `batch` sequences, as the kernels take it.
+
+    program  the structure of program.h
+    """
+
+    def __init__(self, network: Network, rows: int, batch: int, vector: int) -> None:
+        self.network, self.rows, self.batch = network, rows, batch
+        self._vector = vector
+        self._arrays: list[Any] = []  # memory that only C points to
+        nodes = network.nodes
+        linears = [linear for node in nodes for linear in node.weights]
+        self._weights = (c.Weights * len(linears))(*map(self._bind_weights, linears))
+        self.operations = (c.Operation * len(nodes))()
+        stages = 1 + max(node.stage for node in nodes)
+        trained = _trained(nodes)
+        used = 0
+        for i, node in enumerate(nodes):
+            op = self.operations[i]
+            op.kind, op.stage, op.width, op.count = node.kind, node.stage, node.units, node.count
+            op.activation, op.scale = node.activation, node.scale
+            op.input, op.other = (*node.inputs, 0, 0)[:2]
+            op.full = node.is_sequence or node.stage < stages - 1
+            op.columns = node.blocks * self._padded(node.width)
+            for k in range(len(node.weights)):
+                op.weights[k] = ctypes.pointer(self._weights[used + k])
+            used += len(node.weights)
+            self._bind_values(op, node, trained[i])
+        self._mark_additions(nodes, trained)
+        self.program = c.Program(self.operations, self._weights, None, len(nodes), len(linears), stages)
+        self._carried = [(i, k) for i, node in enumerate(nodes) for k in range(node.carried)]
+
+    def holds(self, rows: int, batch: int) -> bool:
+        """Whether a minibatch of this size fits."""
+        return rows <= self.rows and batch <= self.batch
+
+    def set_inputs(self, features: Tensor, *states: Tensor) -> None:
+        """Take features (L, B, F), and the states (B, ...) before them, from where they are."""
+        self.operations[0].state[0] = features.data_ptr()
+        for (operation, k), state in zip(self._carried, states, strict=True):
+            self.operations[operation].state[k] = state.data_ptr()
+
+    def _padded(self, width: int) -> int:
+        return -(-width // self._vector) * self._vector
+
+    def _take(self, size: int) -> int:
+        """The address of so many zeros."""
+        array = aligned(size)
+        self._arrays.append(array)
+        return array.ctypes.data
+
+    def _bind_weights(self, linear: Linear) -> c.Weights:
+        columns, in_columns = linear.blocks * self._padded(linear.width), self._padded(linear.in_dim)
+        # The orientation of the gradient that has less padding.
+        normal, transposed = len(linear.weight) * in_columns, linear.in_dim * columns
+        return c.Weights(
+            *(
+                _address(x)
+                for x in (linear.weight, linear.bias, linear.weight_gradient, linear.bias_gradient)
+            ),
+            *map(self._take, (linear.in_dim * columns, columns * in_columns, columns * in_columns)),
+            *map(self._take, (columns, columns)),
+            linear.in_dim,
+            linear.blocks,
+            linear.width,
+            transposed < normal,
+        )
+
+    def _bind_values(self, op: c.Operation, node: Node, trained: bool) -> None:
+        rows = self.rows if op.full else c.BLOCK
+        units = self._padded(node.units)
+        op.value = self._take(rows * op.columns)
+        if trained:
+            # The gradients of gates take their place.
+            op.gradient = op.value if node.blocks > 1 else self._take(rows * op.columns)
+        for k in range(node.saved):
+            op.saved[k] = self._take(self.rows * units)
+        for k in range(2 if node.saved else 0):
+            op.carry[k] = self._take(self.batch * units)
+        if node.kind in (c.CATEGORICAL, c.GAUSSIAN, c.VALUE):
+            op.carry[0] = self._take((2 * node.units + 2 * node.count + 1) * c.BLOCK)
+        if node.log_std is not None:
+            op.carry[1] = self._take(node.units * c.LANES)
+            op.log_std, op.log_std_gradient = _address(node.log_std), _address(node.log_std.grad)
+        if node.sizes:
+            sizes = np.array(node.sizes, np.int32)
+            self._arrays.append(sizes)
+            op.sizes = sizes.ctypes.data
+
+    def _mark_additions(self, nodes: list[Node], trained: list[bool]) -> None:
+        """The backward pass goes from the end: the first to write the gradient of a value sets it."""
+        written: set[int] = set()
+        for i in reversed(range(len(nodes))):
+            if not trained[i] and nodes[i].kind not in (c.CATEGORICAL, c.GAUSSIAN, c.VALUE):
+                continue
+            if nodes[i].inputs:
+                self.operations[i].adds = nodes[i].inputs[0] in written
+            written.update(nodes[i].inputs)
+
+
+def _trained(nodes: list[Node]) -> list[bool]:
+    """Whether each value depends on weights that are trained."""
+    trained: list[bool] = []
+    for node in nodes:
+        # Heads have a loss and no value.
+        below = node.width > 0 and any(trained[i] for i in node.inputs)
+        trained.append(below or any(linear.trained for linear in node.weights))
+    return trained
+
+
+def aligned(size: int) -> Array:
+    """Zeros at the start of a cache line."""
+    memory = np.zeros(4 * size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + 4 * size].view(np.float32)
+
+
+def _address(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()

@@ -1,0 +1,67 @@
+"""The kernels that compute the gradients of a run: torch's, or the native ones."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..agent.agent import Agent
+from ..common.devices import describe
+from ..common.errors import UsageError
+from ..config.config import RunConfig
+from ..learn.gradients import Autograd, Gradients
+from ..learn.learner import Learner
+from ..native.engine import NativeGradients
+from ..native.library import UnavailableError, load
+from ..native.program import UnsupportedError
+
+ROUNDED = "results are equal up to rounding, and no longer to the bit"
+
+
+def gradients(config: RunConfig, agent: Agent, announce: Callable[[str], None]) -> Gradients:
+    """The kernels that a config names; torch's where the native ones cannot be used, with a line why."""
+    # auto: torch, until native runs have been shown to learn as well.
+    if config.kernels != "native":
+        return Autograd(agent)
+    try:
+        _check(config)
+        native = NativeGradients(load(announce), agent, announce)
+    except (UnavailableError, UnsupportedError) as error:
+        announce(f"kernels: torch; the native ones cannot be used: {error}")
+        return Autograd(agent)
+    announce(f"kernels: {native.name}")
+    return native
+
+
+def _check(config: RunConfig) -> None:
+    """Raise for options that the native kernels do not have."""
+    if config.algorithm != "ppo":
+        raise UnsupportedError(f"algorithm {config.algorithm}")
+    if config.amp is not None or config.compile:
+        raise UnsupportedError("amp and compile are options of torch")
+
+
+def computed_by(learner: Learner) -> dict[str, str]:
+    """The device and the kernels of a run, as they are recorded in its files."""
+    return {"device": describe(learner.agent.device), "kernels": learner.gradients.name}
+
+
+def resume_with(learner: Learner, meta: Mapping[str, Any], kernels: str | None) -> list[str]:
+    """Continue with the kernels of a checkpoint; a line for each change that rounds differently.
+
+    kernels  "torch": whatever the checkpoint was written with; None: a UsageError if those kernels cannot
+             be used here
+    """
+    recorded = meta.get("kernels", "torch")  # older versions had no others
+    if recorded == "torch" or kernels == "torch":
+        learner.gradients = Autograd(learner.agent)
+    elif recorded != learner.gradients.name:
+        raise UsageError(
+            f"the run was trained with the kernels {recorded!r}, here they are {learner.gradients.name!r}; "
+            f"install the version and the compiler of the run, or resume with --kernels torch: {ROUNDED}"
+        )
+    before = {"device": "cpu", "kernels": "torch", "processes": 1, **meta}
+    now = {**computed_by(learner), "processes": learner.ranks.size}
+    return [
+        f"{kind}: {before[kind]} before, {value} now; {ROUNDED}"
+        for kind, value in now.items()
+        if before[kind] != value
+    ]

@@ -1,0 +1,126 @@
+"""Random agents and minibatches, and the two ways to compute their gradients."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from recollect.agent.agent import AgentState, build_agent
+from recollect.agent.nets import Rows
+from recollect.common import tree
+from recollect.envs.spaces import read_spaces
+from recollect.learn.chunks import Batch
+from recollect.learn.gradients import Autograd
+from recollect.learn.optim import FlatAdam
+from recollect.learn.ppo import loss
+from recollect.learn.settings import Coefficients, PPOConfig
+from recollect.native import library
+from recollect.native.engine import NativeGradients
+
+NOW = Coefficients(0.2, 0.01, (1e-3, 1e-3))
+DISCRETE = spaces.Discrete(3)
+ACTIONS = (DISCRETE, spaces.MultiDiscrete([2, 5, 3]), spaces.MultiBinary(3), spaces.Box(-1, 1, (3,)))
+
+
+def kernels():
+    """The library of this machine; without one, the tests of the kernels are skipped."""
+    try:
+        return library.load()
+    except library.UnavailableError as error:
+        pytest.skip(str(error))
+
+
+def config(**options):
+    return PPOConfig(num_minibatches=1, **options)
+
+
+def make_agent(actor, critic, action=DISCRETE, obs=4, seed=1):
+    """An agent whose weights are all away from 0."""
+    spec = read_spaces(spaces.Box(-np.inf, np.inf, (obs,)), action)
+    agent = build_agent(spec, actor, critic, False, seed)
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in agent.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=random)
+    return agent
+
+
+def make_batch(agent, steps, sequences, resets=0.1, seed=1):
+    """Chunks with carried states, resets, tail rows, and ratios on both sides of the clip range."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=random)
+
+    def action():
+        if not agent.policy.discrete:
+            return normal(steps, sequences, agent.policy.width)
+        sizes = agent.policy.sizes
+        return torch.stack([torch.randint(n, (steps, sequences), generator=random) for n in sizes], -1)
+
+    width = agent.obs_spec.leaves["obs"].shape[0]
+    first = torch.rand(steps, sequences, generator=random) < resets
+    rows = Rows({"obs": normal(steps, sequences, width)}, first, action(), normal(steps, sequences))
+    state = AgentState(
+        *(tree.map_leaves(lambda x: normal(*x.shape), part) for part in agent.initial_state(sequences))
+    )
+    valid = torch.rand(steps, sequences, generator=random) < 0.9
+    valid[0, 0] = True
+    chosen = action()
+    with torch.no_grad():
+        params, values = agent(rows, state)
+        log_prob = agent.policy.evaluate(params, chosen)[0] + 0.2 * normal(steps, sequences)
+    return Batch(
+        rows,
+        state,
+        chosen,
+        log_prob * valid,
+        valid,
+        values + 0.3 * normal(steps, sequences),
+        normal(steps, sequences),
+        values + normal(steps, sequences),
+        valid / valid.sum(),
+    )
+
+
+def in_float64(batch):
+    """The same minibatch in float64."""
+
+    def double(x):
+        return x.double() if x.is_floating_point() else x
+
+    state = AgentState(*(tree.map_leaves(double, part) for part in batch.state))
+    return Batch(batch.rows.map(double), state, *map(double, batch[2:]))
+
+
+def native(agent, batch, cfg, lib=None):
+    """The loss and the gradient by the kernels."""
+    optimizer = FlatAdam([agent.actor, agent.critic], cfg)
+    optimizer.gradient.fill_(torch.nan)  # every entry must be written
+    terms = NativeGradients(lib or kernels(), agent, print).run(batch, cfg, NOW)
+    return terms, optimizer.gradient
+
+
+def reference(agent, batch, cfg):
+    """The same by autograd, in float64."""
+    agent = copy.deepcopy(agent).double()
+    optimizer = FlatAdam([agent.actor, agent.critic], cfg)
+    return Autograd(agent).compute(optimizer, loss, in_float64(batch), cfg, NOW), optimizer.gradient
+
+
+def distance(x, expected):
+    """|x - expected| / |expected|."""
+    return float((x.double() - expected).norm() / expected.norm())
+
+
+def check(agent, batch, cfg):
+    """Assert that the kernels compute what autograd computes in float64."""
+    terms, gradient = native(agent, batch, cfg)
+    expected_terms, expected = reference(agent, batch, cfg)
+    assert distance(gradient, expected) < 1e-5
+    for name in ("ratio", "values"):
+        assert distance(getattr(terms, name), getattr(expected_terms, name)) < 1e-5
+    for x, y in zip((terms.total, *terms.means), (expected_terms.total, *expected_terms.means), strict=True):
+        assert float(x) == pytest.approx(float(y.detach()), abs=2e-5, rel=1e-5)

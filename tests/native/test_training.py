@@ -1,0 +1,167 @@
+"""Runs with the native kernels: what they record, how they resume, and when torch takes over."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from recollect.agent.agent import BranchConfig
+from recollect.agent.nets import Tanh
+from recollect.common.errors import UsageError
+from recollect.config.data import config_hash
+from recollect.memory.gpt2 import Gpt2Config
+from recollect.memory.rnn import GruConfig
+from recollect.native import engine, library
+from recollect.native.program import UnsupportedError, networks
+from recollect.run import api, checkpoint
+from recollect.run.run import start_run
+from recollect.run.session import Destination
+
+from ..helpers import small_config
+from .cases import ACTIONS, config, kernels, make_agent, make_batch
+
+NATIVE = {"kernels": "native"}
+
+
+@pytest.fixture(autouse=True)
+def _library():
+    kernels()
+
+
+def run(tmp_path, name="run", quiet=False, **changes):
+    return start_run(small_config(**changes), Destination(out=tmp_path, run_id=name, quiet=quiet))
+
+
+def metrics(trained, key):
+    return [json.loads(line)[key] for line in (trained.folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights(trained):
+    return torch.cat([p.detach().reshape(-1) for p in trained.agent.parameters()])
+
+
+def test_a_native_run_is_recorded_and_close_to_torch(tmp_path, capsys):
+    trained, by_torch = run(tmp_path, **NATIVE), run(tmp_path, "torch", rollouts=1)
+    assert f"kernels: native {library.version()}" in capsys.readouterr().out
+    assert trained.summary["kernels"] == f"native {library.version()}"
+    assert by_torch.summary["kernels"] == "torch"
+    errors = metrics(trained, "kernel_error")
+    assert 0 < errors[0] < 1e-5 and len(set(errors)) == 1
+    assert metrics(by_torch, "kernel_error") == [None]
+    assert metrics(trained, "policy_loss")[0] == pytest.approx(metrics(by_torch, "policy_loss")[0], abs=1e-4)
+
+
+def test_native_runs_are_equal_to_the_bit(tmp_path):
+    recurrent = BranchConfig(memory=GruConfig(width=8), hidden=())
+    first, second = (run(tmp_path, name, actor=recurrent, **NATIVE) for name in "ab")
+    assert torch.equal(weights(first), weights(second))
+
+
+def test_a_resumed_run_equals_one_without_a_stop(tmp_path):
+    whole = run(tmp_path, "whole", **NATIVE)
+    stopped = run(tmp_path, "stopped", **NATIVE)
+    for path in checkpoint.existing(stopped.folder / "checkpoints")[-2:]:
+        path.unlink()
+    unfinish(stopped.folder)
+    resumed = api.resume(stopped.folder)
+    assert torch.equal(weights(whole), weights(resumed))
+    assert resumed.summary["kernels"] == whole.summary["kernels"]
+
+
+def unfinish(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
+
+
+def test_resume_refuses_other_kernels_unless_told_to_take_torch(tmp_path, monkeypatch, capsys):
+    trained = run(tmp_path, keep=9, **NATIVE)
+    checkpoint.existing(trained.folder / "checkpoints")[-1].unlink()
+    unfinish(trained.folder)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    library.compiler.cache_clear()
+    with pytest.raises(UsageError, match="--kernels torch"):
+        api.resume(trained.folder)
+    capsys.readouterr()
+    resumed = api.resume(trained.folder, kernels="torch")
+    assert "no longer to the bit" in capsys.readouterr().out
+    assert resumed.summary["kernels"] == "torch"
+    library.compiler.cache_clear()
+
+
+def test_without_a_compiler_a_run_takes_torch_says_so_once_and_resumes_so(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", "")
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+        library.compiler.cache_clear()
+        trained = run(tmp_path, **NATIVE)
+    library.compiler.cache_clear()
+    assert capsys.readouterr().out.count("kernels: torch; the native ones cannot be used: no C compiler") == 1
+    assert trained.summary["kernels"] == "torch"
+    assert torch.equal(weights(trained), weights(run(tmp_path, "torch")))
+    checkpoint.existing(trained.folder / "checkpoints")[-1].unlink()
+    unfinish(trained.folder)
+    assert torch.equal(weights(api.resume(trained.folder)), weights(trained))
+
+
+def test_a_wrong_first_gradient_gives_the_run_to_torch(tmp_path, monkeypatch, capsys):
+    kernels_of_run = engine.NativeGradients.run
+
+    def wrong(self, *arguments):
+        terms = kernels_of_run(self, *arguments)
+        self._networks[0].nodes[-2].weights[0].weight_gradient.mul_(2)
+        return terms
+
+    monkeypatch.setattr(engine.NativeGradients, "run", wrong)
+    trained = run(tmp_path, **NATIVE)
+    out = capsys.readouterr().out
+    assert out.count("the first native gradient differs by") == 1
+    assert trained.summary["kernels"] == "torch"
+    assert torch.equal(weights(trained), weights(run(tmp_path, "torch")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"algorithm": "a2c"}, "algorithm a2c"),
+        ({"amp": "bf16"}, "amp"),
+        ({"critic": BranchConfig(memory=Gpt2Config(), hidden=(16,))}, "memory Banded"),
+        ({"actor": BranchConfig(activation="gelu")}, "layer GELU"),
+    ],
+)
+def test_agents_that_the_kernels_cannot_compute_take_torch(tmp_path, capsys, changes, reason):
+    trained = run(tmp_path, rollouts=1, **NATIVE, **changes)
+    assert f"the native ones cannot be used: {reason}" in capsys.readouterr().out
+    assert trained.summary["kernels"] == "torch"
+
+
+def test_a_subclass_of_a_layer_is_not_taken_for_it():
+    class Other(Tanh):
+        pass
+
+    agent = make_agent(BranchConfig(), BranchConfig())
+    agent.actor.encoder[1] = Other()
+    with pytest.raises(UnsupportedError, match="Other"):
+        networks(agent)
+
+
+def test_auto_means_torch_and_leaves_the_hash_of_a_run():
+    plain = small_config()
+    assert config_hash(plain) == config_hash(replace(plain, kernels="auto"))
+    assert config_hash(plain) != config_hash(replace(plain, kernels="native"))
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=str)
+def test_minibatches_of_several_sizes_share_the_memory(action):
+    branch = BranchConfig(memory=GruConfig(width=8))
+    agent = make_agent(branch, branch, action)
+    from .cases import NOW, FlatAdam
+
+    optimizer = FlatAdam([agent.actor, agent.critic], config())
+    gradients = engine.NativeGradients(kernels(), agent, print)
+    results = []
+    for sequences in (8, 3, 8, 20, 8):
+        gradients.run(make_batch(agent, 5, sequences), config(), NOW)
+        results.append(optimizer.gradient.clone())
+    assert torch.equal(results[0], results[2]) and torch.equal(results[0], results[4])
