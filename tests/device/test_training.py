@@ -15,7 +15,8 @@ from benchmarks.equality_runs import timed_cartpole
 import recollect
 from recollect import memory
 from recollect.common import tree
-from recollect.common.errors import DivergedError
+from recollect.common.distributed import Ranks
+from recollect.common.errors import DisagreementError, DivergedError
 from recollect.config.assembly import configure
 from recollect.config.data import settings_in
 from recollect.learn import ppo
@@ -245,6 +246,15 @@ def test_bad_gradients_are_skipped_and_counted_without_waiting():
     step(1.0)  # ten in a row have been by now
     with pytest.raises(DivergedError, match="10 consecutive"):
         flat.count_skips()
+
+
+def test_processes_compare_weights_that_are_on_a_device(monkeypatch):
+    ranks = Ranks(0, 2, 2)
+    monkeypatch.setattr(ranks, "all_gather", lambda x: torch.stack([x, x]))
+    ranks.check_equal([torch.ones(3).to(D)])
+    monkeypatch.setattr(ranks, "all_gather", lambda x: torch.stack([x, x + 1]))
+    with pytest.raises(DisagreementError):
+        ranks.check_equal([torch.ones(3).to(D)])
 
 
 def test_clipping_is_that_of_the_cpu():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from ..memory.mlp import MlpConfig
 from .image_encoder import Pictures
 from .nets import Activation, Init, Inputs, Rows, initialise, layers, linear
 from .normalize import Normalizer
-from .player import Player
+from .player import Player, PlayerState, predict
 from .policies import Policy, ValueHead, actor_head, make_policy
 
 
@@ -282,6 +282,16 @@ class Agent(nn.Module):
         """Parameters of the policy (L, B, P) and V (L, B) over chunks, from the states they begin with."""
         features, _ = self.actor.features(rows, state.actor)
         return self.actor.output(features), self.critic.values(rows, state, features)
+
+    def predict(
+        self,
+        obs: Any,
+        state: PlayerState | None = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, PlayerState]:
+        """Actions and the state for the next call, as `predict` of Stable-Baselines3 (player.predict)."""
+        return predict(self, obs, state, episode_start, deterministic)
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> "Player":
         """A player: acts with this agent outside training."""

@@ -29,6 +29,13 @@ class Decision(NamedTuple):
     state: Tree
 
 
+class PlayerState(NamedTuple):
+    """All that a player carries from step to step: the memory state, and the action of each environment."""
+
+    memory: Tree
+    action: Array
+
+
 class Player:
     """Acts with an agent, holds its memory state and resets it.
 
@@ -49,6 +56,16 @@ class Player:
         self._first = np.ones(self.num_envs, dtype=bool)
         self._action = np.zeros((self.num_envs, self.agent.action_spec.width))
         self._decision: Decision | None = None
+
+    @property
+    def state(self) -> PlayerState:
+        """What is carried to the next step; another player of the same agent continues from it."""
+        return PlayerState(self._state, self._action)
+
+    def continue_from(self, state: PlayerState) -> None:
+        """Continue the episodes of another player."""
+        self._state, self._action = state
+        self._first = np.zeros(self.num_envs, dtype=bool)
 
     def inspect(self) -> Decision:
         """The inputs, the policy parameters and the memory state of the latest step."""
@@ -97,6 +114,27 @@ class Player:
         rows = Rows(floats, torch.from_numpy(opens)[None], action[None], reward[None])
         rows = rows.to(self.agent.device)
         return rows._replace(obs=self.agent.normalizer(rows.obs))
+
+
+def predict(
+    agent: "Agent", obs: Any, state: PlayerState | None, episode_start: Any, deterministic: bool
+) -> tuple[Any, PlayerState]:
+    """Actions and the state for the next call, as `predict` of Stable-Baselines3 has them.
+
+    obs            of one environment, or of several with a leading axis
+    state          that the previous call returned; None: every environment begins an episode
+    episode_start  (num_envs,) bool: which environments begin an episode with this observation
+    """
+    if agent.actor.inputs.prev_reward:
+        raise UsageError("predict gets no rewards, and this agent needs the previous one; use player()")
+    single = agent.obs_spec.is_single(obs)
+    num_envs = 1 if single else len(next(iter(agent.obs_spec.split(obs).values())))
+    # A seed from torch's global generator, which the seed functions of other libraries seed.
+    player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
+    if state is not None:
+        player.continue_from(state)
+    first = None if episode_start is None else np.asarray(episode_start, dtype=bool).reshape(num_envs)
+    return player.act(obs, first=first), player.state
 
 
 def _batched(obs: Any) -> Any:

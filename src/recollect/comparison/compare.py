@@ -3,13 +3,15 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ..common.errors import UsageError
 from ..common.signals import Signals
+from ..config.calls import arguments
+from ..config.command import parse
 from ..config.values import Settings
 from ..probing.measure import FEWEST
 from ..reporting.report import write_report
@@ -55,8 +57,62 @@ class CompareOptions(ExecutorOptions):
     settings: Settings
 
 
+def compare(
+    environments: str | Sequence[str] = (),
+    models: str | Sequence[str] = (),
+    *,
+    file: str | Path | None = None,
+    seeds: int | Sequence[int] | None = None,
+    steps: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+    **others: Any,
+) -> list[dict[str, Any]]:
+    """Train models on environments over seeds, evaluate them, and return a row for each run.
+
+    rows = recollect.compare(["CartPole-v1", "Acrobot-v1"], ["ppo", "ppo_gru"], seeds=5, steps=100_000)
+    pandas.DataFrame(rows)
+
+    environments, models, seeds  as in `recollect compare`; file: a study file, which they override
+    steps, options               for all runs, as in train
+    others                       options of `recollect compare --help` by name: out, episodes, jobs, ...
+
+    Unfinished runs are resumed, and finished ones are read from their folders. A random agent is a row of
+    each environment. quiet: print nothing.
+    """
+    given = {"environments": environments or None, "models": models or None, "seeds": seeds, "steps": steps}
+    words = arguments([] if file is None else [file], {**given, "quiet": quiet, **others}, options)
+    parsed = parse(CompareOptions, words, "recollect compare")
+    compared = execute(parsed)
+    if not quiet:
+        compared.display.results(compared.baselines)
+    write_run_report(compared.jobs, parsed)
+    return compared.display.rows(compared.baselines)
+
+
 def run_compare(options: CompareOptions) -> int:
     """Execute unfinished runs and print the results; the exit code."""
+    compared = execute(options)
+    if options.dry_run:
+        return 0
+    compared.display.results(compared.baselines)
+    write_run_report(compared.jobs, options)
+    if compared.signal:
+        return 128 + compared.signal
+    return int(any(job.state == "failed" for job in compared.jobs))
+
+
+class Compared(NamedTuple):
+    """All runs of a comparison, the evaluations of random agents, and the signal that stopped it."""
+
+    jobs: list[Job]
+    display: ComparisonDisplay
+    baselines: Mapping[str, Mapping[str, Any]]
+    signal: int | None
+
+
+def execute(options: CompareOptions) -> Compared:
+    """Execute unfinished runs; with dry_run only show them."""
     study, out = study_of(options), options.folder
     # Resolved, because the hashes in run folders are of resolved configs.
     configs = [resolved_config(config) for config in study.configs()]
@@ -65,17 +121,13 @@ def run_compare(options: CompareOptions) -> int:
     display = ComparisonDisplay(jobs, options.jobs, options.quiet)
     if options.dry_run:
         display.plan()
-        return 0
+        return Compared(jobs, display, {}, None)
     baselines = random_baselines(display.tasks, out, study.episodes)
     # Signals after the executor: Ray installs its own SIGTERM handler, which ours must replace.
     with options.executor() as executor, Signals() as signals, display.live_table:
         display.slots = executor.slots
         run_jobs(jobs, executor, study.episodes, signals, display)
-    display.results(baselines)
-    write_run_report(jobs, options)
-    if signals.caught:
-        return 128 + signals.caught
-    return int(any(job.state == "failed" for job in jobs))
+    return Compared(jobs, display, baselines, signals.caught)
 
 
 def study_of(options: CompareOptions) -> Study:

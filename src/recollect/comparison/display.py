@@ -24,7 +24,7 @@ from ..reporting.runs import Run
 from ..reporting.scores import SCORE_RANGES, are_equal, weighted_mean_interval
 from ..reporting.verdict import describe_equal_seeds
 from ..run.bench import estimate_seconds
-from .jobs import Job
+from .jobs import Job, evaluation_row
 
 FILE_WIDTH = 160  # columns of a table that is written to a file
 LINE_SECONDS = 15.0  # between two progress lines where there is no terminal
@@ -174,6 +174,15 @@ class ComparisonDisplay:
             table.add_row(group.env, group.label, str(len(group.jobs)), to_do, budget, *times)
         self.live_table.console.print(table)
         print(f"about {duration(total / self.slots)} with {self.slots} runs at a time")
+
+    def rows(self, baselines: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """A row of plain data for each run, and for each random agent."""
+        rows = [job.row() | {"environment": g.env, "model": g.label} for g in self.groups for job in g.jobs]
+        rows += [
+            {"environment": env, "model": "random", **evaluation_row(evaluation)}
+            for env, evaluation in baselines.items()
+        ]
+        return rows
 
     def results(self, baselines: Mapping[str, Mapping[str, Any]]) -> None:
         """Print the scores of finished runs beside those of random actions, and the errors of failed ones."""

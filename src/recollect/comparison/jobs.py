@@ -5,7 +5,7 @@ A run is recognised by the hash of its whole config, wherever it lies under the 
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -54,6 +54,19 @@ class Job:
         """The message that gives the run to a worker process."""
         return RunRequest(to_dict(self.config), self.folder, episodes, self.probes)
 
+    def row(self) -> dict[str, Any]:
+        """The run as plain data."""
+        return {
+            "seed": self.config.seed,
+            "state": self.state,
+            **evaluation_row(self.evaluation or {}),
+            "step": self.metrics.get("step"),
+            "seconds": self.metrics.get("time"),
+            "verdict": self.verdict or None,
+            "error": self.error or None,
+            "folder": str(self.folder),
+        }
+
     def read_results(self, episodes: int) -> None:
         """Read metrics, evaluation and verdict from its folder; it is done when none is missing."""
         self.read_metrics()
@@ -69,6 +82,12 @@ class Job:
     def read_metrics(self) -> None:
         """Read its newest line of metrics while it runs."""
         self.metrics = last_line(self.folder / "metrics.jsonl") or self.metrics
+
+
+def evaluation_row(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores of an evaluation; None where it is missing."""
+    names = {"return": "mean", "return_std": "std", "success": "success", "length": "length"}
+    return {name: evaluation.get(key) for name, key in names.items()}
 
 
 def plan_jobs(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bool = False) -> list[Job]:

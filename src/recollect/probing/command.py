@@ -1,6 +1,7 @@
 """The command `recollect probe`: probe an agent and write the result."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,39 @@ from ..reporting.page import render_page
 from ..reporting.summary import to_json_data
 from ..run import api
 from ..run.run import Trained
-from .measure import ProbeResult, probe
+from .measure import ProbeResult
+from .measure import probe as measure
 from .options import ProbeOptions
 from .probe_page import assign_colours, build_sections, write_facts, write_title
 from .screen import write_text
 
 RENAMED = {"direction": "told", "by_alteration": "found"}  # fields of which probe.json has older names
+
+
+def probe(
+    run: str | Path | Trained,
+    episodes: int = 100,
+    *,
+    controls: Sequence[str | Path | Trained] = (),
+    seed: int = 0,
+    out: str | Path | None = None,
+    device: str = "cpu",
+) -> ProbeResult:
+    """Test whether an agent uses its memory, and what its state encodes.
+
+    run       a run folder, a checkpoint, a saved agent, or what train and load return
+    episodes  to play per intervention on the memory; at least 10
+    controls  runs without a memory in the same environment
+    out       folder of probe.html and probe.json; None: no files
+    device    where agents that are given as paths are computed
+    """
+    trained, *others = (
+        one if isinstance(one, Trained) else _load(str(one), device) for one in (run, *controls)
+    )
+    result = measure(trained, episodes, seed, others)
+    if out is not None:
+        write(result, Path(out))
+    return result
 
 
 def run_probe(options: ProbeOptions) -> None:
@@ -24,7 +52,7 @@ def run_probe(options: ProbeOptions) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"-o {out} is a file: a folder is needed")
     controls = [_load(run, options.device) for run in options.control]
-    result = probe(_load(options.run, options.device), options.episodes, options.seed, controls)
+    result = measure(_load(options.run, options.device), options.episodes, options.seed, controls)
     text = write(result, out)
     print(text if options.json else f"{write_text(result)}\n{out / 'probe.html'} and probe.json are written")
 

@@ -1,8 +1,12 @@
 """The command `recollect report`."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from ..common.errors import UsageError, nearest
 
 X_AXES = {"steps": "step", "epochs": "iteration", "time": "time", "episodes": "episodes"}
 
@@ -35,6 +39,30 @@ class ReportOptions:
     environment. PATH is a CSV file with the columns step and return, progress.csv or monitor.csv of SB3, or
     a folder of TensorBoard events. Repeat the option for further curves; equal labels are seeds of one
     curve."""
+
+
+def report(
+    *runs: str | Path,
+    out: str | Path = "report",
+    x: Literal["steps", "epochs", "time", "episodes"] = "steps",
+    imports: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Compare runs, and write report.html, report.md and report.json into a folder; return report.json.
+
+    data = recollect.report("runs", out="report")
+    pandas.DataFrame(data["finals"])
+
+    runs  run folders, folders above them, or .zip archives; the others are options of `recollect report`
+    """
+    from .report import write_report
+
+    if x not in X_AXES:
+        raise UsageError(f"x is {x!r}; {nearest(x, list(X_AXES))}")
+    options = [word for name in imports for word in ("--import", name)]
+    command = ["recollect", "report", *map(str, runs), "-o", str(out), "--x", x, *options]
+    write_report([Path(run) for run in runs], Path(out), imports, command, X_AXES[x])
+    data: dict[str, Any] = json.loads((Path(out) / "report.json").read_text(encoding="utf-8"))
+    return data
 
 
 def run_report(options: ReportOptions) -> int:

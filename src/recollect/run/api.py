@@ -13,6 +13,8 @@ from ..config.assembly import configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
 from .build import Factory
+from .evaluate import Evaluation
+from .evaluate import evaluate as play
 from .run import Trained, iterate_run, resume_run, start_run
 from .session import Destination
 from .update import OnRollout, Training
@@ -136,6 +138,30 @@ def resume(
     if device is not None:
         check_name(device)
     return resume_run(path, config, quiet, ignore_versions, factory, device, on_rollout, kernels)
+
+
+def evaluate(
+    run: str | Path,
+    episodes: int = 100,
+    *,
+    env: Environment | None = None,
+    seed: int = 0,
+    deterministic: bool = True,
+    imports: Sequence[str] = (),
+    device: str = "cpu",
+) -> Evaluation:
+    """Play episodes with a trained agent, or with "random", which needs an env; their returns.
+
+    Arguments are those of load and of Trained.evaluate.
+    """
+    if str(run) != "random":
+        return load(run, env=env, imports=imports, device=device).evaluate(episodes, seed, deterministic)
+    if env is None:
+        raise UsageError(
+            'evaluate: a random agent needs an environment: evaluate("random", env="CartPole-v1")'
+        )
+    config, factory = _prepare(env, None, None, None, None)
+    return play(None, config.env, episodes, seed, name="random", factory=factory)
 
 
 def load(

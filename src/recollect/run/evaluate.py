@@ -36,7 +36,7 @@ class RandomPlayer:
         return np.stack([np.asarray(space.sample()) for space in self._spaces])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Returns, lengths and successes of evaluation episodes, one per episode.
 
@@ -52,6 +52,12 @@ class Evaluation:
     returns: list[float]
     lengths: list[int]
     successes: list[float]
+
+    def __repr__(self) -> str:
+        s = self.summary()
+        interval = "" if s["low"] is None else f" ({s['low']:.4g} to {s['high']:.4g})"
+        success = "" if s["success"] is None else f", success {s['success']:.1%}"
+        return f"Evaluation({self.env}, {s['episodes']} episodes, mean {self.mean:.4g}{interval}{success})"
 
     @property
     def mean(self) -> float:

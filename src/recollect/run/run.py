@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..agent.agent import Agent
-from ..agent.player import Player
+from ..agent.player import Player, PlayerState
 from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
@@ -34,7 +34,7 @@ from .update import OnRollout, Updates, run_through
 from .weights import load_rewards, save_weights
 
 
-@dataclass
+@dataclass(repr=False)
 class Trained:
     """A trained agent with its config and files.
 
@@ -83,6 +83,20 @@ class Trained:
         """Save the weights, and everything that is needed to act with them, as one file."""
         rewards = load_rewards(self.folder, self.config, self.config.env.num_envs)
         save_weights(Path(path), self.agent, self.config, rewards)
+
+    def predict(
+        self,
+        obs: Any,
+        state: PlayerState | None = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, PlayerState]:
+        """Actions and the state for the next call, as in Stable-Baselines3; see Agent.predict."""
+        return self.agent.predict(obs, state, episode_start, deterministic)
+
+    def __repr__(self) -> str:
+        env, status = self.config.env.id, self.summary.get("status", "loaded")
+        return f"Trained({self.config.model} on {env}, seed {self.config.seed}, {status}, {self.folder})"
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> Player:
         """A player that acts with this agent in your own loop."""

@@ -1,10 +1,12 @@
 """`recollect tune`: hyperparameter search for a model on an environment, over several seeds."""
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ..common.errors import UsageError
 from ..common.signals import Signals
@@ -12,6 +14,8 @@ from ..comparison.display import RESUME_HINT
 from ..comparison.options import ExecutorOptions
 from ..comparison.study import Study, override
 from ..config.assembly import OPTIONS
+from ..config.calls import arguments
+from ..config.command import parse
 from ..config.config import RunConfig
 from ..config.flags import read_flags
 from ..config.values import Settings
@@ -61,6 +65,29 @@ class TuneOptions(ExecutorOptions):
         super().__post_init__()
         if self.trials < 1:
             raise UsageError(f"--trials is {self.trials}, at least 1 is needed")
+
+
+def tune(
+    env: str,
+    model: str = "ppo",
+    *,
+    trials: int = 30,
+    steps: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> dict[str, Any]:
+    """Search hyperparameters of a model on an environment; the content of tune.json.
+
+    trials          in total, those of earlier calls included
+    steps, options  for all trials, as in train; they are not tuned
+    others          options of `recollect tune --help` by name: seeds, space, out, jobs, quiet, ...
+    """
+    given = {"env": env, "model": model, "trials": trials, "steps": steps, **others}
+    parsed = parse(TuneOptions, arguments([], given, options), "recollect tune")
+    run_tune(parsed)
+    path = study_folder(spec_of(parsed), parsed) / "tune.json"
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return data
 
 
 def run_tune(options: TuneOptions) -> int:

@@ -15,7 +15,8 @@ from ..run.film import WINDOW
 from ..run.recording import KeepPicture
 from ..run.run import Trained
 from ..run.weights import load_rewards
-from .episodes import Watched, watch
+from .episodes import Watched
+from .episodes import watch as play
 from .film_strip import draw_frames
 from .internals import Internals, compute_internals
 from .options import WatchOptions
@@ -24,8 +25,42 @@ from .watch_page import Gallery, missing_package, render_player
 PAGE = ".html"
 
 
+def watch(
+    run: str | Path | Trained,
+    out: str | Path = "watch.html",
+    *,
+    episodes: int = 10,
+    shown: int = 3,
+    seed: int = 0,
+    sample: bool = False,
+    device: str = "cpu",
+) -> Path:
+    """Play episodes, and write them with the memory of the agent as a page or a film; the path of the file.
+
+    run  a run folder, a checkpoint, a saved agent, or what train and load return
+    out  ends in .html, .mp4, .gif or .webp; the others are options of `recollect watch`
+    """
+    name = run.folder if isinstance(run, Trained) else run
+    options = WatchOptions(
+        run=str(name),
+        out=str(out),
+        episodes=episodes,
+        shown=shown,
+        seed=seed,
+        sample=sample,
+        device=device,
+    )
+    _show(options, run if isinstance(run, Trained) else None)
+    return Path(out)
+
+
 def run_watch(options: WatchOptions) -> None:
     """Play episodes, and show them in a window, as a film or as a page."""
+    _show(options, None)
+
+
+def _show(options: WatchOptions, trained: Trained | None) -> None:
+    """Show episodes of an agent, or of the one that the options name."""
     if options.run == "random":
         raise UsageError(
             "`watch` needs a trained agent: 'random' has no memory to show; "
@@ -36,7 +71,8 @@ def run_watch(options: WatchOptions) -> None:
     path = None if target == WINDOW else Path(target)
     if path is not None and path.suffix.lower() not in suffixes:
         raise UsageError(f"-o {target}: use {WINDOW}, or a file that ends in {', '.join(suffixes)}")
-    trained = api.load(options.run, env=options.env, imports=options.imports, device=options.device)
+    if trained is None:
+        trained = api.load(options.run, env=options.env, imports=options.imports, device=options.device)
     torch.set_num_threads(1)  # batches are small: a second thread would only wait
     if path is not None:
         film.check_writable(path)
@@ -86,7 +122,7 @@ def _write_film(path: Path | None, trained: Trained, options: WatchOptions) -> N
 
 def _watch(trained: Trained, options: WatchOptions, shown: int, keep: KeepPicture | None) -> Watched:
     """Play and select episodes; prints a line about them."""
-    watched = watch(trained, options.episodes, shown, options.seed, options.sample, keep)
+    watched = play(trained, options.episodes, shown, options.seed, options.sample, keep)
     print(_summarise(watched))
     if not watched.reproduced:
         print("replayed episodes have other returns than before: seeds do not determine this environment")

@@ -1,0 +1,146 @@
+"""The functions of the package: the options of the commands, results as plain data."""
+
+import json
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recollect
+from recollect.common.errors import UsageError
+from recollect.comparison.compare import CompareOptions, study_of
+from recollect.config.calls import arguments
+from recollect.config.command import parse
+
+from ..helpers import branch, run_quietly, small_config
+
+OPTIONS = {"env.num_envs": 4, "ppo.num_steps": 16, "ppo.num_minibatches": 2, "val_check_interval": 0}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    config = small_config("CartPole-v1", rollouts=3, actor=branch("gru"), critic=branch("lstm"))
+    return run_quietly(config, tmp_path_factory.mktemp("runs"))
+
+
+def test_compare_returns_a_row_for_each_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    call = {"seeds": 2, "steps": 600, "options": OPTIONS, "episodes": 5, "out": tmp_path / "runs"}
+    rows = recollect.compare("CartPole-v1", ["ppo", "ppo_gru"], **call, report="report", quiet=True)
+    assert "episodes" not in capsys.readouterr().out  # only the verdict of the report
+    assert [(row["model"], row.get("seed")) for row in rows] == [
+        ("ppo", 1),
+        ("ppo", 2),
+        ("ppo_gru", 1),
+        ("ppo_gru", 2),
+        ("random", None),
+    ]
+    for row in rows[:4]:
+        evaluation = json.loads((Path(row["folder"]) / "evaluation.json").read_text())
+        assert row["return"] == evaluation["mean"] and row["length"] == evaluation["length"]
+        assert row["state"] == "done" and row["step"] >= 600 and row["error"] is None
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["finals"]
+    # Finished runs are read, not repeated; the results are printed unless it is quiet.
+    again = recollect.compare(["CartPole-v1"], ["ppo", "ppo_gru"], **call)
+    assert again == rows and "ppo_gru" in capsys.readouterr().out
+    data = recollect.report(tmp_path / "runs", out=tmp_path / "other")
+    assert {"ppo", "ppo_gru"} <= {final["label"] for final in data["finals"]}
+    assert "--x steps" in (tmp_path / "other" / "report.md").read_text()
+    with pytest.raises(UsageError, match="x is 'step'; did you mean steps"):
+        recollect.report(tmp_path / "runs", x="step")
+
+
+def test_mistakes_in_calls_are_those_of_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="unknown option"):
+        recollect.compare("CartPole-v1", "ppo", epsiodes=3)
+    with pytest.raises(UsageError, match="unknown option"):
+        recollect.compare("CartPole-v1", "ppo", options={"ppo.gama": 1})
+    with pytest.raises(UsageError, match="model 'ppoo' is unknown"):
+        recollect.compare("CartPole-v1", "ppoo")
+    with pytest.raises(UsageError, match="needs an environment"):
+        recollect.evaluate("random")
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.floats(0.0, 1.0), st.booleans(), st.lists(st.integers(1, 99), max_size=3), st.integers(1, 99))
+def test_values_arrive_as_they_were_given(gamma, flag, hidden, seeds):
+    options = {"ppo.gamma": gamma, "env.normalize_obs": flag, "actor": {"hidden": hidden}, "ppo.bptt": None}
+    given = {"environments": "CartPole-v1", "models": ["ppo", "ppo_gru"], "seeds": seeds, "report": None}
+    parsed = parse(CompareOptions, arguments([], given, options), "recollect compare")
+    assert parsed.environments == ("CartPole-v1",) and parsed.models == ("ppo", "ppo_gru")
+    assert parsed.seeds == (seeds,) and parsed.report is None
+    config = study_of(parsed).configs()[0]
+    assert config.ppo.gamma == gamma and config.env.normalize_obs is flag
+    assert config.actor.hidden == tuple(hidden) and config.ppo.bptt is None
+
+
+def test_probe_and_watch_take_agents_and_paths(trained, tmp_path):
+    one, other = recollect.probe(trained, 10, out=tmp_path / "probe"), recollect.probe(trained.folder, 10)
+    assert one.whole.mean == other.whole.mean and one.uses == other.uses
+    assert json.loads((tmp_path / "probe" / "probe.json").read_text())["episodes"] == 10
+    for run, name in ((trained, "a.html"), (str(trained.folder), "b.html")):
+        path = recollect.watch(run, tmp_path / name, episodes=2, shown=1)
+        assert path == tmp_path / name and path.stat().st_size > 10_000
+    with pytest.raises(UsageError, match="memory to probe"):
+        recollect.probe("random")
+
+
+def test_evaluate_takes_paths_and_random(trained):
+    assert recollect.evaluate(trained.folder, 5).returns == trained.evaluate(5).returns
+    random = recollect.evaluate("random", 5, env="CartPole-v1")
+    assert random.agent == "random" and len(random.returns) == 5
+    assert recollect.evaluate("random", 5, env=lambda: gymnasium.make("CartPole-v1")).mean < 100
+
+
+def test_values_are_short_where_they_are_printed(trained):
+    assert repr(trained) == f"Trained(ppo on CartPole-v1, seed 3, finished, {trained.folder})"
+    text = repr(trained.evaluate(5))
+    assert text.startswith("Evaluation(CartPole-v1, 5 episodes, mean ") and len(text) < 100
+
+
+# predict -------------------------------------------------------------------------------------
+
+
+def test_predict_acts_like_a_player(trained):
+    player, state = trained.player(3), None
+    obs = np.random.default_rng(0).standard_normal((30, 3, 4)).astype(np.float32)
+    for t in range(30):
+        start = obs[t, :, 0] > 1
+        action, state = trained.predict(obs[t], state, start)
+        np.testing.assert_array_equal(action, player.act(obs[t], first=start))
+
+
+def test_predict_takes_a_single_observation(trained):
+    action, state = trained.predict(np.zeros(4, np.float32))
+    assert np.shape(action) == ()
+    both, _ = trained.predict(np.zeros((2, 4), np.float32))
+    assert list(both) == [action, action]
+    assert state.memory[0][0].shape[0] == 1
+
+
+def test_predict_samples_anew_each_time(trained):
+    obs = np.zeros((1000, 4), np.float32)
+    torch.manual_seed(1)
+    one, other = (trained.predict(obs, deterministic=False)[0] for _ in range(2))
+    assert not np.array_equal(one, other)
+    torch.manual_seed(1)
+    np.testing.assert_array_equal(trained.predict(obs, deterministic=False)[0], one)
+
+
+def test_predict_refuses_agents_that_need_rewards(tmp_path):
+    config = small_config("CartPole-v1", rollouts=1, actor=branch("gru", prev_reward=True))
+    with pytest.raises(UsageError, match="predict gets no rewards"):
+        run_quietly(config, tmp_path).predict(np.zeros(4, np.float32))
+
+
+def test_stable_baselines_evaluates_our_agents(trained):
+    evaluation = pytest.importorskip("stable_baselines3.common.evaluation")
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+    envs = vec_env.DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
+    mean, deviation = evaluation.evaluate_policy(trained, envs, n_eval_episodes=6, warn=False)
+    assert 8 <= mean <= 500 and deviation >= 0
