@@ -31,6 +31,7 @@ TESTS = [
 ]
 # Moves whose removal changes nothing that a simulated device could show, with the reason.
 EQUIVALENT = {
+    "zero = torch.zeros((), dtype=dtype": "a number without axes may be on the CPU",
     "pin_memory": "copies from other memory are correct as well, and only slower",
 }
 
@@ -41,6 +42,7 @@ class Mutant(NamedTuple):
     file: str
     line: int
     removed: str
+    source: str
     text: str
 
 
@@ -66,7 +68,8 @@ def mutants(file: Path) -> Iterator[Mutant]:
         for edit in (*_moves(call, ends), *_places(call, ends, raw)):
             removed = " ".join(raw[edit.begin : edit.end].decode().strip(", ").split())
             text = (raw[: edit.begin] + edit.kept + raw[edit.end :]).decode()
-            yield Mutant(str(file.relative_to(SOURCE)), call.lineno, removed, text)
+            source = raw.splitlines()[call.lineno - 1].decode().strip()
+            yield Mutant(str(file.relative_to(SOURCE)), call.lineno, removed, source, text)
 
 
 def _moves(call: ast.Call, ends: Callable[[ast.expr], int]) -> Iterator[Edit]:
@@ -143,7 +146,7 @@ def main() -> int:
     if not options.list and (failed := outcome(None)):
         print(f"the tests fail without a mutation: {failed}")
         return 2
-    survivors = []
+    survivors = list[Mutant]()
     for mutant in every:
         name = f"{mutant.file}:{mutant.line}  {mutant.removed}"
         if options.list:
@@ -152,14 +155,14 @@ def main() -> int:
         before = time.monotonic()
         failed = outcome(mutant)
         if not failed:
-            survivors.append(name)
+            survivors.append(mutant)
         print(
             f"{'noticed ' if failed else 'SURVIVES'}  {name}  {time.monotonic() - before:.0f} s  {failed}",
             flush=True,
         )
     if options.list:
         return 0
-    known = [name for name in survivors if any(key in name for key in EQUIVALENT)]
+    known = [mutant for mutant in survivors if any(key in mutant.source for key in EQUIVALENT)]
     print(f"{len(every)} moves: {len(every) - len(survivors)} noticed, {len(known)} that change nothing here")
     return int(len(survivors) > len(known))
 

@@ -6,6 +6,7 @@ other allocations, so equal runs differed in speed.
 """
 
 import ctypes
+import os
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
 LARGEST = 32 * 2**20  # bytes; the largest M_MMAP_THRESHOLD that glibc accepts
@@ -13,6 +14,8 @@ LARGEST = 32 * 2**20  # bytes; the largest M_MMAP_THRESHOLD that glibc accepts
 
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory; with another C library nothing changes."""
+    if os.name == "nt":  # which has no library that contains the whole program
+        return
     library = ctypes.CDLL(None)
     # Blocks above M_MMAP_THRESHOLD go back to the system whenever they are freed, so it is raised as well.
     if hasattr(library, "mallopt") and library.mallopt(MMAP_THRESHOLD, LARGEST):

@@ -7,6 +7,14 @@ from types import FrameType
 from typing import Any
 
 
+def terminate_this_process() -> None:
+    """Send SIGTERM to this process, from any of its threads."""
+    if os.name == "nt":
+        signal.raise_signal(signal.SIGTERM)  # os.kill would end the process without calling handlers
+    else:
+        os.kill(os.getpid(), signal.SIGTERM)  # to the main thread, which it wakes
+
+
 class Signals:
     """Handlers of SIGINT and SIGTERM: the first is stored in `caught`, a second ends the process at once.
 

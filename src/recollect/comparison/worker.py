@@ -6,8 +6,6 @@ Its stdin closes when the process that started it ends, however that ends, so no
 """
 
 import contextlib
-import os
-import signal
 import socket
 import sys
 import threading
@@ -15,6 +13,7 @@ import time
 from pathlib import Path
 
 from ..common.errors import UsageError
+from ..common.signals import terminate_this_process
 from ..config.assembly import from_dict
 from ..config.config import RunConfig
 from ..probing import probe, write
@@ -71,7 +70,7 @@ def stop_when_replaced(folder: Path, task: str, lock_folder: Path) -> None:
             time.sleep(CLAIM_SECONDS)
             with contextlib.suppress(OSError):
                 if is_replaced(claim, Claim.read(folder), lock_folder):
-                    os.kill(os.getpid(), signal.SIGTERM)
+                    terminate_this_process()
                     return
 
     # A daemon thread, which does not keep the process alive when the run has ended.
@@ -91,7 +90,7 @@ def stop_with_stdin() -> None:
     """Wait until stdin is closed, then stop this process."""
     sys.stdin.read()
     # The signal handler of the run saves before it exits; during imports the default one ends the process.
-    os.kill(os.getpid(), signal.SIGTERM)
+    terminate_this_process()
 
 
 def main() -> int:

@@ -1,7 +1,6 @@
 """The folder of a run: its path, its summary, its lock and its claim."""
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..common.errors import UsageError
+from ..common.locks import lock
 
 if TYPE_CHECKING:  # at run time it would import torch, which tools that only read folders do not need
     from ..config.config import RunConfig
@@ -127,7 +127,7 @@ def locked(folder: Path) -> Iterator[None]:
     # The file is never removed: another process could lock a new file of that name at the same time.
     file: IO[str] = open(folder / ".lock", "w")  # noqa: SIM115 (must stay open while the lock is held)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file)
     # First, because it is an OSError as well.
     except BlockingIOError as error:
         file.close()
