@@ -2,7 +2,7 @@
 
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -94,6 +94,8 @@ class GymEnv(VecEnv):
             # The text of a KeyError is the key alone.
             reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
             raise UsageError(f"the environment cannot be built: {reason}") from error
+        if isinstance(self._vec, SyncVectorEnv):
+            _check_distinct(self._vec.envs)
         self._fresh = True
 
     def _limit(self) -> int | None:
@@ -183,6 +185,16 @@ class GymEnv(VecEnv):
 
     def close(self) -> None:
         self._vec.close()
+
+
+def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    """Raise UsageError if the same environment stands for several, whose steps would mix its episodes."""
+    if len({id(env.unwrapped) for env in envs}) < len(envs):
+        name = type(envs[0].unwrapped).__name__
+        raise UsageError(
+            f"the function that builds environments returned the same {name} again; it must build a new one "
+            f"in each call: lambda: {name}(...)"
+        )
 
 
 class CartPole(VecEnv):

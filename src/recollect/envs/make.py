@@ -17,7 +17,7 @@ EVALUATION_LIMIT = (
     50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
 )
 
-NOT_SUITES = ("base", "gym", "make", "spaces")
+NOT_SUITES = ("base", "given", "gym", "make", "spaces")
 
 
 def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None) -> Envs:

@@ -1,17 +1,16 @@
 """The Python API: train, resume and load, with the same options as the command line."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
-
-import gymnasium
 
 from ..common.devices import check_name, choose, find_device
 from ..common.errors import UsageError
 from ..config.assembly import configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
+from ..envs.given import Environment, resolve_environment
 from .build import Factory
 from .evaluate import Evaluation
 from .evaluate import evaluate as play
@@ -19,8 +18,6 @@ from .run import Trained, iterate_run, resume_run, start_run
 from .session import Destination
 from .update import OnRollout, Training
 from .weights import load_agent
-
-Environment = str | Callable[[], gymnasium.Env[Any, Any]]
 
 
 def train(  # noqa: PLR0913 (options by keyword, each with a default)
@@ -37,7 +34,8 @@ def train(  # noqa: PLR0913 (options by keyword, each with a default)
 ) -> Trained:
     """Train an agent and return it.
 
-    env      an id, a callable that builds a Gymnasium environment, or a whole RunConfig
+    env      an id, a function or class that builds a Gymnasium environment, one such environment, of which
+             copies are made, or a whole RunConfig
     model    a preset of `recollect list presets`; None is ppo
     steps    training steps; None is the default of the preset
     seed     seed of the run; None is the default of the preset
@@ -84,7 +82,7 @@ def _prepare(
     options: Mapping[str, Any] | None,
 ) -> tuple[RunConfig, Factory | None]:
     """The config of a run, and what builds one environment if that is a callable."""
-    factory = env if callable(env) else None
+    factory = None
     if isinstance(env, RunConfig):
         if model is not None or options:
             raise UsageError(
@@ -92,9 +90,7 @@ def _prepare(
             )
         config = env
     else:
-        env_id = env
-        if not isinstance(env, str):
-            env_id = f"callable-{getattr(env, '__name__', type(env).__name__).strip('<>')}"
+        env_id, factory = resolve_environment(env)
         fields = {"env.id": env_id, "model": model or "ppo", **(options or {})}
         config = configure(settings_in(fields, "options"))
     if steps is not None:
@@ -131,10 +127,10 @@ def resume(
     file = path / "config.yaml"
     if not file.is_file():
         raise UsageError(f"{path} is not a run: it has no config.yaml")
-    named = [env] if isinstance(env, str) else []
+    env_id, factory = (None, None) if env is None else resolve_environment(env)
+    named = [env_id] if env_id and factory is None else []
     # The id that the caller repeats is the permission to import its module; the file alone imports nothing.
     config = from_dict(read_yaml(file), [*named, *imports], str(file))
-    factory = env if callable(env) else None
     if device is not None:
         check_name(device)
     return resume_run(path, config, quiet, ignore_versions, factory, device, on_rollout, kernels)
@@ -178,10 +174,11 @@ def load(
     device   where the networks are, whichever device they were trained on
     """
     check_name(device)
-    allowed = [*imports, *([env] if isinstance(env, str) else [])]
+    env_id, factory = (None, None) if env is None else resolve_environment(env)
+    allowed = [*imports, *([env_id] if env_id and factory is None else [])]
     agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path)))
-    if isinstance(env, str) and env != config.env.id:
+    if env_id and factory is None and env_id != config.env.id:
         # The saved backend was chosen for the environment of training, and may not offer this one.
-        config = replace(config, env=replace(config.env, id=env, backend="auto"))
+        config = replace(config, env=replace(config.env, id=env_id, backend="auto"))
     agent.to(find_device(choose(device, agent)))
-    return Trained(agent, config, Path(path), {}, env if callable(env) else None)
+    return Trained(agent, config, Path(path), {}, factory)
