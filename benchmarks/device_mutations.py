@@ -32,7 +32,6 @@ TESTS = [
 # Moves whose removal changes nothing that a simulated device could show, with the reason.
 EQUIVALENT = {
     "zero = torch.zeros((), dtype=dtype": "a number without axes may be on the CPU",
-    "pin_memory": "copies from other memory are correct as well, and only slower",
 }
 
 
@@ -73,7 +72,11 @@ def mutants(file: Path) -> Iterator[Mutant]:
 
 
 def _moves(call: ast.Call, ends: Callable[[ast.expr], int]) -> Iterator[Edit]:
-    """A call of .to with a device, of .cpu or of .pin_memory, of which the receiver remains."""
+    """A call of .to with a device, of .cpu or of .pin_memory, of which the receiver remains; of send, which
+    leaves its tensor."""
+    if isinstance(call.func, ast.Name) and call.func.id == "send":
+        begin = ends(call.func) - len(call.func.id)
+        yield Edit(begin, ends(call), ast.unparse(call.args[0]).encode())
     if not isinstance(call.func, ast.Attribute):
         return
     given = [ast.unparse(one) for one in (*call.args, *(keyword.value for keyword in call.keywords))]

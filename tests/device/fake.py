@@ -229,7 +229,8 @@ def _refuse(op: Any, facts: Traits, named: dict[str, Any]) -> None:
             if is_fake(x):
                 continue
             if name == "indices" and facts.indexes:
-                device.traffic.up += 1  # CUDA fetches indices from the CPU
+                device.traffic.up += 1  # CUDA fetches indices from the CPU, and waits for them
+                synchronize()
             elif name in facts.written or x.ndim or not facts.takes_numbers:
                 raise RuntimeError(
                     "Expected all tensors to be on the same device, but found at least two devices, "
@@ -274,7 +275,8 @@ def _copy(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
     a, b = (host_view(x) if is_fake(x) else x for x in (source, target))
     device.traffic.up += up
     device.traffic.down += down
-    if down and not non_blocking:
+    # Memory that is not pinned could be reused before it is copied, so CUDA waits.
+    if (down and not non_blocking) or (up and not (non_blocking and a.is_pinned())):
         synchronize()
     if device.late and non_blocking and down:
         result = a.clone()

@@ -95,8 +95,12 @@ def test_what_cuda_allows_is_allowed():
 def test_copies_and_waits_are_counted():
     x = torch.ones(3, 3, device=D)
     with fake.measured() as traffic:
-        (x * torch.ones(3).to(D)).sum()
+        (x * torch.ones(3).pin_memory().to(D, non_blocking=True)).sum()
     assert (traffic.up, traffic.down, traffic.waits) == (1, 0, 0)
+    with fake.measured() as traffic:
+        # Both wait: one copy is of pageable memory, the other is waited for.
+        torch.ones(3).to(D, non_blocking=True), torch.ones(3).pin_memory().to(D)
+    assert (traffic.up, traffic.down, traffic.waits) == (2, 0, 2)
     with fake.measured() as traffic:
         # One copy; five waits: it, a number, a selection, places, a comparison.
         x.cpu(), float(x.sum()), x[x > 0], (x > 0).nonzero(), torch.equal(x, x)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..common.devices import send
 from ..common.distributed import ALONE, Ranks
 from ..envs.spaces import ObsSpec
 
@@ -53,7 +54,7 @@ class Normalizer(nn.Module):
             # 1e-8, because an entry that never changes has a variance of 0.
             shift, scale = mean.to(like.dtype), (var + 1e-8).rsqrt().to(like.dtype)
             # To the dtype before the device: not every device has float64.
-            scaling = self._scaling[name] = shift.to(like.device), scale.to(like.device)
+            scaling = self._scaling[name] = send(shift, like.device), send(scale, like.device)
         return scaling
 
     @torch.no_grad()

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .distributed import ALONE, Ranks
 from .errors import OutOfMemoryError, UsageError
@@ -90,6 +90,14 @@ def announcement(device: torch.device) -> str | None:
     """A line on the device, where there was a choice."""
     no_choice = device.type == "cpu" and automatic() is None
     return None if no_choice else f"device: {device} ({describe(device)})"
+
+
+def send(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device; nothing waits for the copy."""
+    if device.type not in ("cpu", "mps"):
+        # A copy from other memory would wait until the device has done all that it was given before.
+        x = x.pin_memory()
+    return x.to(device, non_blocking=True)
 
 
 def synchronize(device: torch.device) -> None:

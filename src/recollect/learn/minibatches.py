@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..common import rng
+from ..common.devices import send
 from ..common.distributed import ALONE, Ranks
 from ..envs import Array
 from .chunks import Batch, Estimates, Scores, chunk, scores, take
@@ -38,7 +39,7 @@ class Minibatches:
         host_scores = scores(rollout.outcome(learner.ranks), length, estimates)
         # Kept on the CPU: where a minibatch is left out must be known without waiting for the device.
         self.counts = host_scores.mask.any(0).numpy()
-        self.scores = Scores(*(x.to(rollout.device) for x in host_scores))
+        self.scores = Scores(*(send(x, rollout.device) for x in host_scores))
         if draw.normalize == "rollout":
             advantage = standardize(self.scores.advantage, self.scores.weight)
             self.scores = self.scores._replace(advantage=advantage)
@@ -152,7 +153,8 @@ def minibatches(
     local_order = time * (num_envs // ranks.size) + env - local_envs.start
     share = size // blocks
     # Copied to the device once per epoch.
-    indices, local_indices = (torch.from_numpy(x).to(batch.valid.device) for x in (order, local_order))
+    device = batch.valid.device
+    indices, local_indices = (send(torch.from_numpy(x), device) for x in (order, local_order))
     for start in range(0, order.shape[1], share):
         drawn = order[:, start : start + share]
         # By the chunks of all ranks, so that none of them leaves out a minibatch alone.

@@ -94,7 +94,8 @@ class FlatAdam:
                 self._parts[i].mul_(torch.where(norm > self.max_norm, self.max_norm / (norm + 1e-6), 1.0))
             self._move(i, rates[i], skip)
         if self._skips is None:
-            self._skips = self.gradient.new_tensor([0.0, self.skipped_in_a_row, 0.0])
+            self._skips = self.gradient.new_zeros(3)
+            self._skips[1].fill_(self.skipped_in_a_row)  # by a kernel: a list of numbers would be a copy
         total, in_a_row, most = self._skips.unbind()
         total.add_(skip)
         in_a_row.add_(1).mul_(skip)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..agent.agent import Agent, AgentState
 from ..common import rng
+from ..common.devices import send
 from ..envs import Envs
 from .chunks import Batch, Estimates
 from .gradients import LossFunction
@@ -38,7 +39,8 @@ def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: 
     # Every rank draws the noise of all environments and takes its own, so that a split changes no action.
     random = rng.generator(plan.seed, rng.Purpose.ACT, learner.iteration)
     drawn = policy.noise(random, (rollout.num_steps, rollout.num_envs * learner.ranks.size))
-    noise = torch.from_numpy(drawn[:, learner.ranks.block(rollout.num_envs)]).to(rollout.log_prob).unbind()
+    local_noise = torch.from_numpy(drawn[:, learner.ranks.block(rollout.num_envs)]).to(rollout.log_prob.dtype)
+    noise = send(local_noise, rollout.device).unbind()
     outputs: list[Tensor] = []
     for t in range(rollout.num_steps):
         if t % length == 0:
