@@ -15,6 +15,8 @@ from recollect.common.errors import UsageError
 from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
+from recollect.memory.rnn import GruConfig
+from recollect.testing import check_memory
 
 from ..helpers import branch, run_quietly, small_config
 
@@ -144,3 +146,58 @@ def test_stable_baselines_evaluates_our_agents(trained):
     envs = vec_env.DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
     mean, deviation = evaluation.evaluate_policy(trained, envs, n_eval_episodes=6, warn=False)
     assert 8 <= mean <= 500 and deviation >= 0
+
+
+# Mistakes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("envs", "obs", "message"),
+    [
+        (1, np.zeros(3), r"'obs' has shape \(3,\) in 1 environments; this agent needs shape \(4,\)"),
+        (2, np.zeros((3, 4)), r"has shape \(4,\) in 3 environments; .* its player acts in 2"),
+        (2, np.zeros((2, 4, 1)), r"has shape \(4, 1\) in 2 environments"),
+    ],
+)
+def test_an_observation_of_another_shape_names_both(trained, envs, obs, message):
+    with pytest.raises(UsageError, match=message):
+        trained.player(envs).act(obs.astype(np.float32))
+
+
+def test_a_folder_of_runs_names_its_runs(trained, tmp_path):
+    out = trained.folder.parents[2]
+    with pytest.raises(UsageError, match=f"{out} is not one run; it holds {trained.folder}"):
+        recollect.load(out)
+    with pytest.raises(UsageError, match="holds no run and no saved agent"):
+        recollect.load(tmp_path)
+    trained.save(tmp_path / "agent.safetensors")
+    with pytest.raises(UsageError, match=r"it holds .*agent\.safetensors"):
+        recollect.evaluate(tmp_path)
+    with pytest.raises(UsageError, match="does not exist; recollect list agents"):
+        recollect.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("out", ["s3://bucket/runs", "hdfs://runs"])
+def test_an_address_is_not_taken_for_a_folder(out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=f"{out}: runs need locks, appends and renames"):
+        recollect.train("CartPole-v1", out=out, quiet=True)
+    assert list(tmp_path.iterdir()) == []
+    run = recollect.train("CartPole-v1", steps=64, options=OPTIONS, out=f"file://{tmp_path}/runs", quiet=True)
+    assert run.folder.is_relative_to(tmp_path / "runs")
+
+
+def test_a_run_id_is_a_folder_of_its_own(tmp_path):
+    with pytest.raises(UsageError, match=r"--run-id \.\. names no folder"):
+        recollect.train("CartPole-v1", steps=64, options=OPTIONS, out=tmp_path, run_id="..", quiet=True)
+
+
+@pytest.mark.parametrize("name", ["actr.memory.name", "actr.width", "critics.memory.name"])
+def test_an_option_of_a_branch_that_does_not_exist_is_unknown(name):
+    with pytest.raises(UsageError, match="unknown option"):
+        recollect.train("CartPole-v1", options={name: "gru"})
+
+
+def test_check_memory_says_that_it_passed(capsys):
+    check_memory(GruConfig(width=8))
+    assert capsys.readouterr().out.startswith("GruConfig: all ")

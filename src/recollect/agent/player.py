@@ -87,6 +87,7 @@ class Player:
         if single and self.num_envs != 1:
             raise UsageError(f"one observation for a player of {self.num_envs} environments")
         leaves = spec.split(_batched(obs) if single else obs)
+        self._check_shapes(leaves)
         opens = self._first | (False if first is None else first)
         rows = self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
         (params,), self._state = self.agent.actor(rows, self._state)
@@ -103,6 +104,15 @@ class Player:
         self._first = np.zeros(self.num_envs, dtype=bool)
         out = spec_out.to_env(chosen)
         return out[0] if single else out
+
+    def _check_shapes(self, leaves: Obs) -> None:
+        for name, leaf in self.agent.obs_spec.leaves.items():
+            shape = leaves[name].shape
+            if leaf.kind != "discrete" and shape != (self.num_envs, *leaf.shape):
+                raise UsageError(
+                    f"observation {name!r} has shape {shape[1:]} in {len(leaves[name])} environments; this "
+                    f"agent needs shape {leaf.shape}, and its player acts in {self.num_envs}"
+                )
 
     def _rows(self, leaves: Obs, reward: Any, opens: Array) -> Rows:
         tensors = {key: torch.from_numpy(np.ascontiguousarray(x)[None]) for key, x in leaves.items()}

@@ -87,7 +87,7 @@ def _with_memories(config: RunConfig, settings: Iterable[Setting]) -> tuple[RunC
     names: dict[str, str] = {}
     for setting in settings:
         option = setting.name
-        if not option.endswith(".memory.name"):
+        if option not in ("actor.memory.name", "critic.memory.name"):
             rest.append(setting)
             continue
         name = last([setting], option) or ""

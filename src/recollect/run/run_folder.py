@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import socket
 import time
 import uuid
@@ -25,7 +26,11 @@ def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
     # Ids such as ALE/Pong-v5 must be one folder: `compare` and `list` rely on the depth
     # <out>/<model>/<env>/<run id>.
     names = (name.replace("/", "-").replace(":", "-") for name in (config.model, config.env.id))
-    parent = out.joinpath(*names)
+    # A path has lost slashes of an address: s3://runs is s3:/runs, and file:///runs is file:/runs.
+    address = re.sub(r"^file:/+", "file:///", re.sub(r"^(\w{2,}):/+", r"\1://", str(out)))
+    parent = parse_folder(address).joinpath(*names)
+    if run_id in (".", ".."):
+        raise UsageError(f"--run-id {run_id} names no folder of its own")
     if run_id:
         return parent / run_id.replace("/", "-").replace(":", "-")
     name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -19,6 +19,8 @@ from ..config.data import to_dict
 from ..envs.spaces import spaces_from_json, spaces_to_json
 from . import checkpoint
 
+SHOWN = 5  # agents that an error names
+
 
 def save_weights(path: Path, agent: Agent, config: RunConfig, rewards: RewardScale | None = None) -> None:
     """Save an agent as one file, with its config, spaces and reward scale."""
@@ -34,8 +36,7 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     """
     file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
     if not file.exists():
-        hint = "the run has saved nothing yet" if path.is_dir() else "recollect list agents lists agents"
-        raise UsageError(f"{file} does not exist; {hint}")
+        raise UsageError(_describe_missing(path, file))
     tensors, meta = checkpoint.read(file)
     config = config_of(meta["config"])
     # The seed is arbitrary, because all weights are overwritten.
@@ -44,6 +45,21 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     )
     checkpoint.load_weights(agent, tensors)
     return agent, config
+
+
+def _describe_missing(path: Path, file: Path) -> str:
+    """Why there is no agent, and which there are below a folder."""
+    if not path.is_dir():
+        return f"{file} does not exist; recollect list agents lists agents"
+    if (path / "config.yaml").exists() or (path / "checkpoints").is_dir():
+        return f"{file} does not exist; the run has saved nothing yet"
+    runs = [summary.parent for summary in path.glob("**/summary.json")]
+    files = [one for one in path.glob("**/*.safetensors") if one.parent.name != "checkpoints"]
+    names = sorted(map(str, [*runs, *files]))
+    if not names:
+        return f"{path} holds no run and no saved agent"
+    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{path} is not one run; it holds {', '.join(names[:SHOWN])}{more}"
 
 
 def load_rewards(path: Path, config: RunConfig, num_envs: int) -> RewardScale | None:

@@ -25,7 +25,7 @@ from .subject import BATCH, Subject
 
 
 def check_memory(config: MemoryConfig, in_dim: int = 5) -> None:
-    """Check all rules of the contract on the memory that `config` builds, in float64.
+    """Check all rules of the contract on the memory that `config` builds, in float64; print that it passed.
 
     in_dim  input features of the memory
     """
@@ -34,6 +34,7 @@ def check_memory(config: MemoryConfig, in_dim: int = 5) -> None:
         subject = Subject(config, in_dim)
         for rule in RULES:
             rule(subject)
+    print(f"{type(config).__name__}: all {len(RULES)} rules of the contract hold")
 
 
 def check_agent(agent: Agent, length: int = 8, num_envs: int = BATCH) -> None:
