@@ -4,14 +4,19 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from rich.console import Console
 from rich.table import Table
 
 from .. import envs, memory
+from ..common.errors import UsageError
 from ..common.format import duration, number
 from ..config import presets, tasks
+from ..config.config import RunConfig
+from ..config.data import to_dict
+
+OTHER = "any"  # stands for an environment without hyperparameters of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +25,7 @@ class ListOptions:
 
       recollect list envs
       recollect list memories
+      recollect list presets --verbose
 
     Environments of packages that are not installed are not listed.
     """
@@ -30,11 +36,18 @@ class ListOptions:
     """envs, presets, memories or agents. envs: environments by suite. presets: models, and environments
     with hyperparameters of their own. memories: for --actor and --critic, with their options. agents: runs
     in the folder runs, and saved agents in the folder models."""
+    verbose: bool = False
+    """With presets: every hyperparameter that a preset sets, and its value."""
 
 
 def run_list(options: ListOptions) -> int:
     """Print a table; the exit code."""
-    LISTS[options.kind]()
+    if options.verbose:
+        if options.kind != "presets":
+            raise UsageError(f"--verbose is for presets, not for {options.kind}")
+        list_hyperparameters()
+    else:
+        LISTS[options.kind]()
     return 0
 
 
@@ -62,6 +75,52 @@ def list_presets() -> None:
     Console().print(table)
     print("CartPole stands for all its versions; minigrid, popgym and memory_gym for all their environments.")
     print("Any other environment: observations and rewards normalised, learning rate annealed to 0.")
+
+
+def list_hyperparameters() -> None:
+    """What each model changes in ppo, and what each environment changes in the default."""
+    task = tasks.default(OTHER)
+    table = _table("model (-m)", "in place of those of ppo")
+    for name, model in presets.MODELS.items():
+        table.add_row(name, _changes(presets.ppo(task), model(task)))
+    Console().print(table)
+    table = _table("environment", "in place of those of any other")
+    for name, build in tasks.TASKS.items():
+        table.add_row(name, _changes(task, build()))
+    table.add_row("any other", _changes(RunConfig(), task))
+    Console().print(table)
+    print("recollect train ENV -m MODEL --help-all shows every option with its value.")
+
+
+def _changes(base: RunConfig, config: RunConfig) -> str:
+    """The options in which a config differs from another, with their values."""
+    before, after = flat_options(base), flat_options(config)
+    return ", ".join(
+        f"{name} {format_option(value)}"
+        for name, value in after.items()
+        if before.get(name) != value and name not in ("env.id", "model")
+    )
+
+
+def flat_options(config: RunConfig) -> dict[str, Any]:
+    """The values of a config by dotted name."""
+
+    def flatten(prefix: str, data: Any) -> dict[str, Any]:
+        if not isinstance(data, dict):
+            return {prefix: data}
+        parts = (flatten(f"{prefix}.{key}" if prefix else key, value) for key, value in data.items())
+        return {name: value for part in parts for name, value in part.items()}
+
+    return flatten("", to_dict(config))
+
+
+def format_option(value: Any) -> str:
+    """A value as on the command line."""
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def list_memories() -> None:

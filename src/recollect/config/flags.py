@@ -26,6 +26,7 @@ ALIASES = {
     "f": ("run",),
     "file_path": ("run",),
     "o": ("out",),
+    "v": ("verbose",),
     "ne": ("rollouts", "episodes"),
     "num_epochs": ("rollouts", "episodes"),
     "rollouts": ("rollouts", "episodes"),
@@ -38,7 +39,7 @@ ALIASES = {
     "gamma": ("ppo.gamma",),
     "entropy": ("ppo.ent_coef",),
 }
-SHORT = ("e", "m", "f", "o", "ne")  # with one hyphen
+SHORT = ("e", "m", "f", "o", "v", "ne")  # with one hyphen
 KWARGS = "env.kwargs."  # names behind it are the environment's and keep their spelling
 # Options that set one thing in two units: giving the one replaces the other.
 UNITS = (
