@@ -342,14 +342,17 @@ def test_runs_of_a_dead_machine_are_restarted_once(tmp_path) -> None:
     assert set(executor._tasks) == {"a", "again", "nowhere"} and not executor._cancelled
 
 
-TOO_MUCH = {"--cpus-per-run": ("9999", "9999 CPUs and 0 GPUs"), "--gpus-per-run": ("1", "1 CPUs and 1 GPUs")}
+TOO_MUCH = {
+    "cpus": (["--cpus-per-run", "9999"], "9999 CPUs and 0 GPUs"),
+    "gpus": (["--gpus-per-run", "1", "--device", "cuda"], "1 CPUs and 1 GPUs"),
+}
 
 
-@pytest.mark.parametrize("flag", TOO_MUCH)
-def test_more_resources_than_any_machine_has_are_refused(flag, tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("kind", TOO_MUCH)
+def test_more_resources_than_any_machine_has_are_refused(kind, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    number, needs = TOO_MUCH[flag]
-    assert cli.main(["compare", *STUDY, "--on", "ray", flag, number]) == 2
+    flags, needs = TOO_MUCH[kind]
+    assert cli.main(["compare", *STUDY, "--on", "ray", *flags]) == 2
     assert f"a run needs {needs}; no machine" in capsys.readouterr().err
     assert runs(tmp_path) == []
 
