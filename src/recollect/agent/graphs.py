@@ -31,6 +31,11 @@ def has_graphs(device: torch.device) -> bool:
     return hasattr(torch.get_device_module(device), "CUDAGraph")
 
 
+def _inputs(rows: Rows, state: Tree) -> dict[str, Tensor]:
+    """The tensors of a call, by their places."""
+    return leaves((*rows.obs.values(), *rows[1:], state))
+
+
 class GraphedStep:
     """A branch called for single steps without gradients; every other call goes to the branch itself.
 
@@ -46,7 +51,7 @@ class GraphedStep:
     def __call__(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         if torch.is_grad_enabled() or len(rows.first) > 1:
             return self._step(rows, state)
-        inputs = leaves((rows, state))
+        inputs = _inputs(rows, state)
         key = tuple((name, x.shape, x.dtype) for name, x in inputs.items())
         if key not in self._graphs:
             self._graphs[key] = _Graph(self._step, rows, state)
@@ -58,7 +63,7 @@ class _Graph:
 
     def __init__(self, step: Step, rows: Rows, state: Tree) -> None:
         rows, state = rows.map(Tensor.clone), map_leaves(Tensor.clone, state)
-        self._inputs = leaves((rows, state))
+        self._inputs = _inputs(rows, state)
         # Once before: what libraries set up at their first call must not be part of the graph.
         step(rows, state)
         device = torch.get_device_module(rows.first.device)
