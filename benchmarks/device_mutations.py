@@ -2,33 +2,35 @@
 
     python -m benchmarks.device_mutations [FILE ...] [--list]
 
-A move is .to(...) with a device, .cpu(), device=... in a call, or pin_memory(). The source is copied, so
-the working tree stays as it is. FILE restricts the mutations to some files of src/recollect. Takes about
-half an hour.
+A move is .to(...) with a device, .cpu(), device=... in a call, pin_memory() or send(). The source is copied,
+so the working tree stays as it is. FILE restricts the mutations to some files of src/recollect.
+
+Without a mutation all tests must pass, and the lines that each of them executes are recorded. A mutant then
+needs only the tests that execute its line, and the quick ones come first.
 """
 
 import argparse
 import ast
+import contextlib
+import importlib
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "recollect"
 SECONDS = 600  # a mutant whose tests take longer has made something wait forever
-# The fastest first; the last file has all others.
-TRAINING = "tests/device/test_training.py"
-TESTS = [
-    f"{TRAINING}::test_memories_give_the_outputs_and_gradients_of_the_cpu",
-    f"{TRAINING}::test_a_step_of_the_environment_is_one_copy_up_and_one_down",
-    *(f"tests/device/test_{name}.py" for name in ("uses", "devices", "training")),
-]
+TESTS = [f"tests/device/test_{name}.py" for name in ("devices", "graphs", "training", "uses")]
 # Moves whose removal changes nothing that a simulated device could show, with the reason.
 EQUIVALENT = {
     "zero = torch.zeros((), dtype=dtype": "a number without axes may be on the CPU",
@@ -39,7 +41,7 @@ class Mutant(NamedTuple):
     """A source file in which one move is missing."""
 
     file: str
-    line: int
+    lines: range
     removed: str
     source: str
     text: str
@@ -68,7 +70,8 @@ def mutants(file: Path) -> Iterator[Mutant]:
             removed = " ".join(raw[edit.begin : edit.end].decode().strip(", ").split())
             text = (raw[: edit.begin] + edit.kept + raw[edit.end :]).decode()
             source = raw.splitlines()[call.lineno - 1].decode().strip()
-            yield Mutant(str(file.relative_to(SOURCE)), call.lineno, removed, source, text)
+            lines = range(call.lineno, (call.end_lineno or call.lineno) + 1)
+            yield Mutant(str(file.relative_to(SOURCE)), lines, removed, source, text)
 
 
 def _moves(call: ast.Call, ends: Callable[[ast.expr], int]) -> Iterator[Edit]:
@@ -100,11 +103,58 @@ def _places(call: ast.Call, ends: Callable[[ast.keyword], int], raw: bytes) -> I
 
 def is_device(argument: str) -> bool:
     """Whether an argument of .to names a device, or a tensor that is on one."""
-    return "device" in argument or argument in ("'cpu'", "rollout.log_prob", "to")
+    return "device" in argument or argument in ("'cpu'", "place")
 
 
-def outcome(mutant: Mutant | None) -> str:
-    """The first test that fails with the mutant, or with the source as it is; empty if all pass."""
+# Tests ----------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A plugin of pytest: the first test that fails, and the lines and seconds of each test.
+
+    traced  files whose executed lines are recorded
+    """
+
+    def __init__(self, traced: set[str]) -> None:
+        self.failed = ""
+        self.seconds = dict[str, float]()
+        self.tests = defaultdict[tuple[str, int], set[str]](set)  # that execute a line of a file
+        self._traced = traced
+        self._test = ""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._test, before = item.nodeid, time.monotonic()
+        if self._traced:
+            sys.settrace(self._enter)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            self.seconds[item.nodeid] = time.monotonic() - before
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.failed:
+            self.failed = report.nodeid
+
+    def _enter(self, frame: FrameType, *_: Any) -> Any:
+        return self._step if frame.f_code.co_filename in self._traced else None
+
+    def _step(self, frame: FrameType, *_: Any) -> Any:
+        self.tests[frame.f_code.co_filename, frame.f_lineno].add(self._test)
+        return self._step
+
+
+class Result(NamedTuple):
+    """What a run of tests gave: the first failure, or ""; seconds by test; tests by file and line."""
+
+    failed: str
+    seconds: dict[str, float]
+    tests: dict[tuple[str, int], set[str]]
+
+
+def run_tests(mutant: Mutant | None, tests: list[str], traced: set[str], limit: float | None) -> Result:
+    """Run tests in a process of their own, with a mutant or with the source as it is."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         for name in ("src", "tests", "benchmarks", "configs", "models"):
@@ -112,28 +162,32 @@ def outcome(mutant: Mutant | None) -> str:
         shutil.copy(ROOT / "pyproject.toml", here)
         if mutant is not None:
             (here / "src" / "recollect" / mutant.file).write_text(mutant.text, encoding="utf-8")
-        tests = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "--no-header",
-            "-p",
-            "no:cacheprovider",
-            *TESTS,
-        ]
-        env = {**os.environ, "PYTHONPATH": str(here / "src")}
+        # Forked, because importing torch takes longer than most tests.
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_in_process, args=(here, tests, traced, sender))
+        process.start()
+        sender.close()
         try:
-            ran = subprocess.run(
-                tests, cwd=here, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return f"no end within {SECONDS} s"
-    if ran.returncode == 0:
-        return ""
-    failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0] if failed else "the tests do not start"
+            result: Result = receiver.recv() if receiver.poll(limit) else Result("no end", {}, {})
+        except EOFError:
+            result = Result("the process died", {}, {})
+        process.kill()
+        process.join()
+    return result
+
+
+def _in_process(here: Path, tests: list[str], traced: set[str], sender: Any) -> None:
+    os.chdir(here)
+    os.environ["PYTHONPATH"] = str(here / "src")
+    sys.path[:0] = [str(here / "src"), str(here)]
+    package = here / "src" / "recollect"
+    recorder = Recorder({str(package / file) for file in traced})
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests], plugins=[recorder])
+    failed = recorder.failed or ("" if code == 0 else "the tests do not start")
+    lines = {(str(Path(file).relative_to(package)), line): x for (file, line), x in recorder.tests.items()}
+    sender.send(Result(failed, recorder.seconds, lines))
 
 
 def main() -> int:
@@ -146,28 +200,32 @@ def main() -> int:
     options = parser.parse_args()
     files = [SOURCE / name for name in options.files] or sorted(SOURCE.rglob("*.py"))
     every = [mutant for file in files for mutant in mutants(file)]
-    if not options.list and (failed := outcome(None)):
-        print(f"the tests fail without a mutation: {failed}")
-        return 2
-    survivors = list[Mutant]()
-    for mutant in every:
-        name = f"{mutant.file}:{mutant.line}  {mutant.removed}"
-        if options.list:
-            print(name)
-            continue
-        before = time.monotonic()
-        failed = outcome(mutant)
-        if not failed:
-            survivors.append(mutant)
-        print(
-            f"{'noticed ' if failed else 'SURVIVES'}  {name}  {time.monotonic() - before:.0f} s  {failed}",
-            flush=True,
-        )
     if options.list:
+        for mutant in every:
+            print(f"{mutant.file}:{mutant.lines.start}  {mutant.removed}")
         return 0
+    importlib.import_module("torch")  # before the forks
+    original = run_tests(None, TESTS, {mutant.file for mutant in every}, None)
+    if original.failed:
+        print(f"the tests fail without a mutation: {original.failed}")
+        return 2
+    print(f"{len(original.seconds)} tests pass in {sum(original.seconds.values()):.0f} s", flush=True)
+    survivors = [mutant for mutant in every if not _is_noticed(mutant, original)]
     known = [mutant for mutant in survivors if any(key in mutant.source for key in EQUIVALENT)]
     print(f"{len(every)} moves: {len(every) - len(survivors)} noticed, {len(known)} that change nothing here")
     return int(len(survivors) > len(known))
+
+
+def _is_noticed(mutant: Mutant, original: Result) -> bool:
+    """Whether a test fails with a mutant; prints which."""
+    before = time.monotonic()
+    executing = set[str]().union(*(original.tests.get((mutant.file, line), ()) for line in mutant.lines))
+    tests = sorted(executing, key=lambda test: original.seconds[test])
+    failed = run_tests(mutant, tests, set(), SECONDS).failed if tests else ""
+    result = "noticed " if failed else "SURVIVES"
+    name = f"{mutant.file}:{mutant.lines.start}  {mutant.removed}"
+    print(f"{result}  {name}  {time.monotonic() - before:.0f} s  {failed}", flush=True)
+    return bool(failed)
 
 
 if __name__ == "__main__":

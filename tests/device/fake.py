@@ -5,10 +5,12 @@ operation: it takes the same memory as tensors of the CPU, calls the CPU's kerne
 to the device. So all numbers are real, and views, gradients and version counters are torch's own.
 
 refused   what CUDA refuses: tensors of the CPU among those of the device, unless they are single numbers;
-          .numpy(); generators of the CPU
+          .numpy(); generators of the CPU; in deterministic mode, operations without a deterministic kernel;
+          copies and waits while a graph is captured
 counted   what is expensive on a GPU: copies to and from the device, and waits for it (`traffic`)
 optional  copies with non_blocking=True arrive as late as they may (`late`); products of matrices are rounded
           unlike the CPU's (`rounding`)
+graphs    torch.fake.CUDAGraph: replay executes the captured operations on the same memory
 
 It uses private functions of torch, so it belongs to the version in constraints.txt. It says nothing about the
 speed or the rounding of a real GPU.
@@ -49,6 +51,7 @@ class Settings:
     late: bool = False
     rounding: float = 0.0
     under_way: list[Callable[[], None]] = field(default_factory=list)  # late copies, oldest first
+    captured: "Graph | None" = None  # the graph that is being captured
 
 
 device = Settings()
@@ -69,6 +72,7 @@ def measured(late: bool = False, rounding: float = 0.0) -> Iterator[Traffic]:
 
 def synchronize(_: Any = None) -> None:
     """Wait for the device: late copies arrive."""
+    _refuse_capture("a wait")
     device.traffic.waits += 1
     _arrive()
 
@@ -155,6 +159,15 @@ SETS_STORAGE = {
 }
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 TAKES_NUMBERS = {aten.fill_, aten.masked_fill, aten.masked_fill_, aten.where, *INDEXING}
+# What torch.use_deterministic_algorithms lists as an error on CUDA; also cumsum, of floats.
+NONDETERMINISTIC = {
+    *(aten._adaptive_avg_pool2d_backward, aten.adaptive_max_pool2d_backward, aten.avg_pool3d_backward),
+    *(aten.reflection_pad1d_backward, aten.reflection_pad2d_backward, aten.grid_sampler_2d_backward),
+    *(aten.upsample_linear1d_backward, aten.upsample_bilinear2d_backward, aten.upsample_bicubic2d_backward),
+    *(aten.nll_loss2d_forward, aten._ctc_loss_backward, aten.max_unpool2d, aten.put_, aten.histc),
+    *(aten.median, aten.nanmedian),
+}
+ALLOCATE = {aten.empty, aten.empty_strided}  # which may be resized later
 PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution_overrideable}
 
 
@@ -200,6 +213,7 @@ def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
     if facts.is_view:  # of sizes and strides alone: the CPU's kernel does it for any device
         return op._op_dk(torch.DispatchKey.CPU, *args, **kwargs)
     named = dict(zip(facts.names, args, strict=False)) | kwargs
+    again = partial(_run, op, *args, **kwargs)
     _refuse(op, facts, named)
     device.traffic.operations += 1
     if facts.waits or _writes_by_mask(op, args):
@@ -215,14 +229,20 @@ def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
     with _own_random_numbers() if own else contextlib.nullcontext():
         result = kernels.KERNELS.get(op, op)(*args, **kwargs)
     if device.rounding and op.overloadpacket in PRODUCTS:
-        result.mul_(1 + device.rounding * (2 * torch.rand(result.shape, generator=_noise) - 1))
+        result.mul_(1 + device.rounding * torch.sin(1e4 * result))  # the same at every call, as on a GPU
     if facts.written:
         call.follow_changes()
-    return call.to_device(result)
+    result = call.to_device(result)
+    if device.captured and op.overloadpacket not in ALLOCATE:
+        device.captured.add(again, result)
+    return result
 
 
 def _refuse(op: Any, facts: Traits, named: dict[str, Any]) -> None:
-    """Raise for tensors of the CPU that CUDA would refuse."""
+    """Raise for tensors of the CPU, and for operations, that CUDA would refuse."""
+    cumsum = op.overloadpacket is aten.cumsum and named["self"].is_floating_point()
+    if torch.are_deterministic_algorithms_enabled() and (cumsum or op.overloadpacket in NONDETERMINISTIC):
+        raise RuntimeError(f"{op} does not have a deterministic implementation")
     tensors = [(name, x) for name, value in named.items() for x in _flat(value)]
     if any(is_fake(x) for _, x in tensors):
         for name, x in tensors:
@@ -273,6 +293,10 @@ def _copy(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
     down = is_fake(source) and not is_fake(target)
     up = is_fake(target) and not is_fake(source)
     a, b = (host_view(x) if is_fake(x) else x for x in (source, target))
+    if up or down:
+        _refuse_capture("a copy")
+    elif device.captured:
+        device.captured.add(partial(_copy, source, target), target)
     device.traffic.up += up
     device.traffic.down += down
     # Memory that is not pinned could be reused before it is copied, so CUDA waits.
@@ -318,9 +342,48 @@ def _is_pinned(x: Tensor, _: Any = None) -> bool:
     return x.untyped_storage().data_ptr() in _pinned
 
 
+# Graphs ---------------------------------------------------------------------------------------
+
+
+class Graph:
+    """Captured operations. As on CUDA, capturing computes nothing: results are there after a replay."""
+
+    def __init__(self) -> None:
+        self._operations: list[tuple[Callable[[], Any], list[Tensor]]] = []
+
+    def add(self, operation: Callable[[], Any], result: Any) -> None:
+        """Keep an operation, with the tensors that it gave."""
+        self._operations.append((operation, list(_flat(result))))
+
+    def replay(self) -> None:
+        """Execute all operations again, with one call, in the same memory."""
+        before = device.traffic.operations
+        for operation, results in self._operations:
+            for result, again in zip(results, _flat(operation()), strict=True):
+                if again is not result:
+                    host_view(result).copy_(host_view(again))
+        device.traffic.operations = before + 1
+
+    @contextlib.contextmanager
+    def capture(self) -> Iterator[None]:
+        """Capture the operations of the with-statement."""
+        device.captured = self
+        try:
+            yield
+        finally:
+            device.captured = None
+        for _, results in self._operations:
+            for x in results:
+                host_view(x).fill_(-1)
+
+
+def _refuse_capture(what: str) -> None:
+    if device.captured:
+        raise RuntimeError(f"{what} is not permitted while a graph is captured")
+
+
 # Random numbers -------------------------------------------------------------------------------
 
-_noise = torch.Generator()
 _default = torch.Generator()
 _generators = {_default._cdata: _default}
 
@@ -341,6 +404,8 @@ class _Module(backend_registration._DummyBackendModule):
     """torch.fake"""
 
     synchronize = staticmethod(synchronize)
+    CUDAGraph = Graph
+    graph = staticmethod(Graph.capture)
 
     def manual_seed_all(self, seed: int) -> None:
         _default.manual_seed(seed)

@@ -1,16 +1,20 @@
 """Which device a name means on a machine, and what somebody is told whose machine does not have it."""
 
+import os
+
 import pytest
 import torch
 from torch import nn
 
 import recollect
 from recollect import cli
+from recollect.agent.agent import Agent
 from recollect.common import devices
 from recollect.common.distributed import Ranks
 from recollect.common.errors import OutOfMemoryError, UsageError
 from recollect.comparison.options import ExecutorOptions
 from recollect.learn import ppo
+from recollect.run import build
 
 from ..helpers import run_quietly, small_config
 
@@ -127,6 +131,30 @@ def test_a_full_gpu_is_one_line_and_leaves_checkpoints_intact(tmp_path, monkeypa
     assert '"failed"' in summary.read_text()
     resumed = recollect.resume(summary.parent, quiet=True)
     assert resumed.summary["status"] == "finished" and resumed.summary["iteration"] == 4
+
+
+def test_a_gpu_that_is_full_before_training_is_one_line(tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB")
+
+    monkeypatch.chdir(tmp_path)
+    for owner, name in ((Agent, "to"), (build, "begin")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, full)
+            assert cli.main(["train", "CartPole-v1", "--cpu"]) == 1
+        error = capsys.readouterr().err
+        assert (
+            error.startswith("recollect: OutOfMemoryError: cpu is out of memory") and error.count("\n") == 1
+        )
+
+
+def test_cublas_is_told_before_its_first_use(machine, monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    machine("cuda")
+    devices.find_device("cpu")
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+    devices.find_device("cuda")
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

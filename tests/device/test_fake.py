@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from recollect.common.devices import deterministic
+
 from . import fake
 
 D = fake.install()
@@ -83,6 +85,40 @@ REFUSED = {
 def test_what_cuda_refuses_is_refused(name):
     with pytest.raises((RuntimeError, TypeError)):
         REFUSED[name](torch.ones(3, 3, device=D), torch.ones(3, 3))
+
+
+WITHOUT_DETERMINISM = {
+    "sums of floats": lambda x: x.cumsum(0),
+    "adaptive pooling": lambda x: F.adaptive_avg_pool2d(x[None], 2).sum().backward(),
+    "reflections": lambda x: F.pad(x[None], (1, 1, 1, 1), mode="reflect").sum().backward(),
+    "a median": lambda x: x.median(0),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_DETERMINISM)
+def test_operations_without_a_deterministic_kernel_are_refused_where_a_run_asks_for_one(name):
+    function = WITHOUT_DETERMINISM[name]
+    x = torch.ones(3, 3, device=D, requires_grad=True)
+    function(x)
+    with deterministic(D), pytest.raises(RuntimeError, match="deterministic"):
+        function(x)
+    with deterministic(D):  # integers have one
+        assert (x > 0).cumsum(0)[-1].tolist() == [3, 3, 3]
+
+
+def test_a_graph_computes_again_in_its_memory_and_refuses_copies_and_waits():
+    x, graph = torch.ones(3, device=D), torch.fake.CUDAGraph()
+    with torch.fake.graph(graph):
+        y = (x * 2).view(3, 1).add_(1)[1:]
+    assert y.cpu().tolist() == [[-1], [-1]]  # nothing is computed before the first replay
+    for value in (1, 5):
+        x.fill_(value)
+        with fake.measured() as traffic:
+            graph.replay()
+        assert y.cpu().tolist() == [[2 * value + 1]] * 2 and traffic.operations == 1
+    for refused in (lambda: x.sum().item(), lambda: x.cpu(), lambda: torch.ones(3).to(D)):
+        with torch.fake.graph(torch.fake.CUDAGraph()), pytest.raises(RuntimeError, match="captured"):
+            refused()
 
 
 def test_what_cuda_allows_is_allowed():

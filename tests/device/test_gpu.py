@@ -8,9 +8,9 @@ import torch
 import recollect
 from recollect import cli, memory
 from recollect.common import tree
-from recollect.common.devices import automatic
+from recollect.common.devices import automatic, describe, synchronize
 from recollect.config.presets import MODELS
-from recollect.run import checkpoint
+from recollect.run import bench, checkpoint
 
 from ..helpers import CRITICS, branch
 
@@ -94,6 +94,20 @@ def test_faster_networks_agree_with_themselves(options, tmp_path):
     assert last_metrics(model)["ratio_error"] < (0.2 if "amp" in options else 1e-2)
 
 
-def test_bench_waits_for_the_device(capsys):
+@pytest.mark.parametrize("name", ["lstm", "gpt2"])
+def test_replays_give_the_bits_of_acting(name, tmp_path):
+    if GPU != "cuda":
+        pytest.skip("graphs are CUDA's")
+    options = {"actor": name, "critic": name, "device": GPU}
+    plain, graphed = (train(tmp_path / str(flag), cuda_graphs=flag, **options) for flag in (False, True))
+    for key, x in weights_of(graphed).items():
+        assert torch.equal(x, weights_of(plain)[key]), key
+
+
+def test_bench_waits_for_the_device(monkeypatch, capsys):
+    waits = []
+    monkeypatch.setattr(bench, "synchronize", lambda device: waits.append(device) or synchronize(device))
+    monkeypatch.setattr(bench, "SECONDS", 1.0)
     assert cli.main(["bench", "CartPole-v1", "--device", GPU]) == 0
-    assert f"device {GPU}" in capsys.readouterr().out or torch.cuda.is_available()
+    assert describe(torch.device(GPU)) in capsys.readouterr().out
+    assert len(waits) >= 9 and {device.type for device in waits} == {GPU}

@@ -373,8 +373,19 @@ def numbered(num_steps: int, num_envs: int, length: int, often: float = 0.0, see
 def drawn(batch, num_envs, size, random, **options):
     """The minibatches of one epoch, advantages as they are."""
     whole = Scores(batch.valid, batch.value, batch.advantage, batch.target)
-    counts = whole.mask.any(0).numpy()
+    counts = whole.mask.sum(0).numpy()
     return minibatches(batch, whole, counts, num_envs, size, random, Draw("off", 1, **options))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_advantages_are_not_normalised_below_two_steps(count):
+    _, batch = numbered(4, 1, 1)
+    mask = torch.arange(4)[None] < count
+    whole = Scores(mask, batch.value, batch.advantage, batch.target)
+    draw = Draw("minibatch", 1, shuffle=False)
+    (one,) = minibatches(batch, whole, mask.sum(0).numpy(), 1, 4, np.random.default_rng(0), draw)
+    assert torch.equal(one.advantage, whole.advantage) == (count == 1)
+    assert one.advantage.isfinite().all() and one.weight.sum() == 1
 
 
 chunked = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 5), st.sampled_from([0.0, 0.4]))

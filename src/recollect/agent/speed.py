@@ -1,25 +1,25 @@
-"""Two ways to compute the networks of a training run faster: products in bfloat16, and torch.compile."""
+"""Three ways to compute the networks of a training run faster: products in bfloat16, torch.compile, and CUDA
+graphs."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
-from ..common.tree import map_leaves
 from .agent import Agent, Branch
+from .graphs import GraphedStep
 
 SHAPES = 32  # of inputs; a network is compiled for each, up to so many
 
 
 @contextlib.contextmanager
-def faster(agent: Agent, bf16: bool, compiled: bool) -> Iterator[None]:
+def faster(agent: Agent, bf16: bool, compiled: bool, graphs: bool = False) -> Iterator[None]:
     """Compute an agent faster within the block.
 
     bf16      round the inputs of products to bfloat16, in encoders and in memories that are `plain`
     compiled  compile the networks at their first call with each shape; of a branch whose memory is not
               `plain`, only the encoder
+    graphs    capture a step of the actor as a CUDA graph
     """
     branches = dict.fromkeys((agent.actor, agent.critic.trunk))  # one, if they share it
     agent.bf16 = bf16
@@ -28,6 +28,8 @@ def faster(agent: Agent, bf16: bool, compiled: bool) -> Iterator[None]:
     if compiled:
         for branch in branches:
             _compile(branch)
+    if graphs:
+        agent.actor.forward = GraphedStep(agent.actor.forward)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -35,7 +37,7 @@ def faster(agent: Agent, bf16: bool, compiled: bool) -> Iterator[None]:
         for branch in branches:
             branch.bf16 = False
             vars(branch).pop("features", None)
-            for part in (branch.inputs, branch.encoder):
+            for part in (branch, branch.inputs, branch.encoder):
                 vars(part).pop("forward", None)
 
 
@@ -46,25 +48,7 @@ def _compile(branch: Branch) -> None:
 
     config.recompile_limit = SHAPES
     if branch.memory.plain:
-        branch.features = _compiled(branch.features, branch.device)  # type: ignore[method-assign]
+        branch.features = torch.compile(branch.features, dynamic=False)  # type: ignore[method-assign]
         return
     for part in (branch.inputs, branch.encoder):
-        part.forward = _compiled(part.forward, branch.device)  # type: ignore[method-assign]
-
-
-def _compiled(call: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
-    """A function compiled for each shape of its inputs; on CUDA acting replays a captured graph."""
-    compiled = torch.compile(call, dynamic=False)
-    if device.type != "cuda":
-        return compiled
-    graph = torch.compile(call, dynamic=False, mode="reduce-overhead")
-
-    def replay(*inputs: Any) -> Any:
-        # A graph of a forward pass may be replayed only after its backward pass, so learning has none.
-        if torch.is_grad_enabled():
-            return compiled(*inputs)
-        torch.compiler.cudagraph_mark_step_begin()
-        # Copies, because the next replay overwrites the outputs.
-        return map_leaves(Tensor.clone, graph(*inputs))
-
-    return replay
+        part.forward = torch.compile(part.forward, dynamic=False)  # type: ignore[method-assign]

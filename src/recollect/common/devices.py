@@ -56,6 +56,8 @@ def find_device(name: str, ranks: Ranks = ALONE) -> torch.device:
     device = torch.device(name)
     if device.type == "cpu":
         return device
+    # For equal bits (`deterministic`). cuBLAS reads it at its first use, which may be an evaluation.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     gpu = accelerator()
     if gpu is None or gpu.type != device.type:
         raise UsageError(f"device {name}: {_missing(device.type)}; take --device cpu")
@@ -109,9 +111,16 @@ def synchronize(device: torch.device) -> None:
 @contextlib.contextmanager
 def training_on(device: torch.device) -> Iterator[None]:
     """Let equal runs give equal bits on a GPU, and report in one line that its memory is full."""
+    # Of several GPUs, pinned memory and captured graphs belong to the current one.
+    with reported_memory(device), torch.accelerator.device_index(device.index), deterministic(device):
+        yield
+
+
+@contextlib.contextmanager
+def reported_memory(device: torch.device) -> Iterator[None]:
+    """Report in one line that the memory of a device is full."""
     try:
-        with deterministic(device):
-            yield
+        yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(
             f"{device} is out of memory; checkpoints are intact. Take more ppo.num_minibatches, fewer "
@@ -123,13 +132,12 @@ def training_on(device: torch.device) -> Iterator[None]:
 def deterministic(device: torch.device) -> Iterator[None]:
     """Deterministic kernels, and products in full precision.
 
-    On CUDA equality also needs the same GPU model, driver and versions. torch promises none on mps.
+    On CUDA equality also needs CUBLAS_WORKSPACE_CONFIG (`find_device`) and the same GPU model, driver and
+    versions. torch promises none on mps.
     """
     if device.type in ("cpu", "mps"):
         yield
         return
-    # cuBLAS reads it when it is first used.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     before = (
         torch.are_deterministic_algorithms_enabled(),

@@ -56,7 +56,8 @@ class RunConfig:
     """bf16: products of training in bfloat16, but for those of recurrences; evaluation has full precision."""
     compile: bool = False
     """Compile the networks of training at their first use, which takes a minute or more."""
-
+    cuda_graphs: bool = False
+    """Capture a step of the actor as a CUDA graph and replay it; for a CUDA device only."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Kernels of the gradient step. native: in C, compiled at first use, for agents without transformers and
     pictures on the CPU, others take torch's; auto: torch's."""

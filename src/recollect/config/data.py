@@ -17,7 +17,7 @@ from .values import BOOLEANS, Setting, YamlWord
 
 # Fields that earlier versions lacked, with their defaults. At these they are not in the hash of a run: a
 # comparison would repeat runs of earlier versions instead of finding them.
-LATER = {"amp": None, "compile": False, "kernels": "auto"}
+LATER = {"amp": None, "compile": False, "cuda_graphs": False, "kernels": "auto"}
 
 
 def to_dict(value: Any) -> Any:

@@ -36,10 +36,9 @@ def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float | None) -
 
 
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
-    """Mean 0 and standard deviation 1 by weights that sum to 1; unchanged for a single step."""
+    """Mean 0 and standard deviation 1 by weights that sum to 1, over two steps or more."""
     centered = x - mean(weight, x)
-    # A single step has all the weight. A condition in Python would wait for a GPU in every minibatch.
-    return torch.where(weight.max() > 0.5, x, centered / (mean(weight, centered.square()).sqrt() + 1e-8))
+    return centered / (mean(weight, centered.square()).sqrt() + 1e-8)
 
 
 def explained_variance(values: Tensor, target: Tensor, weight: Tensor) -> float:

@@ -37,10 +37,10 @@ class Minibatches:
         self.learner, self.rollout, self.plan, self.draw = learner, rollout, plan, draw
         # Of all ranks, so that every process normalises with the same numbers, summed in the same order.
         host_scores = scores(rollout.outcome(learner.ranks), length, estimates)
-        # Kept on the CPU: where a minibatch is left out must be known without waiting for the device.
-        self.counts = host_scores.mask.any(0).numpy()
+        # Kept on the CPU: how many steps of a minibatch count must be known without waiting for the device.
+        self.counts = host_scores.mask.sum(0).numpy()
         self.scores = Scores(*(send(x, rollout.device) for x in host_scores))
-        if draw.normalize == "rollout":
+        if draw.normalize == "rollout" and self.counts.sum() > 1:
             advantage = standardize(self.scores.advantage, self.scores.weight)
             self.scores = self.scores._replace(advantage=advantage)
         self.num_envs = rollout.num_envs * learner.ranks.size
@@ -140,7 +140,7 @@ def minibatches(
 
     batch     the chunks of this rank
     scores    of the chunks of all ranks
-    counts    which chunks of all ranks (C,) have steps that count
+    counts    steps of each chunk of all ranks (C,) that count
     num_envs  of all ranks
     """
     chunks, blocks = scores.mask.shape[1], blocks_of(num_envs, size, ranks)
@@ -152,21 +152,24 @@ def minibatches(
     time, env = np.divmod(order[local_blocks], num_envs)
     local_order = time * (num_envs // ranks.size) + env - local_envs.start
     share = size // blocks
-    # Copied to the device once per epoch.
-    device = batch.valid.device
-    indices, local_indices = (send(torch.from_numpy(x), device) for x in (order, local_order))
-    for start in range(0, order.shape[1], share):
-        drawn = order[:, start : start + share]
+    starts = range(0, order.shape[1], share)
+
+    def indices(order: Array) -> tuple[Tensor, ...]:
+        """The chunks of each minibatch, block by block; copied to the device once per epoch."""
+        flat = np.concatenate([order[:, start : start + share].ravel() for start in starts])
+        return send(torch.from_numpy(flat), batch.valid.device).split(len(order) * share)
+
+    for start, index, local_index in zip(starts, indices(order), indices(local_order), strict=True):
+        steps = counts[order[:, start : start + share]].sum()
         # By the chunks of all ranks, so that none of them leaves out a minibatch alone.
-        if not counts[drawn].any():
+        if not steps:
             continue
-        index = indices[:, start : start + share].flatten()
         mask = scores.mask.index_select(1, index)
         weight, advantage = mask / mask.sum(), scores.advantage.index_select(1, index)
-        if draw.normalize == "minibatch":
+        if draw.normalize == "minibatch" and steps > 1:
             advantage = standardize(advantage, weight)
         # `index` goes block by block, so the chunks of this rank are one slice of it.
-        local = ranks.block(len(local_order) * drawn.shape[1])
-        part = take(batch, local_indices[:, start : start + share].flatten())
+        local = ranks.block(len(local_index))
+        part = take(batch, local_index)
         part = part._replace(weight=weight[:, local], advantage=advantage[:, local])
         yield from repeat(part, draw.repeats)

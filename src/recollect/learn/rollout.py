@@ -90,6 +90,7 @@ class Rollout:
         names = "first", "prev_action", "prev_reward", "valid"
         examples = {name: empty(getattr(row, name)) for name in names} | {"action": empty(row.prev_action)}
         examples |= {OBS + name: empty(x) for name, x in row.obs.items()}
+        self._on_cpu = self.device.type == "cpu"
         self._buffer = Buffer(num_steps + 1, examples, self.device)
         self.rows, self.valid, self.action = _sent(self._buffer.fields)
         self.action = self.action[:num_steps]
@@ -149,7 +150,7 @@ class Rollout:
 
     def send_row(self, t: int) -> Rows:
         """Row t on the device of the networks, by one copy."""
-        if self.device.type == "cpu":
+        if self._on_cpu:
             return self._at[t]
         return _sent(self._buffer.send(slice(t, t + 1))).rows
 

@@ -8,10 +8,11 @@ from typing import Any
 import gymnasium
 
 from ..agent.agent import Agent, build_agent
+from ..agent.graphs import check_graphs, has_graphs
 from ..agent.speed import faster
-from ..common.devices import automatic, choose, find_device, training_on
+from ..common.devices import automatic, choose, find_device, reported_memory, training_on
 from ..common.distributed import ALONE, CORES, Ranks
-from ..common.errors import UsageError
+from ..common.errors import OutOfMemoryError, UsageError
 from ..common.malloc import keep_freed_memory
 from ..config.config import RunConfig, resolve
 from ..envs import EnvConfig, Envs, make
@@ -43,7 +44,10 @@ def _resolved(config: RunConfig, envs: Envs, new: bool) -> RunConfig:
 
 
 def _with_device(config: RunConfig, agent: Agent | None) -> RunConfig:
-    return replace(config, device=choose(config.device, agent))
+    config = replace(config, device=choose(config.device, agent))
+    if config.cuda_graphs:
+        check_graphs(config.device)
+    return config
 
 
 def _build_agent(config: RunConfig, envs: Envs) -> Agent:
@@ -76,11 +80,13 @@ def build(
         if new:
             begin_memories(agent)
         # After all weights are drawn and loaded, on the CPU: the same ones for every device.
-        agent.to(find_device(choose(device or config.device, agent), ranks))
+        place = find_device(choose(device or config.device, agent), ranks)
+        with reported_memory(place):
+            agent.to(place)
         length = config.ppo.chunk_length(any(agent.initial_state(1)))
         size = config.ppo.chunks_per_minibatch(config.env.num_envs, length)
         _check_shares(config.env.num_envs, size, ranks)
-    except UsageError:
+    except (UsageError, OutOfMemoryError):
         envs.adapter.close()  # worker processes would print their own errors after this one
         raise
     return envs, agent, config
@@ -113,7 +119,9 @@ def _check_shares(num_envs: int, size: int, ranks: Ranks) -> None:
 @contextlib.contextmanager
 def training_mode(agent: Agent, config: RunConfig) -> Iterator[None]:
     """The precision and the kernels of training; afterwards the agent is computed like any other."""
-    with training_on(agent.device), faster(agent, config.amp == "bf16", config.compile):
+    # A resumed run may have moved to a device without graphs.
+    graphs = config.cuda_graphs and has_graphs(agent.device)
+    with training_on(agent.device), faster(agent, config.amp == "bf16", config.compile, graphs):
         yield
 
 
@@ -127,4 +135,5 @@ def begin_memories(agent: Agent) -> None:
 def build_learner(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks = ALONE) -> Learner:
     """The learner of a new run."""
     env = config.env
-    return begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)
+    with reported_memory(agent.device):
+        return begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)
