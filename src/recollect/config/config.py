@@ -58,8 +58,8 @@ class RunConfig:
     """Compile the networks of training at their first use, which takes a minute or more."""
 
     kernels: Literal["auto", "native", "torch"] = "auto"
-    """Kernels of the gradient step. native: in C, compiled at first use, for agents without transformers and
-    pictures on the CPU, others take torch's; auto: torch's."""
+    """Kernels of acting, values and the gradient step. native: in C, compiled at first use, for agents
+    without transformers and pictures on the CPU, others take torch's; auto: torch's."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
