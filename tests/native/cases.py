@@ -12,12 +12,12 @@ from recollect.agent.nets import Rows
 from recollect.common import tree
 from recollect.envs.spaces import read_spaces
 from recollect.learn.chunks import Batch
-from recollect.learn.gradients import Autograd
+from recollect.learn.engine import TorchEngine
 from recollect.learn.optim import FlatAdam
 from recollect.learn.ppo import loss
 from recollect.learn.settings import Coefficients, PPOConfig
 from recollect.native import library
-from recollect.native.engine import NativeGradients
+from recollect.native.engine import NativeEngine
 
 NOW = Coefficients(0.2, 0.01, (1e-3, 1e-3))
 DISCRETE = spaces.Discrete(3)
@@ -99,7 +99,7 @@ def native(agent, batch, cfg, lib=None):
     """The loss and the gradient by the kernels."""
     optimizer = FlatAdam([agent.actor, agent.critic], cfg)
     optimizer.gradient.fill_(torch.nan)  # every entry must be written
-    terms = NativeGradients(lib or kernels(), agent, print).run(batch, cfg, NOW)
+    terms = NativeEngine(lib or kernels(), agent, print).run(batch, cfg, NOW)
     return terms, optimizer.gradient
 
 
@@ -107,7 +107,7 @@ def reference(agent, batch, cfg):
     """The same by autograd, in float64."""
     agent = copy.deepcopy(agent).double()
     optimizer = FlatAdam([agent.actor, agent.critic], cfg)
-    return Autograd(agent).compute(optimizer, loss, in_float64(batch), cfg, NOW), optimizer.gradient
+    return TorchEngine(agent).gradients(optimizer, loss, in_float64(batch), cfg, NOW), optimizer.gradient
 
 
 def distance(x, expected):

@@ -38,18 +38,25 @@ class Normalizer(nn.Module):
 
     def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Observations (T, B, ...) -> the same, vectors shifted, scaled and clipped to [-10, 10]."""
-        if not self.names or not self.count:
+        if not self.scales:
             return obs
         out = dict(obs)
-        for i, name in enumerate(self.names):
-            shift, scale = self._scale_of(i, name, obs[name])
+        for name in self.names:
+            shift, scale = self.scaling(name, obs[name])
             # clamp_ changes the new tensor only; observations are stored raw.
             out[name] = ((obs[name] - shift) * scale).clamp_(-10, 10)
         return out
 
-    def _scale_of(self, i: int, name: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def scales(self) -> bool:
+        """Whether observations are changed: not before the first statistics."""
+        return bool(self.names and self.count)
+
+    def scaling(self, name: str, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Shift and scale of an observation, in the dtype and on the device of a tensor."""
         scaling = self._scaling.get(name)
         if scaling is None or scaling[0].dtype != like.dtype or scaling[0].device != like.device:
+            i = self.names.index(name)
             mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
             # 1e-8, because an entry that never changes has a variance of 0.
             shift, scale = mean.to(like.dtype), (var + 1e-8).rsqrt().to(like.dtype)

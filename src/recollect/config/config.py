@@ -59,8 +59,8 @@ class RunConfig:
     cuda_graphs: bool = False
     """Capture a step of the actor as a CUDA graph and replay it; for a CUDA device only."""
     kernels: Literal["auto", "native", "torch"] = "auto"
-    """Kernels of the gradient step. native: in C, compiled at first use, for agents without transformers and
-    pictures on the CPU, others take torch's; auto: torch's."""
+    """Kernels of acting, values and the gradient step. native: in C, compiled at first use, for agents
+    without transformers and pictures on the CPU, others take torch's; auto: torch's."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:

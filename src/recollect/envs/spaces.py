@@ -78,7 +78,7 @@ class ObsSpec:
         for name, leaf in self.leaves.items():
             array = np.asarray(arrays[name])
             if leaf.kind == "discrete":
-                array = array.reshape(-1, len(leaf.sizes)) - np.array(leaf.start)
+                array = array.reshape(-1, len(leaf.sizes)).astype(np.int64, copy=False) - np.array(leaf.start)
             elif leaf.kind == "vector":
                 array = array.astype(np.float32, copy=False)
             out[name] = array

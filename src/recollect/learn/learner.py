@@ -10,8 +10,8 @@ from ..agent.normalize import RewardScale
 from ..common import rng
 from ..common.distributed import ALONE, Ranks
 from ..envs import Envs
+from .engine import Engine, TorchEngine
 from .episodes import Episodes
-from .gradients import Autograd, Gradients
 from .maths import Losses
 from .optim import FlatAdam
 from .rollout import Rollout, Row, opening_row
@@ -30,7 +30,7 @@ class Learner:
     row: Row  # row 0 of the next rollout
     state: AgentState  # memory states before that row; every leaf (N, ...)
     episodes: Episodes
-    gradients: Gradients
+    engine: Engine
     ranks: Ranks = ALONE
     iteration: int = 0
     step: int = 0  # training steps so far, of all ranks
@@ -61,7 +61,7 @@ class Learner:
             "iteration": self.iteration,
             "episodes": self.episodes.finished,
         }
-        return {**counts, **self.episodes.means(), "kernel_error": self.gradients.error}
+        return {**counts, **self.episodes.means(), "kernel_error": self.engine.error}
 
     def update_metrics(self, losses: Losses, explained_variance: float, rate: float) -> dict[str, float]:
         """The metrics of an update: mean losses, explained variance, the learning rate of the actor."""
@@ -112,7 +112,7 @@ def begin(
         first_row(envs, agent, plan.seed, 0, ranks),
         agent.initial_state(envs.num_envs),
         Episodes.begin(all_envs),
-        Autograd(agent),
+        TorchEngine(agent),
         ranks,
     )
 

@@ -18,7 +18,7 @@ from ..common import rng
 from ..common.devices import send
 from ..envs import Envs
 from .chunks import Batch, Estimates
-from .gradients import LossFunction
+from .engine import LossFunction
 from .learner import Learner
 from .maths import Loss, Losses, mean, policy_loss, value_loss
 from .minibatches import Minibatches
@@ -34,28 +34,24 @@ Update: TypeAlias = Callable[[Learner, Rollout, Plan, int], dict[str, float]]
 @torch.no_grad()
 def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: int) -> None:
     """Act for T steps with the actor alone, keeping its memory state only where a chunk begins."""
-    agent, state, policy = learner.agent, learner.state.actor, learner.agent.policy
+    policy = learner.agent.policy
     rollout.open(learner.row)
     # Every rank draws the noise of all environments and takes its own, so that a split changes no action.
     random = rng.generator(plan.seed, rng.Purpose.ACT, learner.iteration)
     drawn = policy.noise(random, (rollout.num_steps, rollout.num_envs * learner.ranks.size))
     local_noise = torch.from_numpy(drawn[:, learner.ranks.block(rollout.num_envs)]).to(rollout.log_prob.dtype)
-    noise = send(local_noise, rollout.device).unbind()
-    outputs: list[Tensor] = []
+    actor = learner.engine.acting(rollout, learner.state.actor, send(local_noise, rollout.device))
     for t in range(rollout.num_steps):
         if t % length == 0:
-            rollout.starts.append(state)
-        rows = rollout.send_row(t)
-        params, state = agent.actor(rows._replace(obs=agent.normalizer(rows.obs)), state)
-        action = policy.sample(params[0], noise[t]).cpu().numpy()
-        outputs.append(params)
+            rollout.starts.append(actor.state)
+        action = actor.step(t)
         rollout.write(t, action, envs.step(action))
-    learner.state = learner.state._replace(actor=state)
+    learner.state = learner.state._replace(actor=actor.state)
     if plan.barrier_after(learner.iteration):
         rollout.truncate()
     learner.row = rollout.last_row()
     # Once for all T steps: one large call costs a fraction of T small ones.
-    rollout.log_prob.copy_(policy.evaluate(torch.cat(outputs), rollout.sent.action[:-1])[0])
+    rollout.log_prob.copy_(policy.evaluate(actor.params(), rollout.sent.action[:-1])[0])
 
 
 # Value ----------------------------------------------------------------------------------------
@@ -64,16 +60,17 @@ def collect(envs: Envs, learner: Learner, rollout: Rollout, plan: Plan, length: 
 @torch.no_grad()
 def value(learner: Learner, rollout: Rollout, length: int) -> None:
     """V of steps 0..T-1 and of row T, from the carried state, in one pass over whole chunks."""
-    agent, steps, seen = learner.agent, rollout.num_steps, rollout.normalized(learner.agent)
+    agent, value_of, steps = learner.agent, learner.engine.value, rollout.num_steps
+    seen = rollout.normalized(agent)
     state = AgentState(rollout.starts[0], learner.state.critic)
     # Without a memory nothing has to be stored at chunks, and one call is faster.
     span = length if agent.critic.trunk.initial_state(1) else steps
     values = rollout.log_prob.new_empty(rollout.value.shape)
     for t in range(0, steps, span):
         rollout.critic_starts += [state.critic] * (span // length)
-        values[t : t + span], state = agent.value(slice_rows(seen, slice(t, t + span)), state)
+        values[t : t + span], state = value_of(slice_rows(seen, slice(t, t + span)), state)
     # Row T is row 0 of the next rollout, which computes it again: the state after it is dropped here.
-    values[steps] = agent.value(slice_rows(seen, slice(steps, steps + 1)), state)[0][0]
+    values[steps] = value_of(slice_rows(seen, slice(steps, steps + 1)), state)[0][0]
     rollout.value.copy_(values)
     learner.state = learner.state._replace(critic=state.critic)
 
@@ -143,7 +140,7 @@ def descend(learner: Learner, minibatches: Minibatches, plan: Plan, loss: LossFu
     now, optimizer = plan.coefficients(learner.iteration, learner.step), learner.optimizer
     for epoch in minibatches:
         for batch in epoch:
-            terms = learner.gradients.compute(optimizer, loss, batch, plan.ppo, now)
+            terms = learner.engine.gradients(optimizer, loss, batch, plan.ppo, now)
             minibatches.record(terms, batch)
             learner.ranks.all_reduce_sum(optimizer.gradient)
             optimizer.step(now.rates)

@@ -1,4 +1,4 @@
-"""Gradients by the native kernels, compared with those of autograd on the first minibatch."""
+"""The native kernels as the engine of a run, compared with torch on the first minibatch."""
 
 import ctypes
 from collections.abc import Callable
@@ -6,22 +6,27 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..agent.agent import Agent
+from ..agent.agent import Agent, AgentState
+from ..agent.nets import Rows
+from ..common import tree
+from ..common.tree import Tree
 from ..learn.chunks import Batch
-from ..learn.gradients import Autograd, LossFunction
+from ..learn.engine import Acting, LossFunction, TorchEngine
 from ..learn.maths import Loss, Losses
 from ..learn.optim import FlatAdam
+from ..learn.rollout import Rollout
 from ..learn.settings import Coefficients, PPOConfig
 from . import structures as c
+from .acting import NativeActing
 from .library import version
-from .program import networks
+from .program import Network, actor_network, critic_network, networks
 from .workspace import Workspace
 
-LARGEST_ERROR = 1e-2  # of the first gradient; beyond it autograd takes over
+LARGEST_ERROR = 1e-2  # of the first gradient; beyond it torch takes over
 
 
-class NativeGradients:
-    """Gradients of PPO's loss.
+class NativeEngine:
+    """Actions, values, and gradients of PPO's loss.
 
     active  whether the kernels are used: not after an error above LARGEST_ERROR
     """
@@ -29,11 +34,11 @@ class NativeGradients:
     def __init__(self, library: ctypes.CDLL, agent: Agent, announce: Callable[[str], None]) -> None:
         """An UnsupportedError if the kernels cannot compute the agent."""
         self._library, self._announce = library, announce
+        self._agent, self._reference = agent, TorchEngine(agent)
         self._networks = networks(agent)
         self._workspaces: list[Workspace] = []
         self._programs = (c.Program * len(self._networks))()
-        self._discrete = agent.policy.discrete
-        self._reference = Autograd(agent)
+        self._forward: dict[str, Workspace] = {}  # of acting and of values, by the name of the branch
         self.error: float | None = None
         self.active = True
 
@@ -41,12 +46,33 @@ class NativeGradients:
     def name(self) -> str:
         return f"native {version()}" if self.active else self._reference.name
 
-    def compute(
+    def acting(self, rollout: Rollout, state: Tree, noise: Tensor) -> Acting:
+        if not self.active:
+            return self._reference.acting(rollout, state, noise)
+        workspace = self._forward_workspace("actor", actor_network, rollout.num_envs, rollout.num_envs)
+        return NativeActing(self._library, workspace, self._agent, rollout, state, noise)
+
+    def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
+        if not self.active:
+            return self._reference.value(rows, state)
+        steps, batch = rows.first.shape
+        workspace = self._forward_workspace("critic", critic_network, steps * batch, batch)
+        network, first = workspace.network, rows.first.contiguous()
+        features, states = network.inputs(rows), network.states(state)
+        after = tree.map_leaves(lambda x: torch.empty(x.shape), getattr(state, network.part))
+        workspace.set_inputs(features, *states)
+        workspace.set_ends(*tree.leaves(after).values())
+        workspace.program.first = first.data_ptr() if network.branch.resets else None
+        values = torch.empty(steps, batch)
+        self._library.values(workspace.program, steps * batch, batch, values.data_ptr())
+        return values, state._replace(**{network.part: after})
+
+    def gradients(
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
     ) -> Loss:
         if self.active and self.error is not None:
             return self.run(batch, cfg, now)
-        expected = self._reference.compute(optimizer, loss, batch, cfg, now)
+        expected = self._reference.gradients(optimizer, loss, batch, cfg, now)
         if not self.active:
             return expected
         gradient = optimizer.gradient.clone()
@@ -84,12 +110,13 @@ class NativeGradients:
         tensors = [x.contiguous() for x in (*fields, batch.action)]
         alive += tensors
         *addresses, action = (x.data_ptr() for x in tensors)
+        discrete = self._agent.policy.discrete
         return c.Batch(
             batch.valid.numel(),
             batch.valid.shape[1],
             *addresses,
-            action if self._discrete else None,
-            None if self._discrete else action,
+            action if discrete else None,
+            None if discrete else action,
             now.clip,
             now.entropy,
             cfg.vf_coef,
@@ -104,6 +131,17 @@ class NativeGradients:
         self._workspaces = [Workspace(network, rows, sequences, vector) for network in self._networks]
         for i, workspace in enumerate(self._workspaces):
             self._programs[i] = workspace.program
+
+    def _forward_workspace(
+        self, branch: str, build: Callable[[Agent], Network], rows: int, batch: int
+    ) -> Workspace:
+        """Memory for a pass without gradients over so many rows; kept for fewer."""
+        workspace = self._forward.get(branch)
+        if workspace is None or not workspace.holds(rows, batch):
+            vector = self._library.vector_width()
+            workspace = Workspace(build(self._agent), rows, batch, vector, gradients=False)
+            self._forward[branch] = workspace
+        return workspace
 
 
 def distance(x: Tensor, expected: Tensor) -> float:

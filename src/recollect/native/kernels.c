@@ -1,10 +1,11 @@
-/* The loss of PPO over a minibatch and its gradients by all weights, without autograd.
+/* The loss of PPO over a minibatch and its gradients by all weights, without autograd; values, and acting.
 
    A network is a program of operations (program.h). Rows go through it in blocks, forward and backward, so that
    activations stay in the cache; only operations over whole sequences need all rows between. The results are
    the same bits for every processor, number of threads and optimisation level: all sums have one order, and
    products are fused where the source says so (matrix.h, lanes.h). */
 
+#include "acting.h"
 #include "loss.h"
 #include "recurrence.h"
 
@@ -143,14 +144,24 @@ static void finish_log_std(const Program *p) {
   }
 }
 
+/* All stages before the last one, and the sequences with which that begins. */
+static void forward_stages(const Program *p, int rows, int batch) {
+  for (int stage = 0; stage < p->stages - 1; stage++) {
+    for (int row = 0; row < rows; row += BLOCK) forward_block(p, stage, row, block_at(row, rows));
+    forward_sequences(p, stage + 1, rows, batch, p->first);
+  }
+}
+
+/* Takes the weights as they are now. */
+EXPORT void pack_weights(Program *p) {
+  for (int i = 0; i < p->weights_count; i++) pack(p->weights + i);
+}
+
 static void run_program(Program *p, const Batch *batch, Rows *rows) {
   int last = p->stages - 1, count = batch->rows;
-  for (int i = 0; i < p->weights_count; i++) pack(p->weights + i);
+  pack_weights(p);
   clear_log_std(p);
-  for (int stage = 0; stage < last; stage++) {
-    for (int row = 0; row < count; row += BLOCK) forward_block(p, stage, row, block_at(row, count));
-    forward_sequences(p, stage + 1, count, batch->batch, p->first);
-  }
+  forward_stages(p, count, batch->batch);
   for (int row = 0; row < count; row += BLOCK) {
     forward_block(p, last, row, block_at(row, count));
     losses_of_block(p, row, block_at(row, count), batch, rows);
@@ -166,6 +177,33 @@ static void run_program(Program *p, const Batch *batch, Rows *rows) {
 
 /* Entry points ---------------------------------------------------------------------------------- */
 
+/* Actions and parameters of the policy of step t, with the weights last packed. */
+EXPORT void act(const Actor *actor, int t) {
+  Program *p = actor->program;
+  const Operation *head = p->operations + p->operation_count - 1, *outputs = p->operations + head->input;
+  const uint8_t *first = (const uint8_t *)(actor->first + t * actor->first_stride);
+  p->first = actor->resets ? first : NULL;
+  gather_features(actor, t, p->operations->width, first);
+  forward_stages(p, actor->batch, actor->batch);
+  for (int row = 0; row < actor->batch; row += BLOCK) {
+    int count = block_at(row, actor->batch);
+    forward_block(p, p->stages - 1, row, count);
+    sample(actor, head, outputs, t, row, count);
+  }
+}
+
+/* Values (rows) by a program that ends with the head of a critic. */
+EXPORT void values(Program *p, int rows, int batch, float *to) {
+  const Operation *outputs = p->operations + p->operations[p->operation_count - 1].input;
+  pack_weights(p);
+  forward_stages(p, rows, batch);
+  for (int row = 0; row < rows; row += BLOCK) {
+    int count = block_at(row, rows);
+    forward_block(p, p->stages - 1, row, count);
+    for (int r = 0; r < count; r++) to[row + r] = value_at(outputs, row)[(long)r * outputs->columns];
+  }
+}
+
 /* Fills the gradients of all weights of the programs, and the results of the batch. */
 EXPORT void gradients(Program *programs, int count, const Batch *batch) {
   Rows rows;
@@ -180,7 +218,10 @@ EXPORT void gradients(Program *programs, int count, const Batch *batch) {
 /* Floats of a vector: widths of buffers are multiples of it. */
 EXPORT int vector_width(void) { return WIDTH; }
 
-/* Sizes of Weights, Operation, Program and Batch, to compare with those of native/structures.py. */
-EXPORT void structure_sizes(int *sizes) {
-  sizes[0] = sizeof(Weights), sizes[1] = sizeof(Operation), sizes[2] = sizeof(Program), sizes[3] = sizeof(Batch);
+/* Sizes of all structures, to compare with those of native/structures.py; returns their number. */
+EXPORT int structure_sizes(int *sizes) {
+  const int all_sizes[] = {sizeof(Weights), sizeof(Operation), sizeof(Program),
+                           sizeof(Batch),   sizeof(Source),    sizeof(Actor)};
+  memcpy(sizes, all_sizes, sizeof all_sizes);
+  return sizeof all_sizes / sizeof *all_sizes;
 }

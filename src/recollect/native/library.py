@@ -80,11 +80,15 @@ def load(
 def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions of a library, and compare its structures with ours."""
     library.gradients.argtypes = (ctypes.POINTER(c.Program), ctypes.c_int, ctypes.POINTER(c.Batch))
-    library.gradients.restype = None
-    sizes = (ctypes.c_int * len(c.SIZES))()
-    library.structure_sizes(sizes)
-    if list(sizes) != c.SIZES:
-        raise OSError(f"its structures have {list(sizes)} bytes, here they have {c.SIZES}")
+    library.pack_weights.argtypes = (ctypes.POINTER(c.Program),)
+    library.act.argtypes = (ctypes.POINTER(c.Actor), ctypes.c_int)
+    library.values.argtypes = (ctypes.POINTER(c.Program), ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+    for function in (library.gradients, library.pack_weights, library.act, library.values):
+        function.restype = None
+    buffer = (ctypes.c_int * 64)()  # room for the structures of other versions
+    sizes = buffer[: library.structure_sizes(buffer)]
+    if sizes != c.SIZES:
+        raise OSError(f"its structures have {sizes} bytes, here they have {c.SIZES}")
     return library
 
 

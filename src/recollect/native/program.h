@@ -57,6 +57,34 @@ typedef struct {
   float *terms;               /* (TERMS + 1): policy loss, value loss, entropy, KL, clip fraction; their total */
 } Batch;
 
+/* A part of the features of an actor, which lies in the fields of a rollout: step t is t * stride bytes after `from`. */
+typedef struct {
+  const char *from;
+  int64_t stride;
+  const float *shift, *scale; /* NUMBERS: of the normaliser; NULL: as they are */
+  const int32_t *sizes;       /* CHOICES: of each group */
+  int32_t kind, width;        /* width: of the features */
+  int32_t groups;             /* CHOICES */
+  int32_t blank;              /* CHOICES: whether they are 0 where an episode opens */
+  int32_t bytes;              /* BINARY: of an entry, which is 0 or 1 */
+} Source;
+
+enum SourceKind { NUMBERS, BINARY, CHOICES, REWARD };
+
+/* An actor during a rollout of T steps of B environments. The last operation of its program is a head. */
+typedef struct {
+  Program *program;
+  const Source *sources;
+  const char *first;  /* of the rollout: true where an episode opens */
+  int64_t first_stride;
+  const float *noise; /* CATEGORICAL: (T, B, groups, most); GAUSSIAN: (T, B, K) */
+  const float *std;   /* GAUSSIAN: (K) */
+  float *features;    /* (B, width) */
+  float *params;      /* (T, B, parameters) */
+  void *actions;      /* (T, B, K) int64 or float */
+  int32_t source_count, batch, resets, most;
+} Actor;
+
 enum { POLICY_TERM, VALUE_TERM, ENTROPY_TERM, KL_TERM, CLIPPED_TERM, TERMS };
 
 INLINE int block_at(int row, int rows) { return rows - row < BLOCK ? rows - row : BLOCK; }

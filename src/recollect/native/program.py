@@ -5,7 +5,7 @@ Shapes.  L steps, B sequences, rows = L B.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -85,11 +85,12 @@ class Node:
 class Network:
     """The operations of one or two branches, in the order in which they are computed."""
 
-    def __init__(self, branch: Branch, state: Callable[[AgentState], tree.Tree]) -> None:
+    def __init__(self, branch: Branch, part: Literal["actor", "critic"]) -> None:
+        """part: whose memory state in an AgentState it is."""
         if branch.inputs.eyes:
             raise UnsupportedError("observations with pictures")
         self.nodes: list[Node] = []
-        self.branch, self._state = branch, state
+        self.branch, self.part = branch, part
         at = self._add(Node(c.INPUT, branch.inputs.out_dim, units=branch.inputs.out_dim))
         if branch.action_apart:
             raise UnsupportedError("a memory that receives the previous action separately")
@@ -110,7 +111,7 @@ class Network:
 
     def states(self, state: AgentState) -> list[Tensor]:
         """The memory states (B, ...) in the order of the operations that take them."""
-        return [x.contiguous() for x in tree.leaves(self._state(state)).values()]
+        return [x.contiguous() for x in tree.leaves(getattr(state, self.part)).values()]
 
     def add_actor(self, body: nn.Module, head: nn.Module, policy: Policy) -> None:
         """A policy on the features."""
@@ -203,15 +204,26 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
 }
 
 
+def actor_network(agent: Agent) -> Network:
+    """The program of the actor; an UnsupportedError for one that the kernels cannot compute."""
+    network = Network(agent.actor, "actor")
+    network.add_actor(agent.actor.body, agent.actor.head, agent.policy)
+    return network
+
+
+def critic_network(agent: Agent) -> Network:
+    """The program of the values, and of a shared trunk."""
+    network = Network(agent.critic.trunk, "critic" if isinstance(agent.critic, Branch) else "actor")
+    network.add_critic(agent.critic.body, agent.critic.head)
+    return network
+
+
 def networks(agent: Agent) -> list[Network]:
-    """The programs of an agent; an UnsupportedError for one that the kernels cannot compute."""
+    """The programs of an agent that is trained: the branches, or one with both heads."""
     if agent.dropout:
         raise UnsupportedError("dropout")
-    actor = Network(agent.actor, lambda state: state.actor)
-    actor.add_actor(agent.actor.body, agent.actor.head, agent.policy)
-    if not isinstance(agent.critic, Branch):
-        actor.add_critic(agent.critic.body, agent.critic.head)
-        return [actor]
-    critic = Network(agent.critic, lambda state: state.critic)
-    critic.add_critic(agent.critic.body, agent.critic.head)
-    return [actor, critic]
+    actor = actor_network(agent)
+    if isinstance(agent.critic, Branch):
+        return [actor, critic_network(agent)]
+    actor.add_critic(agent.critic.body, agent.critic.head)
+    return [actor]

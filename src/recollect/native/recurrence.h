@@ -67,6 +67,11 @@ static void frames_forward(const Operation *op, const Operation *input, int rows
       memcpy(value + back * width, from, width * sizeof(float));
     }
   }
+  /* The state has the oldest frame first. */
+  for (int b = 0; op->end[0] && b < batch; b++)
+    for (int back = 0; back < past; back++)
+      memcpy(op->end[0] + ((long)b * past + past - 1 - back) * width,
+             op->value + (long)(rows - batch + b) * op->columns + back * width, width * sizeof(float));
 }
 
 static void frames_backward(const Operation *op, const Operation *input, int rows, int batch, const uint8_t *first) {

@@ -8,6 +8,7 @@ TERMS = 6  # means of a batch, and the total
 
 INPUT, LINEAR, RESIDUAL, FRAMES, MINGRU, GRU, LSTM, CATEGORICAL, GAUSSIAN, VALUE = range(10)
 IDENTITY, TANH, RELU, ELU = range(4)
+NUMBERS, BINARY, CHOICES, REWARD = range(4)
 
 _int, _float, _pointer = ctypes.c_int32, ctypes.c_float, ctypes.c_void_p
 
@@ -63,4 +64,28 @@ class Batch(ctypes.Structure):
     )
 
 
-SIZES = [ctypes.sizeof(structure) for structure in (Weights, Operation, Program, Batch)]
+class Source(ctypes.Structure):
+    """A part of the features of an actor."""
+
+    _fields_ = (
+        ("from_", _pointer),
+        ("stride", ctypes.c_int64),
+        *((name, _pointer) for name in ("shift", "scale", "sizes")),
+        *((name, _int) for name in ("kind", "width", "groups", "blank", "bytes")),
+    )
+
+
+class Actor(ctypes.Structure):
+    """An actor during a rollout."""
+
+    _fields_ = (
+        ("program", ctypes.POINTER(Program)),
+        ("sources", ctypes.POINTER(Source)),
+        ("first", _pointer),
+        ("first_stride", ctypes.c_int64),
+        *((name, _pointer) for name in ("noise", "std", "features", "params", "actions")),
+        *((name, _int) for name in ("source_count", "batch", "resets", "most")),
+    )
+
+
+SIZES = [ctypes.sizeof(structure) for structure in (Weights, Operation, Program, Batch, Source, Actor)]

@@ -19,19 +19,20 @@ ALIGNMENT = 64  # bytes, a cache line and the widest vector
 class Workspace:
     """A network bound to memory for `rows` rows of `batch` sequences, as the kernels take it.
 
-    program  the structure of program.h
+    program    the structure of program.h
+    gradients  whether there is memory for a backward pass
     """
 
-    def __init__(self, network: Network, rows: int, batch: int, vector: int) -> None:
+    def __init__(self, network: Network, rows: int, batch: int, vector: int, gradients: bool = True) -> None:
         self.network, self.rows, self.batch = network, rows, batch
-        self._vector = vector
+        self._vector, self._gradients = vector, gradients
         self._arrays: list[Any] = []  # memory that only C points to
         nodes = network.nodes
         linears = [linear for node in nodes for linear in node.weights]
         self._weights = (c.Weights * len(linears))(*map(self._bind_weights, linears))
         self.operations = (c.Operation * len(nodes))()
         stages = 1 + max(node.stage for node in nodes)
-        trained = _trained(nodes)
+        trained = _trained(nodes) if gradients else [False] * len(nodes)
         used = 0
         for i, node in enumerate(nodes):
             op = self.operations[i]
@@ -58,6 +59,11 @@ class Workspace:
         for (operation, k), state in zip(self._carried, states, strict=True):
             self.operations[operation].state[k] = state.data_ptr()
 
+    def set_ends(self, *states: Tensor) -> None:
+        """Write the states (B, ...) after the last step there; they may be those before the first one."""
+        for (operation, k), state in zip(self._carried, states, strict=True):
+            self.operations[operation].end[k] = state.data_ptr()
+
     def _padded(self, width: int) -> int:
         return -(-width // self._vector) * self._vector
 
@@ -71,11 +77,9 @@ class Workspace:
         columns, in_columns = linear.blocks * self._padded(linear.width), self._padded(linear.in_dim)
         # The orientation of the gradient that has less padding.
         normal, transposed = len(linear.weight) * in_columns, linear.in_dim * columns
+        gradients = (linear.weight_gradient, linear.bias_gradient) if self._gradients else (None, None)
         return c.Weights(
-            *(
-                _address(x)
-                for x in (linear.weight, linear.bias, linear.weight_gradient, linear.bias_gradient)
-            ),
+            *(_address(x) for x in (linear.weight, linear.bias, *gradients)),
             *map(self._take, (linear.in_dim * columns, columns * in_columns, columns * in_columns)),
             *map(self._take, (columns, columns)),
             linear.in_dim,

@@ -18,7 +18,7 @@ from ..learn.learner import Learner
 from ..learn.ppo import collect, value
 from ..learn.rollout import Rollout
 from .build import build, build_learner, training_mode
-from .kernels import gradients
+from .kernels import engine
 
 SECONDS = 5.0
 COMPILING = 2  # rollouts in which networks are compiled
@@ -72,7 +72,7 @@ def _build(config: RunConfig) -> tuple[Envs, Learner, RunConfig]:
     """Build environments and learner; return them with the resolved config."""
     envs, agent, config = build(config)
     learner = build_learner(config, envs, agent)
-    learner.gradients = gradients(config, agent, print)
+    learner.engine = engine(config, agent, print)
     return envs, learner, config
 
 

@@ -1,4 +1,4 @@
-"""The kernels that compute the gradients of a run: torch's, or the native ones."""
+"""The kernels that compute the networks of a run: torch's, or the native ones."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,26 +7,26 @@ from ..agent.agent import Agent
 from ..common.devices import describe
 from ..common.errors import UsageError
 from ..config.config import RunConfig
-from ..learn.gradients import Autograd, Gradients
+from ..learn.engine import Engine, TorchEngine
 from ..learn.learner import Learner
-from ..native.engine import NativeGradients
+from ..native.engine import NativeEngine
 from ..native.library import UnavailableError, load
 from ..native.program import UnsupportedError
 
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
 
-def gradients(config: RunConfig, agent: Agent, announce: Callable[[str], None]) -> Gradients:
+def engine(config: RunConfig, agent: Agent, announce: Callable[[str], None]) -> Engine:
     """The kernels that a config names; torch's where the native ones cannot be used, with a line why."""
     # auto: torch, until native runs have been shown to learn as well.
     if config.kernels != "native":
-        return Autograd(agent)
+        return TorchEngine(agent)
     try:
         _check(config)
-        native = NativeGradients(load(announce), agent, announce)
+        native = NativeEngine(load(announce), agent, announce)
     except (UnavailableError, UnsupportedError) as error:
         announce(f"kernels: torch; the native ones cannot be used: {error}")
-        return Autograd(agent)
+        return TorchEngine(agent)
     announce(f"kernels: {native.name}")
     return native
 
@@ -41,7 +41,7 @@ def _check(config: RunConfig) -> None:
 
 def computed_by(learner: Learner) -> dict[str, str]:
     """The device and the kernels of a run, as they are recorded in its files."""
-    return {"device": describe(learner.agent.device), "kernels": learner.gradients.name}
+    return {"device": describe(learner.agent.device), "kernels": learner.engine.name}
 
 
 def resume_with(learner: Learner, meta: Mapping[str, Any], kernels: str | None) -> list[str]:
@@ -52,10 +52,10 @@ def resume_with(learner: Learner, meta: Mapping[str, Any], kernels: str | None) 
     """
     recorded = meta.get("kernels", "torch")  # older versions had no others
     if recorded == "torch" or kernels == "torch":
-        learner.gradients = Autograd(learner.agent)
-    elif recorded != learner.gradients.name:
+        learner.engine = TorchEngine(learner.agent)
+    elif recorded != learner.engine.name:
         raise UsageError(
-            f"the run was trained with the kernels {recorded!r}, here they are {learner.gradients.name!r}; "
+            f"the run was trained with the kernels {recorded!r}, here they are {learner.engine.name!r}; "
             f"install the version and the compiler of the run, or resume with --kernels torch: {ROUNDED}"
         )
     before = {"device": "cpu", "kernels": "torch", "processes": 1, **meta}

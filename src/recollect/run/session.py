@@ -30,7 +30,7 @@ from . import checkpoint
 from .build import Factory, begin_memories, training_mode
 from .display import make_display
 from .episode_log import format_episodes
-from .kernels import computed_by, gradients, resume_with
+from .kernels import computed_by, engine, resume_with
 from .log import JsonLines, TensorBoard, Wandb
 from .run_folder import write_json
 from .update import Update
@@ -110,7 +110,7 @@ class Session:
         self.display = make_display(title, destination.quiet or not self.is_rank_zero)
         for line in filter(None, (announcement(learner.agent.device), envs.adapter.note)):
             self.display.print_line(line)
-        learner.gradients = gradients(config, learner.agent, self.display.print_line)
+        learner.engine = engine(config, learner.agent, self.display.print_line)
         if self.is_rank_zero:
             checkpoint.prune(self.checkpoints, config.keep)  # also removes what a killed process left over
 
@@ -316,7 +316,7 @@ class Session:
         summary = {
             **initial_summary(self.config, self.destination),
             "status": status,
-            "kernels": learner.gradients.name,
+            "kernels": learner.engine.name,
             **learner.progress(),
             "time": self.elapsed,
             "sps": learner.step / max(self.elapsed, 1e-9),
