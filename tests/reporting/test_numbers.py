@@ -51,6 +51,10 @@ def test_student_is_that_of_the_tables(freedom, expected):
     assert student(freedom) == pytest.approx(expected, abs=2e-5)
 
 
+def test_student_at_another_level_is_that_of_the_tables():
+    assert student(10, 0.9) == pytest.approx(1.81246, abs=2e-5)
+
+
 @given(SCORES)
 def test_weights_are_those_of_the_mean_and_the_interquartile_mean(x):
     assert close(iqm_weights(len(x)) @ np.sort(x), iqm(x))

@@ -151,10 +151,11 @@ def factor(strata: Sequence[Floats]) -> float:
 
 
 @lru_cache
-def student(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t with so many degrees of freedom."""
+def student(freedom: float, level: float = 0.95) -> float:
+    """The value that the absolute value of Student's t, with so many degrees of freedom, exceeds with
+    probability 1 - level."""
     angles, mass = _student_angles(min(freedom, MANY_DEGREES))
-    return math.sqrt(min(freedom, MANY_DEGREES)) * math.tan(float(np.interp(0.95, mass, angles)))
+    return math.sqrt(min(freedom, MANY_DEGREES)) * math.tan(float(np.interp(level, mass, angles)))
 
 
 def student_p(t: float, freedom: float) -> float:
