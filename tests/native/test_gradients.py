@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from recollect.agent.agent import BranchConfig
 from recollect.learn.ppo import loss
+from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import LateStackConfig, StackConfig
+from recollect.memory.trxl import TrxlConfig
 from recollect.native import library
+from recollect.native.program import coverage
 
 from .cases import ACTIONS, DISCRETE, NOW, check, config, in_float64, kernels, make_agent, make_batch, native
 
@@ -72,6 +75,23 @@ def test_inputs_frozen_encoders_and_no_resets(memory):
     check(agent, make_batch(agent, 9, 11, resets=0.3), config())
 
 
+@pytest.mark.parametrize("action", ACTIONS, ids=str)
+@pytest.mark.parametrize("part", ["actor", "critic"])
+@pytest.mark.parametrize("memory", [Gpt2Config, TrxlConfig], ids=lambda m: m.name)
+def test_torch_computes_the_branch_that_the_kernels_cannot(memory, part, action):
+    sizes = {"width": 8, "layers": 1, "heads": 2, "context": 4}
+    branches = {"actor": BranchConfig(memory=GruConfig(width=8)), "critic": PLAIN}
+    branches[part] = BranchConfig(memory=memory(**sizes), hidden=(8,))
+    agent = make_agent(**branches, action=action)
+    check(agent, make_batch(agent, 9, 11), config(vf_coef=0.7, clip_value=0.2))
+
+
+def test_torch_computes_a_critic_with_dropout():
+    agent = make_agent(PLAIN, BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2, dropout=0.5)))
+    covered = coverage(agent)
+    assert covered.actor and not covered.critic and "dropout" in covered.reason
+
+
 @given(data=st.data())
 def test_any_shape_and_option(data):
     draw = data.draw
@@ -87,7 +107,10 @@ def test_any_shape_and_option(data):
         residual=residual,
         prev_reward=draw(st.booleans()),
     )
-    critic = BranchConfig(shared=True) if draw(st.booleans()) else BranchConfig(hidden=(draw(widths),))
+    # The kernels have no gelu, so torch computes that critic.
+    activation = draw(st.sampled_from(["tanh", "gelu"]))
+    own = BranchConfig(hidden=(draw(widths),), activation=activation)
+    critic = BranchConfig(shared=True) if draw(st.booleans()) else own
     agent = make_agent(actor, critic, draw(st.sampled_from(ACTIONS)), draw(widths), draw(st.integers(0, 9)))
     steps, sequences = draw(st.integers(1, 20)), draw(st.integers(1, 20))
     batch = make_batch(

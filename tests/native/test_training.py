@@ -15,7 +15,7 @@ from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.stack import StackConfig
 from recollect.native import engine, library
-from recollect.native.program import UnsupportedError, networks
+from recollect.native.program import coverage
 from recollect.run import api, checkpoint
 from recollect.run.run import start_run
 from recollect.run.session import Destination
@@ -114,7 +114,7 @@ def test_a_wrong_first_gradient_gives_the_run_to_torch(tmp_path, monkeypatch, ca
 
     def wrong(self, *arguments):
         terms = kernels_of_run(self, *arguments)
-        self._networks[0].nodes[-2].weights[0].weight_gradient.mul_(2)
+        self._covered.networks[0].nodes[-2].weights[0].weight_gradient.mul_(2)
         return terms
 
     monkeypatch.setattr(engine.NativeEngine, "run", wrong)
@@ -131,8 +131,7 @@ def test_a_wrong_first_gradient_gives_the_run_to_torch(tmp_path, monkeypatch, ca
     [
         ({"algorithm": "a2c"}, "algorithm a2c"),
         ({"amp": "bf16"}, "amp"),
-        ({"critic": BranchConfig(memory=Gpt2Config(), hidden=(16,))}, "memory Banded"),
-        ({"actor": BranchConfig(activation="gelu")}, "layer GELU"),
+        ({part: BranchConfig(activation="gelu") for part in ("actor", "critic")}, "layer GELU"),
     ],
 )
 def test_agents_that_the_kernels_cannot_compute_take_torch(tmp_path, capsys, changes, reason):
@@ -141,14 +140,26 @@ def test_agents_that_the_kernels_cannot_compute_take_torch(tmp_path, capsys, cha
     assert trained.summary["kernels"] == "torch"
 
 
+@pytest.mark.parametrize(("part", "other"), [("actor", "critic"), ("critic", "actor")])
+def test_torch_computes_the_branch_that_the_kernels_cannot(tmp_path, capsys, part, other):
+    changes = {part: BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2), hidden=(8,))}
+    trained, again = (run(tmp_path, name, **NATIVE, **changes) for name in "ab")
+    kernels = f"native {library.version()}, {other} only"
+    assert f"kernels: {kernels}; torch for the {part}: memory Banded" in capsys.readouterr().out
+    assert trained.summary["kernels"] == kernels
+    assert 0 < metrics(trained, "kernel_error")[0] < 1e-5
+    checkpoint.existing(again.folder / "checkpoints")[-1].unlink()
+    unfinish(again.folder)
+    assert torch.equal(weights(api.resume(again.folder)), weights(trained))
+
+
 def test_a_subclass_of_a_layer_is_not_taken_for_it():
     class Other(Tanh):
         pass
 
     agent = make_agent(BranchConfig(), BranchConfig())
     agent.actor.encoder[1] = Other()
-    with pytest.raises(UnsupportedError, match="Other"):
-        networks(agent)
+    assert not coverage(agent).actor and "Other" in coverage(agent).reason
 
 
 def test_auto_means_torch_and_leaves_the_hash_of_a_run():

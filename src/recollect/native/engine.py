@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from ..learn.settings import Coefficients, PPOConfig
 from . import structures as c
 from .acting import NativeActing
 from .library import version
-from .program import Network, actor_network, critic_network, networks
+from .program import Network, actor_network, coverage, critic_network
 from .workspace import Workspace
 
 LARGEST_ERROR = 1e-2  # of the first gradient; beyond it torch takes over
@@ -35,25 +36,33 @@ class NativeEngine:
         """An UnsupportedError if the kernels cannot compute the agent."""
         self._library, self._announce = library, announce
         self._agent, self._reference = agent, TorchEngine(agent)
-        self._networks = networks(agent)
+        self._covered = coverage(agent)
         self._workspaces: list[Workspace] = []
-        self._programs = (c.Program * len(self._networks))()
+        self._programs = (c.Program * len(self._covered.networks))()
         self._forward: dict[str, Workspace] = {}  # of acting and of values, by the name of the branch
         self.error: float | None = None
         self.active = True
 
     @property
     def name(self) -> str:
-        return f"native {version()}" if self.active else self._reference.name
+        if not self.active:
+            return self._reference.name
+        parts = [part for part in ("actor", "critic") if getattr(self._covered, part)]
+        return f"native {version()}" + (f", {parts[0]} only" if len(parts) == 1 else "")
+
+    @property
+    def reason(self) -> str:
+        """Why torch computes one of the branches; empty if it does not."""
+        return self._covered.reason
 
     def acting(self, rollout: Rollout, state: Tree, noise: Tensor) -> Acting:
-        if not self.active:
+        if not (self.active and self._covered.actor):
             return self._reference.acting(rollout, state, noise)
         workspace = self._forward_workspace("actor", actor_network, rollout.num_envs, rollout.num_envs)
         return NativeActing(self._library, workspace, self._agent, rollout, state, noise)
 
     def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
-        if not self.active:
+        if not (self.active and self._covered.critic):
             return self._reference.value(rows, state)
         steps, batch = rows.first.shape
         workspace = self._forward_workspace("critic", critic_network, steps * batch, batch)
@@ -71,13 +80,14 @@ class NativeEngine:
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
     ) -> Loss:
         if self.active and self.error is not None:
-            return self.run(batch, cfg, now)
+            terms = None if self._covered.complete else self._by_torch(optimizer, loss, batch, cfg, now)
+            return self.run(batch, cfg, now, terms)
         expected = self._reference.gradients(optimizer, loss, batch, cfg, now)
         if not self.active:
             return expected
         gradient = optimizer.gradient.clone()
-        terms = self.run(batch, cfg, now)
-        self.error = distance(optimizer.gradient, gradient)
+        terms = self.run(batch, cfg, now, expected)
+        self.error = distance(*(self._native_part(optimizer, x) for x in (optimizer.gradient, gradient)))
         # Not `>`, because NaN must not pass.
         self.active = self.error <= LARGEST_ERROR
         if self.active:
@@ -86,13 +96,18 @@ class NativeEngine:
         optimizer.gradient.copy_(gradient)
         return expected
 
-    def run(self, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
-        """The loss and the gradient by the kernels."""
+    def run(self, batch: Batch, cfg: PPOConfig, now: Coefficients, by_torch: Loss | None = None) -> Loss:
+        """The loss and the gradient by the kernels.
+
+        by_torch  the loss whose terms of the other branch are kept, and whose gradient is there
+        """
         steps, sequences = batch.valid.shape
         self._reserve(steps * sequences, sequences)
         first = batch.rows.first.contiguous()
         alive = [first]  # C has addresses only, and torch would free what it cannot see
-        for network, workspace, program in zip(self._networks, self._workspaces, self._programs, strict=True):
+        for network, workspace, program in zip(
+            self._covered.networks, self._workspaces, self._programs, strict=True
+        ):
             inputs = network.inputs(batch.rows), *network.states(batch.state)
             workspace.set_inputs(*inputs)
             program.first = first.data_ptr() if network.branch.resets else None
@@ -103,7 +118,30 @@ class NativeEngine:
         arguments.ratio, arguments.values, arguments.terms = (x.data_ptr() for x in (ratio, values, terms))
         self._library.gradients(self._programs, len(self._programs), ctypes.byref(arguments))
         *means, total = terms.unbind()
-        return Loss(total, Losses(*means), ratio, values)
+        native = Loss(total, Losses(*means), ratio, values)
+        return native if by_torch is None else self._combined(native, by_torch, cfg, now)
+
+    def _by_torch(
+        self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
+    ) -> Loss:
+        """The loss and the gradient of the branch that the kernels do not compute."""
+        half: Any = Half(self._agent, self._covered.critic)
+        return TorchEngine(half).gradients(optimizer, loss, batch, cfg, now)
+
+    def _combined(self, native: Loss, by_torch: Loss, cfg: PPOConfig, now: Coefficients) -> Loss:
+        if self._covered.complete:
+            return native
+        actor, critic = (native, by_torch) if self._covered.actor else (by_torch, native)
+        means = actor.means._replace(value=critic.means.value)
+        total = means.policy + cfg.vf_coef * means.value - now.entropy * means.entropy
+        return Loss(total, means, actor.ratio, critic.values)
+
+    def _native_part(self, optimizer: FlatAdam, gradient: Tensor) -> Tensor:
+        """The gradient of the branches that the kernels compute."""
+        if self._covered.complete:
+            return gradient
+        actor, critic = gradient.split([len(flat) for flat in optimizer.flats])
+        return actor if self._covered.actor else critic
 
     def _arguments(self, batch: Batch, cfg: PPOConfig, now: Coefficients, alive: list[Tensor]) -> c.Batch:
         fields = batch.valid, batch.weight, batch.log_prob, batch.advantage, batch.value, batch.target
@@ -128,7 +166,7 @@ class NativeEngine:
         if self._workspaces and self._workspaces[0].holds(rows, sequences):
             return
         vector = self._library.vector_width()
-        self._workspaces = [Workspace(network, rows, sequences, vector) for network in self._networks]
+        self._workspaces = [Workspace(network, rows, sequences, vector) for network in self._covered.networks]
         for i, workspace in enumerate(self._workspaces):
             self._programs[i] = workspace.program
 
@@ -142,6 +180,20 @@ class NativeEngine:
             workspace = Workspace(build(self._agent), rows, batch, vector, gradients=False)
             self._forward[branch] = workspace
         return workspace
+
+
+class Half:
+    """One branch of an agent for a loss function; the outputs of the other one are constant."""
+
+    def __init__(self, agent: Agent, is_actor: bool) -> None:
+        self._agent, self._is_actor, self.policy = agent, is_actor, agent.policy
+
+    def __call__(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
+        agent, shape = self._agent, rows.first.shape
+        if self._is_actor:
+            return agent.actor(rows, state.actor)[0], torch.zeros(shape)
+        values = agent.critic.value(rows, state)[0]
+        return values.new_zeros(*shape, agent.policy.num_params), values
 
 
 def distance(x: Tensor, expected: Tensor) -> float:

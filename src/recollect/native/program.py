@@ -5,7 +5,7 @@ Shapes.  L steps, B sequences, rows = L B.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -213,17 +213,46 @@ def actor_network(agent: Agent) -> Network:
 
 def critic_network(agent: Agent) -> Network:
     """The program of the values, and of a shared trunk."""
+    if agent.dropout:
+        raise UnsupportedError("dropout")
     network = Network(agent.critic.trunk, "critic" if isinstance(agent.critic, Branch) else "actor")
     network.add_critic(agent.critic.body, agent.critic.head)
     return network
 
 
-def networks(agent: Agent) -> list[Network]:
-    """The programs of an agent that is trained: the branches, or one with both heads."""
-    if agent.dropout:
-        raise UnsupportedError("dropout")
-    actor = actor_network(agent)
-    if isinstance(agent.critic, Branch):
-        return [actor, critic_network(agent)]
-    actor.add_critic(agent.critic.body, agent.critic.head)
-    return [actor]
+class Coverage(NamedTuple):
+    """The programs of an agent that is trained, and what they leave to torch.
+
+    networks  of the branches, or one with both heads for a shared critic
+    actor     whether they compute it
+    critic    whether they compute it
+    reason    why not both; empty if they do
+    """
+
+    networks: list[Network]
+    actor: bool
+    critic: bool
+    reason: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether torch computes nothing."""
+        return self.actor and self.critic
+
+
+def coverage(agent: Agent) -> Coverage:
+    """The branches that the kernels can compute; an UnsupportedError if there is none."""
+    if not isinstance(agent.critic, Branch):
+        network = actor_network(agent)
+        network.add_critic(agent.critic.body, agent.critic.head)
+        return Coverage([network], True, True)
+    networks, reasons = {}, {}
+    for part, build in (("actor", actor_network), ("critic", critic_network)):
+        try:
+            networks[part] = build(agent)
+        except UnsupportedError as error:
+            reasons[part] = str(error)
+    if not networks:
+        raise UnsupportedError("; ".join(dict.fromkeys(reasons.values())))
+    reason = "".join(f"torch for the {part}: {why}" for part, why in reasons.items())
+    return Coverage(list(networks.values()), "actor" in networks, "critic" in networks, reason)

@@ -27,7 +27,7 @@ def engine(config: RunConfig, agent: Agent, announce: Callable[[str], None]) -> 
     except (UnavailableError, UnsupportedError) as error:
         announce(f"kernels: torch; the native ones cannot be used: {error}")
         return TorchEngine(agent)
-    announce(f"kernels: {native.name}")
+    announce("; ".join(filter(None, (f"kernels: {native.name}", native.reason))))
     return native
 
 
