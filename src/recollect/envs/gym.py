@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ..common.errors import UsageError, nearest
 from .base import EnvConfig, EnvState, Step, VecEnv
-from .spaces import Array
+from .spaces import ACTION_MASK, Array
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]
@@ -72,6 +72,7 @@ class GymEnv(VecEnv):
         self._factory = factory
         self._fresh = False
         self._info: dict[str, Any] = {}
+        self._ended = np.zeros(self.num_envs, dtype=bool)
         self._build()
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
@@ -102,6 +103,7 @@ class GymEnv(VecEnv):
         if isinstance(self._vec, SyncVectorEnv):
             return _wrapped_limit(self._vec.envs[0])
         env = self._factory()  # the wrappers of workers' environments cannot be inspected from here
+        self._has_method = env.has_wrapper_attr("action_masks")
         env.close()
         return _wrapped_limit(env)
 
@@ -124,12 +126,28 @@ class GymEnv(VecEnv):
             self._build()
         self._fresh = False
         obs, self._info = self._vec.reset(seed=list(seeds))
+        self._ended = np.zeros(self.num_envs, dtype=bool)
         return obs
 
     def step(self, action: Array) -> Step:
         obs, reward, terminated, truncated, self._info = self._vec.step(action)
         truncated = truncated & ~terminated  # terminated takes precedence: no bootstrap
+        self._ended = terminated | truncated
         return Step(obs, reward, terminated, truncated, _success(self._info, self.num_envs))
+
+    def action_mask(self) -> Any:
+        """The entry `action_mask` of info, or the result of the method `action_masks` (as in sb3-contrib)."""
+        if ACTION_MASK in self._info:
+            return self._info[ACTION_MASK]
+        if isinstance(self._vec, AsyncVectorEnv):
+            return self._vec.call("action_masks") if self._has_method else None
+        if not self._vec.envs[0].has_wrapper_attr("action_masks"):
+            return None
+        # Not asked of an environment whose episode has ended: it need not have an answer.
+        return [
+            None if ended else env.get_wrapper_attr("action_masks")()
+            for env, ended in zip(self._vec.envs, self._ended, strict=True)
+        ]
 
     def hidden(self) -> dict[str, Array]:
         """The numeric entries of `info`."""

@@ -207,6 +207,8 @@ def networks(agent: Agent) -> list[Network]:
     """The programs of an agent; an UnsupportedError for one that the kernels cannot compute."""
     if agent.dropout:
         raise UnsupportedError("dropout")
+    if agent.actor.masked:
+        raise UnsupportedError("action masks")
     actor = Network(agent.actor, lambda state: state.actor)
     actor.add_actor(agent.actor.body, agent.actor.head, agent.policy)
     if not isinstance(agent.critic, Branch):
