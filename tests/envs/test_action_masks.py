@@ -12,7 +12,7 @@ from gymnasium import spaces
 import recollect
 from recollect.common.errors import EnvDataError, UsageError
 from recollect.envs import EnvConfig, make
-from recollect.envs.minigrid_mask import effective_actions
+from recollect.envs.minigrid_state import effective_actions
 from recollect.envs.spaces import ACTION_MASK
 from recollect.run.evaluate import evaluate
 

@@ -47,6 +47,9 @@ class BranchConfig:
     memoryless."""
     shared: bool = False
     """Critic only: a head on the features of the actor instead of a separate network (--critic shared)."""
+    sees: tuple[str, ...] = ()
+    """Parts of the observation that are inputs: keys of a Dict, `obs` for all of it, and `hidden` for the
+    variables of the environment that it does not show; none: obs."""
     reset: bool = True
     """Whether the memory is reset where an episode begins."""
     prev_action: bool = False
@@ -251,7 +254,8 @@ class Agent(nn.Module):
         def branch(cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> Branch:
             # A memory that takes the action separately must not get it through the encoder as well.
             previous = cfg.prev_action and not cfg.memory.action_apart, cfg.prev_reward
-            return Branch(Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features), cfg, make_head)
+            inputs = Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features, cfg.sees)
+            return Branch(inputs, cfg, make_head)
 
         # The actor comes first: in another order a seed would give other initial weights.
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))

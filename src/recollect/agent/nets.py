@@ -127,10 +127,10 @@ class Inputs(nn.Module):
         prev_reward: bool,
         pictures: Pictures = "nature",
         picture_features: int | None = None,
+        sees: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
-        # The action mask is no input: it applies to the output of the actor.
-        self.leaves = {name: leaf for name, leaf in obs.leaves.items() if leaf.kind != "mask"}
+        self.leaves = obs.inputs(sees)
         self.prev_action, self.prev_reward = prev_action, prev_reward
         self.action_sizes = action.sizes if action.kind == "categorical" else ()
         # Names of modules must not contain dots.

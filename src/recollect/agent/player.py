@@ -88,7 +88,7 @@ class Player:
         single = spec.is_single(obs)
         if single and self.num_envs != 1:
             raise UsageError(f"one observation for a player of {self.num_envs} environments")
-        leaves = spec.split(_batched(obs) if single else obs)
+        leaves = spec.split(_batched(obs) if single else obs, partial=True)
         self._check_shapes(leaves)
         if self.agent.actor.masked:
             leaves[ACTION_MASK] = self._allowed(
@@ -132,6 +132,11 @@ class Player:
 
     def _check_shapes(self, leaves: Obs) -> None:
         for name, leaf in self.agent.actor.inputs.leaves.items():
+            if name not in leaves:
+                raise UsageError(
+                    f"the actor of this agent sees {name}, which the observation does not have: it has "
+                    f"{', '.join(leaves)}"
+                )
             shape = leaves[name].shape
             if leaf.kind != "discrete" and shape != (self.num_envs, *leaf.shape):
                 raise UsageError(
@@ -169,7 +174,7 @@ def predict(
     if agent.actor.inputs.prev_reward:
         raise UsageError("predict gets no rewards, and this agent needs the previous one; use player()")
     single = agent.obs_spec.is_single(obs)
-    num_envs = 1 if single else len(next(iter(agent.obs_spec.split(obs).values())))
+    num_envs = 1 if single else len(next(iter(agent.obs_spec.split(obs, partial=True).values())))
     # A seed from torch's global generator, which the seed functions of other libraries seed.
     player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
     if state is not None:

@@ -40,6 +40,9 @@ class EnvConfig:
     action_mask: bool = False
     """Forbid actions by the action mask of the environment: the entry `action_mask` of its Dict observation
     or of info, or its method action_masks()."""
+    hidden: bool = False
+    """Add the hidden variables of the environment to its observations, for branches whose `sees` names
+    `hidden`; no other branch gets them. Such a branch sets it."""
     normalize_obs: bool = False
     """Normalise vector observations by their running mean and standard deviation."""
     normalize_reward: bool = False

@@ -13,6 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ..common.errors import UsageError, nearest
 from .base import EnvConfig, EnvState, Step, VecEnv
+from .info import read_numbers, read_success
 from .spaces import ACTION_MASK, Array
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
@@ -133,7 +134,7 @@ class GymEnv(VecEnv):
         obs, reward, terminated, truncated, self._info = self._vec.step(action)
         truncated = truncated & ~terminated  # terminated takes precedence: no bootstrap
         self._ended = terminated | truncated
-        return Step(obs, reward, terminated, truncated, _success(self._info, self.num_envs))
+        return Step(obs, reward, terminated, truncated, read_success(self._info, self.num_envs))
 
     def action_mask(self) -> Any:
         """The entry `action_mask` of info, or the result of the method `action_masks` (as in sb3-contrib)."""
@@ -150,14 +151,13 @@ class GymEnv(VecEnv):
         ]
 
     def hidden(self) -> dict[str, Array]:
-        """The numeric entries of `info`."""
-        variables: dict[str, Array] = {}
-        for name, value in self._info.items():
-            x = np.asarray(value)
-            # Vector environments mark in `_name` which environments reported `name`.
-            if not name.startswith("_") and x.shape == (self.num_envs,) and x.dtype.kind in "bif":
-                variables[name] = np.where(self._info.get(f"_{name}", True), x.astype(np.float64), np.nan)
-        return variables
+        """The numbers and vectors of numbers in `info`."""
+        return read_numbers(self._info, self.num_envs)
+
+    @property
+    def local_envs(self) -> Sequence[gym.Env[Any, Any]]:
+        """The environments, if they are in this process."""
+        return self._vec.envs if isinstance(self._vec, SyncVectorEnv) else ()
 
     def render(self) -> Array | None:
         if not isinstance(self._vec, SyncVectorEnv):
@@ -294,15 +294,6 @@ def _wrapped_limit(env: gym.Env[Any, Any]) -> int | None:
         if isinstance(env, gym.wrappers.TimeLimit):
             return int(env._max_episode_steps)
         env = env.env
-    return None
-
-
-def _success(info: dict[str, Any], num_envs: int) -> Array | None:
-    """`success` or `is_success` of info (N,), NaN where it is not reported; None if nobody reports it."""
-    for key in ("success", "is_success"):
-        if key in info:
-            reported = np.broadcast_to(info.get(f"_{key}", True), (num_envs,))
-            return np.where(reported, np.asarray(info[key], dtype=np.float64), np.nan)
     return None
 
 

@@ -24,7 +24,7 @@ from ..common.errors import UsageError, install_hint, nearest
 from . import envpool as envpool_suite
 from .base import EnvConfig, Scalar, Step, VecEnv
 from .gym import GymEnv
-from .minigrid_mask import EXCLUDED, effective_actions
+from .minigrid_state import EXCLUDED, effective_actions, hidden_variables
 from .spaces import SMALLEST_PICTURE, Array
 
 PREFIX, MEMORY = "MiniGrid-", "MiniGrid-Memory"
@@ -178,6 +178,11 @@ class MiniGrid(VecEnv):
         if self._name.startswith(EXCLUDED):
             return None
         return effective_actions(self._window, int(self.action_space.n))
+
+    def hidden(self) -> dict[str, Array]:
+        """Of environments in this process; EnvPool does not show its state."""
+        envs = self._inner.local_envs if isinstance(self._inner, GymEnv) else ()
+        return hidden_variables(envs) if envs else {}
 
     def render(self) -> Array | None:
         return self._inner.render()

@@ -20,6 +20,7 @@ from ..common.errors import UsageError
 Array: TypeAlias = NDArray[Any]
 Obs: TypeAlias = dict[str, Array]
 ACTION_MASK = "action_mask"  # name of the leaf with the allowed choices of each action component
+HIDDEN = "hidden"  # name of the leaf with the variables of the environment that no observation shows
 SMALLEST_PICTURE = 16  # pixels per side; smaller uint8 boxes are vectors
 
 
@@ -78,17 +79,22 @@ class ObsSpec:
     leaves: dict[str, Leaf]
     mask: tuple[int, ...] = ()
 
-    def split(self, obs: Any) -> Obs:
+    def split(self, obs: Any, partial: bool = False) -> Obs:
         """A batched observation, nested as in its space -> named leaves (N, *shape).
 
-        An action mask may be missing, because a player can be given it separately.
         Leaves may be views of the buffers of the environments, which the next step overwrites.
+
+        partial  leave out missing leaves, as those that only a critic sees
         """
         arrays = _flatten(obs)
         out: Obs = {}
         for name, leaf in self.leaves.items():
             if name == ACTION_MASK:
-                out |= _find_mask(arrays)
+                # In a user's Dict observation it is one of the entries.
+                mask = arrays.get(name, arrays.get(f"obs.{name}"))
+                out |= {} if mask is None else {name: np.asarray(mask).astype(bool, copy=False)}
+                continue
+            if partial and name not in arrays:
                 continue
             array = np.asarray(arrays[name])
             if leaf.kind == "discrete":
@@ -104,8 +110,27 @@ class ObsSpec:
 
     def is_single(self, obs: Any) -> bool:
         """Whether an observation has no batch axis."""
-        name, leaf = next(iter(self.leaves.items()))
-        return np.ndim(_flatten(obs)[name]) == len(leaf.shape)
+        arrays = _flatten(obs)
+        known = [(arrays[name], leaf) for name, leaf in self.leaves.items() if name in arrays]
+        if not known:
+            raise UsageError(f"the observation has {', '.join(arrays)}; needed are {', '.join(self.leaves)}")
+        return np.ndim(known[0][0]) == len(known[0][1].shape)
+
+    def inputs(self, sees: tuple[str, ...] = ()) -> dict[str, Leaf]:
+        """The leaves that a network gets: the observation, or those under some names of `sees`.
+
+        A name is that of a leaf, or of a Dict that contains it; the prefix `obs.` may be omitted.
+        """
+        names = [name for name, leaf in self.leaves.items() if leaf.kind != "mask"]
+        chosen: set[str] = set()
+        for key in sees or ("obs",):
+            starts = f"{key}.", f"obs.{key}."
+            matches = {name for name in names if f"{name}.".startswith(starts)}
+            if not matches:
+                known = ", ".join(dict.fromkeys(["obs", *(name.removeprefix("obs.") for name in names)]))
+                raise UsageError(f"sees names {key!r}, which the observation does not have; it has {known}")
+            chosen |= matches
+        return {name: self.leaves[name] for name in names if name in chosen}
 
 
 @dataclass(frozen=True)
@@ -212,6 +237,8 @@ def read_spaces(
                 f"an action mask needs discrete actions, not {action}; use --env.action-mask False"
             )
         leaves[ACTION_MASK] = Leaf("mask", (sum(action_spec.sizes),), action_spec.sizes)
+    if isinstance(observation, Extended) and HIDDEN in observation.spaces:
+        leaves[HIDDEN] = Leaf("vector", observation[HIDDEN].shape)
     return ObsSpec(leaves, mask), action_spec
 
 
@@ -219,6 +246,7 @@ def spaces_to_json(obs: ObsSpec, action: ActionSpec) -> dict[str, Any]:
     """Both specs as data for JSON; inverse of spaces_from_json."""
     return {
         "obs": {name: asdict(leaf) for name, leaf in obs.leaves.items()},
+        "order": list(obs.leaves),  # of the input features; files sort the keys of a dict
         "mask": list(obs.mask),
         "action": asdict(action),
     }
@@ -230,7 +258,8 @@ def spaces_from_json(data: dict[str, Any]) -> tuple[ObsSpec, ActionSpec]:
     def tuples(entry: dict[str, Any]) -> dict[str, Any]:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
 
-    leaves = {name: Leaf(**tuples(entry)) for name, entry in data["obs"].items()}
+    # Files of earlier versions have no order; they kept that of the names.
+    leaves = {name: Leaf(**tuples(data["obs"][name])) for name in data.get("order", data["obs"])}
     return ObsSpec(leaves, tuple(data["mask"])), ActionSpec(**tuples(data["action"]))
 
 
@@ -296,9 +325,3 @@ def _flatten(obs: Any, name: str = "obs") -> Obs:
     for key, part in obs.items() if isinstance(obs, dict) else enumerate(obs):
         out |= _flatten(part, str(key) if isinstance(obs, ExtendedObs) else f"{name}.{key}")
     return out
-
-
-def _find_mask(arrays: Obs) -> Obs:
-    """The action mask among named arrays: of an Extended space, or the entry of a user's Dict observation."""
-    mask = arrays.get(ACTION_MASK, arrays.get(f"obs.{ACTION_MASK}"))
-    return {} if mask is None else {ACTION_MASK: np.asarray(mask).astype(bool, copy=False)}

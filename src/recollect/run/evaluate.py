@@ -12,7 +12,7 @@ from ..common import rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
-from ..envs.spaces import ACTION_MASK, ExtendedObs
+from ..envs.spaces import ACTION_MASK, HIDDEN, ExtendedObs
 
 # Environments of an evaluation at most. A constant, because returns depend on how episodes are distributed.
 MAX_ENVS = 50
@@ -157,7 +157,9 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, MAX_ENVS)
-    envs = make_for_evaluation(replace(env, num_envs=num), factory)
+    # What only the critic sees is not needed here, and another environment may not have it.
+    hidden = agent is not None and HIDDEN in agent.actor.inputs.leaves
+    envs = make_for_evaluation(replace(env, num_envs=num, hidden=hidden), factory)
     try:
         if agent is None:
             player: PlayerLike = RandomPlayer(envs, seed)
@@ -178,9 +180,15 @@ def describe_task(env: EnvConfig) -> dict[str, Any]:
 
 def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:
     """Raise UsageError if the spaces of the environments are not those of the agent."""
-    if agent.obs_spec.leaves != envs.obs_spec.leaves:
+    # Hidden variables matter only if the actor gets them.
+    ignored = {HIDDEN} - agent.actor.inputs.leaves.keys()
+    needed, offered = (
+        {name: leaf for name, leaf in spec.leaves.items() if name not in ignored}
+        for spec in (agent.obs_spec, envs.obs_spec)
+    )
+    if needed != offered:
         raise UsageError(
-            f"{env_id} gives observations {envs.obs_spec.leaves}, the agent takes {agent.obs_spec.leaves}; "
+            f"{env_id} gives observations {offered}, the agent takes {needed}; "
             "take an environment with the spaces of the agent"
         )
     agents, taken = agent.action_spec, envs.action_spec
