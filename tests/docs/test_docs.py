@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
-RUNNABLE = ("README.md", "docs/guide.md", "docs/memories.md")
+RUNNABLE = ("README.md", "docs/guide.md", "docs/memories.md", "docs/action_masks.md", "docs/privileged.md")
 
 # Stand before every example: a few hundred steps instead of many thousands, one thread, no output.
 SMALL = """

@@ -206,3 +206,12 @@ def test_a_box_keeps_its_shape():
 def test_spaces_survive_json(obs, space):
     whole = read_spaces(obs, space, mask=(1,) if obs is ANY_OBS else ())
     assert spaces_from_json(json.loads(json.dumps(spaces_to_json(*whole)))) == whole
+
+
+def test_a_file_keeps_the_order_of_leaves():
+    """It is the order of the input features, and files sort the keys of dicts."""
+    space = spaces.Tuple([spaces.Box(-1, 1, (i + 1,)) for i in range(11)])
+    spec, action = read_spaces(space, ANY_ACTION)
+    saved = json.loads(json.dumps(spaces_to_json(spec, action), sort_keys=True))
+    assert list(spaces_from_json(saved)[0].leaves) == list(spec.leaves)
+    assert sorted(spec.leaves) != list(spec.leaves)

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from ..common import rng
 from ..common.errors import UsageError
 from ..common.tree import Tree, map_leaves
-from ..envs.spaces import ActionSpec, ObsSpec
+from ..envs.spaces import ACTION_MASK, ActionSpec, ObsSpec
 from ..memory import Inspection, MemoryConfig
 from ..memory.mlp import MlpConfig
 from .image_encoder import Pictures
 from .nets import Activation, Init, Inputs, Rows, initialise, layers, linear
 from .normalize import Normalizer
 from .player import Player, PlayerState, predict
-from .policies import Policy, ValueHead, actor_head, make_policy
+from .policies import Policy, ValueHead, actor_head, make_policy, masked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,9 @@ class BranchConfig:
     memoryless."""
     shared: bool = False
     """Critic only: a head on the features of the actor instead of a separate network (--critic shared)."""
+    sees: tuple[str, ...] = ()
+    """Parts of the observation that are inputs: keys of a Dict, `obs` for all of it, and `hidden` for the
+    variables of the environment that it does not show; none: obs."""
     reset: bool = True
     """Whether the memory is reset where an episode begins."""
     prev_action: bool = False
@@ -78,6 +81,7 @@ class Branch(nn.Module):
     """encoder -> memory -> head: one network with a past of its own."""
 
     bf16 = False  # whether products are in bfloat16 (speed.py)
+    masked = False  # whether the action mask of the rows applies to the output: of an actor
 
     def __init__(self, inputs: Inputs, cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -148,14 +152,15 @@ class Branch(nn.Module):
         x = torch.cat([encoded, self.inputs.action(rows)], -1) if self.action_apart else encoded
         return encoded, x, first
 
-    def output(self, features: Tensor) -> Tensor:
+    def output(self, features: Tensor, rows: Rows) -> Tensor:
         """(T, B, F) -> the output of the head (T, B, ...)."""
-        return self.head(self.body(features))
+        y: Tensor = self.head(self.body(features))
+        return masked(y, rows.obs[ACTION_MASK]) if self.masked else y
 
     def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         """Rows (T, B, ...) -> the output of the head (T, B, ...), state."""
         features, state = self.features(rows, state)
-        return self.output(features), state
+        return self.output(features, rows), state
 
     def initial_state(self, batch: int) -> Tree:
         """The memory state of `batch` environments at a reset."""
@@ -249,10 +254,12 @@ class Agent(nn.Module):
         def branch(cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> Branch:
             # A memory that takes the action separately must not get it through the encoder as well.
             previous = cfg.prev_action and not cfg.memory.action_apart, cfg.prev_reward
-            return Branch(Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features), cfg, make_head)
+            inputs = Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features, cfg.sees)
+            return Branch(inputs, cfg, make_head)
 
         # The actor comes first: in another order a seed would give other initial weights.
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
+        self.actor.masked = ACTION_MASK in obs.leaves
         self.critic = SharedCritic(self.actor, critic) if critic.shared else branch(critic, ValueHead)
         if self.actor.memory.dropout:
             raise UsageError(
@@ -281,7 +288,7 @@ class Agent(nn.Module):
     def forward(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
         """Parameters of the policy (L, B, P) and V (L, B) over chunks, from the states they begin with."""
         features, _ = self.actor.features(rows, state.actor)
-        return self.actor.output(features), self.critic.values(rows, state, features)
+        return self.actor.output(features, rows), self.critic.values(rows, state, features)
 
     def predict(
         self,
@@ -289,9 +296,10 @@ class Agent(nn.Module):
         state: PlayerState | None = None,
         episode_start: Any = None,
         deterministic: bool = True,
+        action_masks: Any = None,
     ) -> tuple[Any, PlayerState]:
         """Actions and the state for the next call, as `predict` of Stable-Baselines3 (player.predict)."""
-        return predict(self, obs, state, episode_start, deterministic)
+        return predict(self, obs, state, episode_start, deterministic, action_masks)
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> "Player":
         """A player: acts with this agent outside training."""

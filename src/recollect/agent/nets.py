@@ -127,18 +127,20 @@ class Inputs(nn.Module):
         prev_reward: bool,
         pictures: Pictures = "nature",
         picture_features: int | None = None,
+        sees: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
-        self.obs, self.prev_action, self.prev_reward = obs, prev_action, prev_reward
+        self.leaves = obs.inputs(sees)
+        self.prev_action, self.prev_reward = prev_action, prev_reward
         self.action_sizes = action.sizes if action.kind == "categorical" else ()
         # Names of modules must not contain dots.
         eyes = {
             name.replace(".", "/"): ImageEncoder(leaf, pictures, picture_features)
-            for name, leaf in obs.leaves.items()
+            for name, leaf in self.leaves.items()
             if leaf.kind == "picture"
         }
         self.eyes = nn.ModuleDict(eyes)
-        width = sum(leaf.width for leaf in obs.leaves.values() if leaf.kind != "picture")
+        width = sum(leaf.width for leaf in self.leaves.values() if leaf.kind != "picture")
         width += sum(eye.out_dim for eye in eyes.values())
         self.action_dim = sum(self.action_sizes) or action.width
         self.out_dim = width + prev_action * self.action_dim + prev_reward
@@ -147,7 +149,7 @@ class Inputs(nn.Module):
         """Rows (T, B, ...) -> (T, B, F)."""
         float_type = rows.prev_reward.dtype
         # This order of features is that of the input weights, so saved agents depend on it.
-        parts = [self._encode(name, rows.obs[name], float_type) for name in self.obs.leaves]
+        parts = [self._encode(name, rows.obs[name], float_type) for name in self.leaves]
         if self.prev_action:
             parts.append(self.action(rows))
         if self.prev_reward:
@@ -164,7 +166,7 @@ class Inputs(nn.Module):
 
     def _encode(self, name: str, x: Tensor, float_type: torch.dtype) -> Tensor:
         """One leaf (T, B, ...) -> (T, B, width)."""
-        leaf = self.obs.leaves[name]
+        leaf = self.leaves[name]
         if leaf.kind == "picture":
             return self.eyes[name.replace(".", "/")](x, float_type)
         return one_hot(x, leaf.sizes, float_type) if leaf.kind == "discrete" else x.reshape(*x.shape[:2], -1)

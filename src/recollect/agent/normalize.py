@@ -42,6 +42,8 @@ class Normalizer(nn.Module):
             return obs
         out = dict(obs)
         for name in self.names:
+            if name not in obs:  # a leaf that only the critic sees, and a player is not given
+                continue
             shift, scale = self.scaling(name, obs[name])
             # clamp_ changes the new tensor only; observations are stored raw.
             out[name] = ((obs[name] - shift) * scale).clamp_(-10, 10)

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..common import rng
 from ..common.errors import UsageError
 from ..common.tree import Tree
-from ..envs.spaces import Array, Obs
+from ..envs.spaces import ACTION_MASK, Array, Obs
 from .nets import Rows
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Player:
         self._state = self.agent.initial_state(self.num_envs).actor
         self._first = np.ones(self.num_envs, dtype=bool)
         self._action = np.zeros((self.num_envs, self.agent.action_spec.width))
+        self._steps = 0  # since the reset
         self._decision: Decision | None = None
 
     @property
@@ -74,20 +75,25 @@ class Player:
         return self._decision
 
     @torch.no_grad()
-    def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Any:
+    def act(self, obs: Any, reward: Any = None, first: Array | None = None, action_mask: Any = None) -> Any:
         """The action for an observation, as the environment takes it.
 
-        obs     of one environment, or of num_envs with a leading axis
-        reward  of the previous step, for agents with prev_reward
-        first   (num_envs,) bool: which environments begin an episode with this observation;
-                after reset() all do
+        obs          of one environment, or of num_envs with a leading axis
+        reward       of the previous step, for agents with prev_reward
+        first        (num_envs,) bool: which environments begin an episode with this observation;
+                     after reset() all do
+        action_mask  which actions are allowed, for agents with action masks; None: it is in the observation
         """
         spec = self.agent.obs_spec
         single = spec.is_single(obs)
         if single and self.num_envs != 1:
             raise UsageError(f"one observation for a player of {self.num_envs} environments")
-        leaves = spec.split(_batched(obs) if single else obs)
+        leaves = spec.split(_batched(obs) if single else obs, partial=True)
         self._check_shapes(leaves)
+        if self.agent.actor.masked:
+            leaves[ACTION_MASK] = self._allowed(
+                leaves.get(ACTION_MASK) if action_mask is None else action_mask
+            )
         opens = self._first | (False if first is None else first)
         rows = self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
         (params,), self._state = self.agent.actor(rows, self._state)
@@ -102,11 +108,35 @@ class Player:
         spec_out, chosen = self.agent.action_spec, action.cpu().numpy()
         self._action = spec_out.to_prev_action(chosen)
         self._first = np.zeros(self.num_envs, dtype=bool)
+        self._steps += 1
         out = spec_out.to_env(chosen)
         return out[0] if single else out
 
+    def _allowed(self, mask: Any) -> Array:
+        """The action mask (num_envs, P); a UsageError if there is none, or if it allows no action."""
+        if mask is None:
+            raise UsageError(
+                "this agent was trained with action masks: act and predict need the one of the environment "
+                "(action_mask=info['action_mask'], or env.action_masks())"
+            )
+        spec = self.agent.action_spec
+        allowed = spec.read_mask(mask, self.num_envs)
+        blocked = spec.find_blocked(allowed)
+        if len(blocked):
+            raise UsageError(
+                f"the action mask of environment {blocked[0]} allows no action at step {self._steps} of this "
+                f"player: {allowed[blocked[0]].astype(int)}; at least one choice of each component must be "
+                "allowed"
+            )
+        return allowed
+
     def _check_shapes(self, leaves: Obs) -> None:
-        for name, leaf in self.agent.obs_spec.leaves.items():
+        for name, leaf in self.agent.actor.inputs.leaves.items():
+            if name not in leaves:
+                raise UsageError(
+                    f"the actor of this agent sees {name}, which the observation does not have: it has "
+                    f"{', '.join(leaves)}"
+                )
             shape = leaves[name].shape
             if leaf.kind != "discrete" and shape != (self.num_envs, *leaf.shape):
                 raise UsageError(
@@ -127,24 +157,30 @@ class Player:
 
 
 def predict(
-    agent: "Agent", obs: Any, state: PlayerState | None, episode_start: Any, deterministic: bool
+    agent: "Agent",
+    obs: Any,
+    state: PlayerState | None,
+    episode_start: Any,
+    deterministic: bool,
+    action_masks: Any = None,
 ) -> tuple[Any, PlayerState]:
     """Actions and the state for the next call, as `predict` of Stable-Baselines3 has them.
 
     obs            of one environment, or of several with a leading axis
     state          that the previous call returned; None: every environment begins an episode
     episode_start  (num_envs,) bool: which environments begin an episode with this observation
+    action_masks   which actions are allowed, as in sb3-contrib; None: they are in the observation
     """
     if agent.actor.inputs.prev_reward:
         raise UsageError("predict gets no rewards, and this agent needs the previous one; use player()")
     single = agent.obs_spec.is_single(obs)
-    num_envs = 1 if single else len(next(iter(agent.obs_spec.split(obs).values())))
+    num_envs = 1 if single else len(next(iter(agent.obs_spec.split(obs, partial=True).values())))
     # A seed from torch's global generator, which the seed functions of other libraries seed.
     player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
     if state is not None:
         player.continue_from(state)
     first = None if episode_start is None else np.asarray(episode_start, dtype=bool).reshape(num_envs)
-    return player.act(obs, first=first), player.state
+    return player.act(obs, first=first, action_mask=action_masks), player.state
 
 
 def _batched(obs: Any) -> Any:

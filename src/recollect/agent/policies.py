@@ -15,6 +15,14 @@ from torch import Tensor, nn
 from ..envs.spaces import ActionSpec
 from .nets import linear
 
+IMPOSSIBLE = -1e30  # logit of a choice that does not exist or is not allowed: its probability is exactly 0
+
+
+def masked(params: Tensor, allowed: Tensor) -> Tensor:
+    """Logits (..., P) -> the same, but -1e30 where a mask (..., P) is false: probability 0."""
+    # Not minus infinity: the entropy would contain 0 times infinity, which is NaN.
+    return params.masked_fill(~allowed, IMPOSSIBLE)
+
 
 class Policy(ABC):
     """The distribution of actions given the P outputs of the actor's head. It has no weights.
@@ -58,12 +66,11 @@ class Categorical(Policy):
         self.most = max(sizes)
 
     def _logits(self, params: Tensor) -> Tensor:
-        """(..., P) -> (..., K, most); padding has a probability of 0 up to rounding."""
+        """(..., P) -> (..., K, most); padding has a probability of 0."""
         if self.num_params == self.width * self.most:
             return params.unflatten(-1, (self.width, self.most))
         parts = params.split(self.sizes, -1)
-        # Not minus infinity: the entropy would contain 0 times infinity, which is NaN.
-        padded = [F.pad(p, (0, self.most - p.shape[-1]), value=-1e9) for p in parts]
+        padded = [F.pad(p, (0, self.most - p.shape[-1]), value=IMPOSSIBLE) for p in parts]
         return torch.stack(padded, -2)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

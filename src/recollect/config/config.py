@@ -72,6 +72,11 @@ class RunConfig:
             if value is not None and value < minimum:
                 raise UsageError(f"{name} is {value}, at least {minimum} is needed")
         check_name(self.device)
+        if any("hidden" in branch.sees for branch in (self.actor, self.critic)) and not self.env.hidden:
+            # Here, so that whoever builds the environments of this config need not know of `sees`.
+            object.__setattr__(self, "env", dataclasses.replace(self.env, hidden=True))
+        if self.critic.shared and self.critic.sees:
+            raise UsageError("a shared critic has no inputs of its own: critic.sees needs --critic MEMORY")
         if self.algorithm == "trpo" and self.critic.shared:
             raise UsageError("trpo updates the actor alone: a shared critic is not supported")
 

@@ -37,6 +37,12 @@ class EnvConfig:
     """Keyword arguments of the environment, e.g. --env.kwargs.continuous true."""
     mask: tuple[int, ...] = ()
     """Indices of vector observation entries to hide; hidden entries are set to 0."""
+    action_mask: bool = False
+    """Forbid actions by the action mask of the environment: the entry `action_mask` of its Dict observation
+    or of info, or its method action_masks()."""
+    hidden: bool = False
+    """Add the hidden variables of the environment to its observations, for branches whose `sees` names
+    `hidden`; no other branch gets them. Such a branch sets it."""
     normalize_obs: bool = False
     """Normalise vector observations by their running mean and standard deviation."""
     normalize_reward: bool = False
@@ -117,6 +123,12 @@ class VecEnv(ABC):
     @abstractmethod
     def step(self, action: Array) -> Step:
         """Take one step. Where the last step ended an episode, ignore the action and start the next one."""
+
+    def action_mask(self) -> Any:
+        """The allowed choices of the present row: one array (N, P), or for each environment a mask as
+        ActionSpec.read_mask takes it, or None on a tail row. None: the suite gives no masks.
+        """
+        return None
 
     def hidden(self) -> dict[str, Array]:
         """Variables (N,) by name that the current observation does not show; NaN where it shows them."""

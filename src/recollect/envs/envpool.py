@@ -11,7 +11,7 @@ import numpy as np
 
 from ..common.errors import UsageError, install_hint
 from .base import EnvConfig, Step, VecEnv
-from .spaces import Array
+from .spaces import ACTION_MASK, Array
 
 
 @cache
@@ -71,6 +71,7 @@ class EnvPool(VecEnv):
         self._options: dict[str, Any] = {**config.kwargs, "num_threads": config.threads}
         if config.time_limit is not None:
             self._options["max_episode_steps"] = config.time_limit
+        self._info: dict[str, Any] = {}
         self._build([0] * self.num_envs)  # for the spaces and the time limit; `reset` replaces this pool
         with _without_warnings():
             self.observation_space = self._pool.observation_space
@@ -100,12 +101,17 @@ class EnvPool(VecEnv):
     def reset(self, seeds: list[int]) -> Any:
         self._build(seeds)
         with _without_warnings():
-            return self._pool.reset()[0]
+            obs, self._info = self._pool.reset()
+        return obs
 
     def step(self, action: Array) -> Step:
         # A termination at the time limit arrives as a truncation: EnvPool does not distinguish the two.
-        obs, reward, terminated, truncated, _ = self._pool.step(action.astype(self._dtype))
+        obs, reward, terminated, truncated, self._info = self._pool.step(action.astype(self._dtype))
         return Step(obs, reward, terminated, truncated & ~terminated)
+
+    def action_mask(self) -> Any:
+        """The entry `action_mask` of info."""
+        return self._info.get(ACTION_MASK)
 
     def close(self) -> None:
         self._pool.close()

@@ -13,7 +13,8 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ..common.errors import UsageError, nearest
 from .base import EnvConfig, EnvState, Step, VecEnv
-from .spaces import Array
+from .info import read_numbers, read_success
+from .spaces import ACTION_MASK, Array
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]
@@ -72,6 +73,7 @@ class GymEnv(VecEnv):
         self._factory = factory
         self._fresh = False
         self._info: dict[str, Any] = {}
+        self._ended = np.zeros(self.num_envs, dtype=bool)
         self._build()
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
@@ -102,6 +104,7 @@ class GymEnv(VecEnv):
         if isinstance(self._vec, SyncVectorEnv):
             return _wrapped_limit(self._vec.envs[0])
         env = self._factory()  # the wrappers of workers' environments cannot be inspected from here
+        self._has_method = env.has_wrapper_attr("action_masks")
         env.close()
         return _wrapped_limit(env)
 
@@ -124,22 +127,37 @@ class GymEnv(VecEnv):
             self._build()
         self._fresh = False
         obs, self._info = self._vec.reset(seed=list(seeds))
+        self._ended = np.zeros(self.num_envs, dtype=bool)
         return obs
 
     def step(self, action: Array) -> Step:
         obs, reward, terminated, truncated, self._info = self._vec.step(action)
         truncated = truncated & ~terminated  # terminated takes precedence: no bootstrap
-        return Step(obs, reward, terminated, truncated, _success(self._info, self.num_envs))
+        self._ended = terminated | truncated
+        return Step(obs, reward, terminated, truncated, read_success(self._info, self.num_envs))
+
+    def action_mask(self) -> Any:
+        """The entry `action_mask` of info, or the result of the method `action_masks` (as in sb3-contrib)."""
+        if ACTION_MASK in self._info:
+            return self._info[ACTION_MASK]
+        if isinstance(self._vec, AsyncVectorEnv):
+            return self._vec.call("action_masks") if self._has_method else None
+        if not self._vec.envs[0].has_wrapper_attr("action_masks"):
+            return None
+        # Not asked of an environment whose episode has ended: it need not have an answer.
+        return [
+            None if ended else env.get_wrapper_attr("action_masks")()
+            for env, ended in zip(self._vec.envs, self._ended, strict=True)
+        ]
 
     def hidden(self) -> dict[str, Array]:
-        """The numeric entries of `info`."""
-        variables: dict[str, Array] = {}
-        for name, value in self._info.items():
-            x = np.asarray(value)
-            # Vector environments mark in `_name` which environments reported `name`.
-            if not name.startswith("_") and x.shape == (self.num_envs,) and x.dtype.kind in "bif":
-                variables[name] = np.where(self._info.get(f"_{name}", True), x.astype(np.float64), np.nan)
-        return variables
+        """The numbers and vectors of numbers in `info`."""
+        return read_numbers(self._info, self.num_envs)
+
+    @property
+    def local_envs(self) -> Sequence[gym.Env[Any, Any]]:
+        """The environments, if they are in this process."""
+        return self._vec.envs if isinstance(self._vec, SyncVectorEnv) else ()
 
     def render(self) -> Array | None:
         if not isinstance(self._vec, SyncVectorEnv):
@@ -276,15 +294,6 @@ def _wrapped_limit(env: gym.Env[Any, Any]) -> int | None:
         if isinstance(env, gym.wrappers.TimeLimit):
             return int(env._max_episode_steps)
         env = env.env
-    return None
-
-
-def _success(info: dict[str, Any], num_envs: int) -> Array | None:
-    """`success` or `is_success` of info (N,), NaN where it is not reported; None if nobody reports it."""
-    for key in ("success", "is_success"):
-        if key in info:
-            reported = np.broadcast_to(info.get(f"_{key}", True), (num_envs,))
-            return np.where(reported, np.asarray(info[key], dtype=np.float64), np.nan)
     return None
 
 

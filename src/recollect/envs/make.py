@@ -12,12 +12,13 @@ import gymnasium
 
 from ..common.errors import UsageError
 from .base import EnvConfig, Envs, VecEnv
+from .extended import ExtendedEnv
 
 EVALUATION_LIMIT = (
     50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
 )
 
-NOT_SUITES = ("base", "given", "gym", "make", "spaces")
+NOT_SUITES = ("base", "extended", "given", "gym", "info", "make", "minigrid_state", "spaces")
 
 
 def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None) -> Envs:
@@ -28,13 +29,20 @@ def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | Non
     if factory is not None:
         from . import gym as gym_suite
 
-        return Envs(gym_suite.make(config, factory=factory), config.mask)
+        return _extended(gym_suite.make(config, factory=factory), config)
     suite, name = suite_of(config.id)
     if suite is None:
-        return Envs(_by_backend(config), config.mask)
+        return _extended(_by_backend(config), config)
     if hasattr(suite, "resolve_alias"):
         return make(suite.resolve_alias(config, name))
-    return Envs(suite.make(config, name), config.mask)
+    return _extended(suite.make(config, name), config)
+
+
+def _extended(adapter: VecEnv, config: EnvConfig) -> Envs:
+    """The environments, with the leaves beside the observation that the config asks for."""
+    if config.action_mask or config.hidden:
+        adapter = ExtendedEnv(adapter, config)
+    return Envs(adapter, config.mask)
 
 
 def make_for_evaluation(

@@ -24,6 +24,7 @@ from ..common.errors import UsageError, install_hint, nearest
 from . import envpool as envpool_suite
 from .base import EnvConfig, Scalar, Step, VecEnv
 from .gym import GymEnv
+from .minigrid_state import EXCLUDED, effective_actions, hidden_variables
 from .spaces import SMALLEST_PICTURE, Array
 
 PREFIX, MEMORY = "MiniGrid-", "MiniGrid-Memory"
@@ -77,13 +78,13 @@ def make(config: EnvConfig, name: str) -> VecEnv:
         )
     if config.backend == "envpool" or (config.backend == "auto" and envpool_suite.supports(plain)):
         inner = envpool_suite.make(plain, name)
-        return MiniGrid(inner, options, occlude=not name.startswith(SEE_THROUGH))
+        return MiniGrid(inner, options, name, occlude=not name.startswith(SEE_THROUGH))
     if not _installed():
         raise UsageError(MISSING)
     known = _ids()
     if name not in known:
         raise UsageError(f"environment minigrid:{name} is unknown; {nearest(name, known)}")
-    return MiniGrid(GymEnv(partial(_build, name, options.view, config.time_limit), plain), options)
+    return MiniGrid(GymEnv(partial(_build, name, options.view, config.time_limit), plain), options, name)
 
 
 def _parse_options(name: str, kwargs: Mapping[str, Scalar]) -> MiniGridOptions:
@@ -136,7 +137,7 @@ class MiniGrid(VecEnv):
 
     tier: Literal["native", "barrier"] = "barrier"
 
-    def __init__(self, inner: VecEnv, options: MiniGridOptions, occlude: bool = True) -> None:
+    def __init__(self, inner: VecEnv, options: MiniGridOptions, name: str, occlude: bool = True) -> None:
         self.num_envs = inner.num_envs
         self.backend = inner.backend
         self.time_limit = inner.time_limit
@@ -145,7 +146,7 @@ class MiniGrid(VecEnv):
         # The actions left, right and forward come first, and some tasks have no others.
         self.action_space = spaces.Discrete(min(options.actions, int(inner.action_space.n)))
         self.fps = 5  # a step is a whole cell or a quarter turn
-        self._inner = inner
+        self._inner, self._name = inner, name
         self._view = options.view
         self._occlude = occlude
         self._renderer = TileRenderer(options.view, options.tile) if options.pictures else None
@@ -169,7 +170,19 @@ class MiniGrid(VecEnv):
         window = obs["image"] if isinstance(obs, dict) else obs
         if window.shape[1] != self._view:
             window = crop(window, self._view, self._occlude)
+        self._window = window
         return window if self._renderer is None else self._renderer(window)
+
+    def action_mask(self) -> Array | None:
+        """The actions that have an effect; None in tasks in which others end the episode."""
+        if self._name.startswith(EXCLUDED):
+            return None
+        return effective_actions(self._window, int(self.action_space.n))
+
+    def hidden(self) -> dict[str, Array]:
+        """Of environments in this process; EnvPool does not show its state."""
+        envs = self._inner.local_envs if isinstance(self._inner, GymEnv) else ()
+        return hidden_variables(envs) if envs else {}
 
     def render(self) -> Array | None:
         return self._inner.render()

@@ -19,7 +19,17 @@ from ..common.errors import UsageError
 
 Array: TypeAlias = NDArray[Any]
 Obs: TypeAlias = dict[str, Array]
+ACTION_MASK = "action_mask"  # name of the leaf with the allowed choices of each action component
+HIDDEN = "hidden"  # name of the leaf with the variables of the environment that no observation shows
 SMALLEST_PICTURE = 16  # pixels per side; smaller uint8 boxes are vectors
+
+
+class Extended(spaces.Dict):  # type: ignore[misc]
+    """The space of an observation `obs` with leaves beside it, whose names have no prefix (extended.py)."""
+
+
+class ExtendedObs(dict[str, Any]):
+    """An observation in an Extended space."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +37,14 @@ class Leaf:
     """One array of an observation.
 
     kind    "vector": real numbers; "discrete": indices, one-hot encoded by the network;
-            "binary": zeros and ones; "picture": an image, stored as uint8
+            "binary": zeros and ones; "picture": an image, stored as uint8;
+            "mask": the allowed choices of all action components, bool, and no input of a network
     shape   of one observation
-    sizes   number of values of each discrete component
+    sizes   number of values of each discrete component; of a mask: of each action component
     start   smallest value of each discrete component
     """
 
-    kind: Literal["vector", "discrete", "binary", "picture"]
+    kind: Literal["vector", "discrete", "binary", "picture", "mask"]
     shape: tuple[int, ...]
     sizes: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
@@ -68,14 +79,23 @@ class ObsSpec:
     leaves: dict[str, Leaf]
     mask: tuple[int, ...] = ()
 
-    def split(self, obs: Any) -> Obs:
+    def split(self, obs: Any, partial: bool = False) -> Obs:
         """A batched observation, nested as in its space -> named leaves (N, *shape).
 
         Leaves may be views of the buffers of the environments, which the next step overwrites.
+
+        partial  leave out missing leaves, as those that only a critic sees
         """
         arrays = _flatten(obs)
         out: Obs = {}
         for name, leaf in self.leaves.items():
+            if name == ACTION_MASK:
+                # In a user's Dict observation it is one of the entries.
+                mask = arrays.get(name, arrays.get(f"obs.{name}"))
+                out |= {} if mask is None else {name: np.asarray(mask).astype(bool, copy=False)}
+                continue
+            if partial and name not in arrays:
+                continue
             array = np.asarray(arrays[name])
             if leaf.kind == "discrete":
                 array = array.reshape(-1, len(leaf.sizes)).astype(np.int64, copy=False) - np.array(leaf.start)
@@ -83,16 +103,34 @@ class ObsSpec:
                 array = array.astype(np.float32, copy=False)
             out[name] = array
         if self.mask:
-            (name,) = out
             # A copy, because the array may be the environments' own, which are to keep their velocities.
-            out[name] = out[name].copy()
-            out[name][:, self.mask] = 0.0
+            out["obs"] = out["obs"].copy()
+            out["obs"][:, self.mask] = 0.0
         return out
 
     def is_single(self, obs: Any) -> bool:
         """Whether an observation has no batch axis."""
-        name, array = next(iter(_flatten(obs).items()))
-        return np.ndim(array) == len(self.leaves[name].shape)
+        arrays = _flatten(obs)
+        known = [(arrays[name], leaf) for name, leaf in self.leaves.items() if name in arrays]
+        if not known:
+            raise UsageError(f"the observation has {', '.join(arrays)}; needed are {', '.join(self.leaves)}")
+        return np.ndim(known[0][0]) == len(known[0][1].shape)
+
+    def inputs(self, sees: tuple[str, ...] = ()) -> dict[str, Leaf]:
+        """The leaves that a network gets: the observation, or those under some names of `sees`.
+
+        A name is that of a leaf, or of a Dict that contains it; the prefix `obs.` may be omitted.
+        """
+        names = [name for name, leaf in self.leaves.items() if leaf.kind != "mask"]
+        chosen: set[str] = set()
+        for key in sees or ("obs",):
+            starts = f"{key}.", f"obs.{key}."
+            matches = {name for name in names if f"{name}.".startswith(starts)}
+            if not matches:
+                known = ", ".join(dict.fromkeys(["obs", *(name.removeprefix("obs.") for name in names)]))
+                raise UsageError(f"sees names {key!r}, which the observation does not have; it has {known}")
+            chosen |= matches
+        return {name: self.leaves[name] for name in names if name in chosen}
 
 
 @dataclass(frozen=True)
@@ -145,6 +183,26 @@ class ActionSpec:
     def _bounded(self) -> Array:
         return np.isfinite(self.low) & np.isfinite(self.high)
 
+    def read_mask(self, mask: Any, num_envs: int) -> Array:
+        """An action mask -> (N, P) bool, P the choices of all components; True: allowed.
+
+        mask  (N, P), or a tuple with one array (N, choices) for each component; without N if N is 1
+        """
+        parts = [np.asarray(part) for part in (mask if isinstance(mask, tuple) else (mask,))]
+        needed = sum(self.sizes)
+        if sum(part.size for part in parts) != num_envs * needed:
+            raise UsageError(
+                f"the action mask has shape {', '.join(str(part.shape) for part in parts)}, but needed are "
+                f"{needed} entries for each of {num_envs} environments, one for each choice"
+            )
+        return np.concatenate([part.astype(bool).reshape(num_envs, -1) for part in parts], 1)
+
+    def find_blocked(self, allowed: Array) -> Array:
+        """The environments (n,) in which a mask (N, P) allows no choice of some component."""
+        # reduceat: one logical or for each component, which begin at the sums of the sizes before.
+        begins = np.cumsum((0, *self.sizes[:-1]))
+        return np.flatnonzero(~np.logical_or.reduceat(allowed, begins, axis=1).all(1))
+
     def to_prev_action(self, action: Array) -> Array:
         """Policy actions (N, K) -> the previous-action input of the next step: clipped like in to_env."""
         if self.kind == "categorical":
@@ -158,7 +216,8 @@ def read_spaces(
     """The specs of both spaces of an environment; UsageError if a space or the mask is not supported."""
     # The order of leaves is the order of input features: another order would break saved agents.
     leaves: dict[str, Leaf] = {}
-    _read_leaves(observation, "obs", leaves)
+    inside = observation["obs"] if isinstance(observation, Extended) else observation
+    _read_leaves(inside, "obs", leaves)
     if mask:
         vectors = [leaf for leaf in leaves.values() if leaf.kind == "vector" and len(leaf.shape) == 1]
         if len(leaves) != 1 or not vectors:
@@ -171,13 +230,23 @@ def read_spaces(
                 f"env.mask {list(mask)} does not fit an observation of {size} entries; "
                 f"use indices from 0 to {size - 1}"
             )
-    return ObsSpec(leaves, mask), _read_action(action)
+    action_spec = _read_action(action)
+    if isinstance(observation, Extended) and ACTION_MASK in observation.spaces:
+        if action_spec.kind != "categorical":
+            raise UsageError(
+                f"an action mask needs discrete actions, not {action}; use --env.action-mask False"
+            )
+        leaves[ACTION_MASK] = Leaf("mask", (sum(action_spec.sizes),), action_spec.sizes)
+    if isinstance(observation, Extended) and HIDDEN in observation.spaces:
+        leaves[HIDDEN] = Leaf("vector", observation[HIDDEN].shape)
+    return ObsSpec(leaves, mask), action_spec
 
 
 def spaces_to_json(obs: ObsSpec, action: ActionSpec) -> dict[str, Any]:
     """Both specs as data for JSON; inverse of spaces_from_json."""
     return {
         "obs": {name: asdict(leaf) for name, leaf in obs.leaves.items()},
+        "order": list(obs.leaves),  # of the input features; files sort the keys of a dict
         "mask": list(obs.mask),
         "action": asdict(action),
     }
@@ -189,7 +258,8 @@ def spaces_from_json(data: dict[str, Any]) -> tuple[ObsSpec, ActionSpec]:
     def tuples(entry: dict[str, Any]) -> dict[str, Any]:
         return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
 
-    leaves = {name: Leaf(**tuples(entry)) for name, entry in data["obs"].items()}
+    # Files of earlier versions have no order; they kept that of the names.
+    leaves = {name: Leaf(**tuples(data["obs"][name])) for name in data.get("order", data["obs"])}
     return ObsSpec(leaves, tuple(data["mask"])), ActionSpec(**tuples(data["action"]))
 
 
@@ -253,5 +323,5 @@ def _flatten(obs: Any, name: str = "obs") -> Obs:
         return {name: obs}
     out: Obs = {}
     for key, part in obs.items() if isinstance(obs, dict) else enumerate(obs):
-        out |= _flatten(part, f"{name}.{key}")
+        out |= _flatten(part, str(key) if isinstance(obs, ExtendedObs) else f"{name}.{key}")
     return out

@@ -81,7 +81,7 @@ class Sources:
         self._agent, self._arrays = agent, list[Array]()
         inputs, normalizer = agent.actor.inputs, agent.normalizer
         parts = []
-        for name, leaf in inputs.obs.leaves.items():
+        for name, leaf in inputs.leaves.items():
             x = rows.obs[name]
             if leaf.kind == "discrete":
                 parts.append(self._choices(x, leaf.sizes))

@@ -42,7 +42,7 @@ def read_memory(agent: Agent, config: RunConfig, record: Record, seed: int) -> l
     seen, names = _collect_observations(agent, record.rows)
     pictures = [
         record.rows.obs[name][:-1][torch.from_numpy(selected)].flatten(1).float()
-        for name, leaf in agent.obs_spec.leaves.items()
+        for name, leaf in agent.actor.inputs.leaves.items()
         if leaf.kind == "picture"
     ]
     now = torch.cat([torch.from_numpy(seen[selected]), *pictures], -1)
@@ -112,8 +112,9 @@ def _project(x: Tensor, projection: Tensor | None) -> Floats:
 def _collect_observations(agent: Agent, rows: Rows) -> tuple[Array, list[str]]:
     """Observations without pictures, as the agent gets them (T, N, F), and a name for each entry."""
     parts, names = [np.zeros((*rows.first[:-1].shape, 0), dtype=np.float32)], list[str]()
-    for name, leaf in agent.obs_spec.leaves.items():
-        x, prefix = rows.obs[name][:-1], "entry" if len(agent.obs_spec.leaves) == 1 else f"{name} entry"
+    leaves = agent.actor.inputs.leaves
+    for name, leaf in leaves.items():
+        x, prefix = rows.obs[name][:-1], "entry" if len(leaves) == 1 else f"{name} entry"
         if leaf.kind == "discrete":
             parts.append(one_hot(x, leaf.sizes, torch.float32).numpy())
             names += [f"{prefix} {i} is {k}" for i, size in enumerate(leaf.sizes) for k in range(size)]

@@ -12,6 +12,7 @@ from ..common import rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
+from ..envs.spaces import ACTION_MASK, HIDDEN, ExtendedObs
 
 # Environments of an evaluation at most. A constant, because returns depend on how episodes are distributed.
 MAX_ENVS = 50
@@ -25,14 +26,22 @@ class PlayerLike(Protocol):
 
 
 class RandomPlayer:
-    """Acts uniformly at random: the baseline for every agent."""
+    """Acts uniformly at random, among the allowed actions if there is a mask: a baseline for all agents."""
 
-    def __init__(self, space: gymnasium.Space[Any], num_envs: int, seed: int) -> None:
-        self._spaces = [space] * num_envs  # one generator, so samples of environments differ
+    def __init__(self, envs: Envs, seed: int) -> None:
+        self._action_spec, space = envs.action_spec, envs.adapter.action_space
+        self._spaces = [space] * envs.num_envs  # one generator, so samples of environments differ
         space.seed(rng.torch_seed(seed, rng.Purpose.ACT) >> 32)
+        self._rng = rng.generator(seed, rng.Purpose.ACT)
 
     def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Array:
         """One sample of the action space for each environment."""
+        if isinstance(obs, ExtendedObs) and ACTION_MASK in obs:
+            spec, allowed = self._action_spec, obs[ACTION_MASK]
+            # The place of the largest of uniform numbers is uniform; those of forbidden choices are negative.
+            draws = np.where(allowed, self._rng.random(allowed.shape), -1.0)
+            parts = np.split(draws, np.cumsum(spec.sizes)[:-1], axis=1)
+            return spec.to_env(np.stack([part.argmax(1) for part in parts], 1))
         return np.stack([np.asarray(space.sample()) for space in self._spaces])
 
 
@@ -148,10 +157,12 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, MAX_ENVS)
-    envs = make_for_evaluation(replace(env, num_envs=num), factory)
+    # What only the critic sees is not needed here, and another environment may not have it.
+    hidden = agent is not None and HIDDEN in agent.actor.inputs.leaves
+    envs = make_for_evaluation(replace(env, num_envs=num, hidden=hidden), factory)
     try:
         if agent is None:
-            player: PlayerLike = RandomPlayer(envs.adapter.action_space, num, seed)
+            player: PlayerLike = RandomPlayer(envs, seed)
         else:
             check_spaces(agent, envs, env.id)
             player = agent.player(num, deterministic, seed)
@@ -169,9 +180,15 @@ def describe_task(env: EnvConfig) -> dict[str, Any]:
 
 def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:
     """Raise UsageError if the spaces of the environments are not those of the agent."""
-    if agent.obs_spec.leaves != envs.obs_spec.leaves:
+    # Hidden variables matter only if the actor gets them.
+    ignored = {HIDDEN} - agent.actor.inputs.leaves.keys()
+    needed, offered = (
+        {name: leaf for name, leaf in spec.leaves.items() if name not in ignored}
+        for spec in (agent.obs_spec, envs.obs_spec)
+    )
+    if needed != offered:
         raise UsageError(
-            f"{env_id} gives observations {envs.obs_spec.leaves}, the agent takes {agent.obs_spec.leaves}; "
+            f"{env_id} gives observations {offered}, the agent takes {needed}; "
             "take an environment with the spaces of the agent"
         )
     agents, taken = agent.action_spec, envs.action_spec

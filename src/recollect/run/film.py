@@ -38,8 +38,7 @@ def render(
     returns: list[float] = []
 
     def player(seed: int) -> PlayerLike:
-        space = envs.adapter.action_space
-        return agent.player(1, deterministic, seed) if agent else RandomPlayer(space, 1, seed)
+        return agent.player(1, deterministic, seed) if agent else RandomPlayer(envs, seed)
 
     try:
         if agent is not None:

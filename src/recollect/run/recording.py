@@ -112,7 +112,7 @@ class Recorder(VecEnv):
         """Record hidden variables, masked entries and the image of the present row."""
         variables = {name: np.array(x, dtype=np.float64) for name, x in self.inside.hidden().items()}
         if self.mask:
-            (vector,) = self.unmasked_spec.split(self.obs).values()
+            vector = self.unmasked_spec.split(self.obs)["obs"]
             variables |= {f"masked entry {i}": vector[:, i].astype(np.float64) for i in self.mask}
         self.hidden_rows.append(variables)
         if self.keep and (picture := self.inside.render()) is not None:

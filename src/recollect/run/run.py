@@ -90,9 +90,10 @@ class Trained:
         state: PlayerState | None = None,
         episode_start: Any = None,
         deterministic: bool = True,
+        action_masks: Any = None,
     ) -> tuple[Any, PlayerState]:
         """Actions and the state for the next call, as in Stable-Baselines3; see Agent.predict."""
-        return self.agent.predict(obs, state, episode_start, deterministic)
+        return self.agent.predict(obs, state, episode_start, deterministic, action_masks)
 
     def __repr__(self) -> str:
         env, status = self.config.env.id, self.summary.get("status", "loaded")

@@ -105,5 +105,11 @@ def _random_leaf(leaf: Leaf, length: int, num_envs: int) -> Tensor:
         return torch.randint(256, (length, num_envs, *leaf.shape), dtype=torch.uint8)
     if leaf.kind == "discrete":
         return torch.stack([torch.randint(n, (length, num_envs)) for n in leaf.sizes], -1)
+    if leaf.kind == "mask":
+        # One choice of each component is allowed at least.
+        hot = [
+            torch.rand(length, num_envs, n).argmax(-1, keepdim=True) == torch.arange(n) for n in leaf.sizes
+        ]
+        return (torch.rand(length, num_envs, *leaf.shape) < 0.5) | torch.cat(hot, -1)
     x = torch.randn(length, num_envs, *leaf.shape, dtype=torch.float64)
     return (x > 0).double() if leaf.kind == "binary" else x

@@ -188,11 +188,15 @@ function choice(step) {
   if (step === steps()) return;
   const policy = episode().policy, taken = episode().action[step];
   if (DATA.choices.length) {
+    const allowed = episode().allowed && row(episode().allowed, step);
+    let place = 0;
     DATA.choices.forEach((size, component) => {
       const likely = row(policy, step, component), start = DATA.start[component] || 0;
       for (let i = 0; i < size; i++) {
         const name = DATA.choices.length > 1 ? `action ${component}: ${i + start}` : `action ${i + start}`;
-        const probability = bar(name, likely[i], 0, 1, percent(likely[i]));
+        const forbidden = allowed !== null && !allowed[place++];
+        const probability = bar(name, likely[i], 0, 1, forbidden ? "masked" : percent(likely[i]));
+        probability.classList.toggle("forbidden", forbidden);
         probability.classList.toggle("taken", taken[component] === i + start);
         box.append(probability);
       }

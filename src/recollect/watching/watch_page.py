@@ -18,12 +18,14 @@ from ..agent.agent import Agent
 from ..common.errors import install_hint
 from ..common.intervals import Floats
 from ..envs import Array
+from ..envs.spaces import ACTION_MASK
 from ..reporting.summary import to_json_data
 from ..run.run import Trained
 from .episodes import Episode, Watched
 from .influence import Influence
 from .internals import Internals, MemoryTrace
 
+SHOWN_APART = ("picture", "mask")  # kinds of leaves that are not among the numbers of the observation
 DIGITS = 6  # significant digits of a number
 LEVELS = 65535  # levels of a 16-bit number
 WIDEST, QUALITY = 320, 60  # largest width of a picture in pixels, and quality of its compression
@@ -77,7 +79,7 @@ def name_observations(agent: Agent) -> list[str]:
     """A name for each number of the observation that is not a picture."""
     names = []
     for name, leaf in agent.obs_spec.leaves.items():
-        if leaf.kind != "picture":
+        if leaf.kind not in SHOWN_APART:
             width = int(np.prod(leaf.shape)) if leaf.shape else 1
             names += [name] if width == 1 else [f"{name}[{i}]" for i in range(width)]
     return names
@@ -104,6 +106,7 @@ def _episode(agent: Agent, episode: Episode, inside: Internals) -> dict[str, Any
         "entropy": to_json_data(inside.entropy, DIGITS),
         "action": [to_json_data(taken, DIGITS) for taken in action.reshape(len(action), -1)],
         "policy": pack_exactly(inside.policy),
+        "allowed": _allowed(agent, record.rows.obs),
         "seen": pack_exactly(_collect_observations(agent, record.rows.obs)),
         "memories": [_memory(memory) for memory in inside.memories],
     }
@@ -114,9 +117,16 @@ def _collect_observations(agent: Agent, obs: dict[str, Any]) -> Floats:
     columns = [
         obs[name][:, 0].double().numpy().reshape(len(obs[name]), -1)
         for name, leaf in agent.obs_spec.leaves.items()
-        if leaf.kind != "picture"
+        if leaf.kind not in SHOWN_APART
     ]
     return np.concatenate(columns, 1) if columns else np.zeros((len(next(iter(obs.values()))), 0))
+
+
+def _allowed(agent: Agent, obs: dict[str, Any]) -> dict[str, Any] | None:
+    """The action masks (T + 1, P); None if there are none."""
+    if not agent.actor.masked:
+        return None
+    return pack_exactly(obs[ACTION_MASK][:, 0].double().numpy())
 
 
 def _memory(memory: MemoryTrace) -> dict[str, Any]:

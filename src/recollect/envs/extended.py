@@ -1,0 +1,133 @@
+"""Leaves beside the observation of an environment: the action mask, and variables that it does not show.
+
+Shapes.  N environments, P choices of all action components, H hidden variables.
+"""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from ..common.errors import EnvDataError, UsageError
+from .base import EnvConfig, EnvState, Step, VecEnv
+from .spaces import ACTION_MASK, HIDDEN, ActionSpec, Array, Extended, ExtendedObs, read_spaces
+
+
+class ExtendedEnv(VecEnv):
+    """An adapter whose observations also have the leaves `action_mask` and `hidden`, as the config says.
+
+    action_mask  the entry of a Dict observation, which is taken out of it, or else `VecEnv.action_mask`. On
+                 a tail row no action is taken, so a mask that allows none allows all there
+    hidden       the variables of `VecEnv.hidden` and the entries that env.mask hides; 0 where a variable is
+                 not reported, as where the observation shows it
+    """
+
+    def __init__(self, inner: VecEnv, config: EnvConfig) -> None:
+        self.inner, self._config = inner, config
+        self.num_envs, self.action_space = inner.num_envs, inner.action_space
+        self.tier, self.backend, self.time_limit = inner.tier, inner.backend, inner.time_limit
+        self.note, self.fps = inner.note, inner.fps
+        self._steps = 0
+        seen = inner.observation_space
+        self._mask_in_obs = (
+            config.action_mask and isinstance(seen, spaces.Dict) and ACTION_MASK in seen.spaces
+        )
+        if self._mask_in_obs:
+            seen = spaces.Dict({key: part for key, part in seen.items() if key != ACTION_MASK})
+        parts: dict[str, spaces.Space[Any]] = {"obs": seen}
+        self._action_spec: ActionSpec = read_spaces(seen, inner.action_space)[1]
+        if config.action_mask:
+            parts[ACTION_MASK] = spaces.MultiBinary(sum(self._action_spec.sizes))
+        self._names = self._name_hidden() if config.hidden else []
+        if config.hidden:
+            parts[HIDDEN] = spaces.Box(-np.inf, np.inf, (len(self._names),), np.float32)
+        self.observation_space = Extended(parts)
+
+    def reset(self, seeds: list[int]) -> ExtendedObs:
+        self._steps = 0
+        return self._extend(self.inner.reset(seeds), np.zeros(self.num_envs, dtype=bool))
+
+    def step(self, action: Array) -> Step:
+        step = self.inner.step(action)
+        self._steps += 1
+        return step._replace(obs=self._extend(step.obs, step.terminated | step.truncated))
+
+    def _extend(self, obs: Any, tail: Array) -> ExtendedObs:
+        parts: dict[str, Any] = {}
+        if self._config.action_mask:
+            mask = obs[ACTION_MASK] if self._mask_in_obs else self.inner.action_mask()
+            parts[ACTION_MASK] = self._check_mask(mask, tail)
+        if self._config.hidden:
+            parts[HIDDEN] = self._stack_hidden(obs)
+        if self._mask_in_obs:
+            obs = {key: part for key, part in obs.items() if key != ACTION_MASK}
+        return ExtendedObs({"obs": obs, **parts})
+
+    # Action masks ---------------------------------------------------------------------------------
+
+    def _check_mask(self, mask: Any, tail: Array) -> Array:
+        """A mask of the environments -> (N, P) bool that allows a choice of each component."""
+        if mask is None:
+            raise UsageError(
+                f"{self._config.id} gives no action mask: no entry {ACTION_MASK} in a Dict observation "
+                "or info, and no method action_masks(); use --env.action-mask False"
+            )
+        allowed = self._read_mask(mask)
+        blocked = self._action_spec.find_blocked(allowed)
+        if len(blocked):
+            wrong = blocked[~tail[blocked]]
+            if len(wrong):
+                env = int(wrong[0])
+                raise EnvDataError(
+                    f"the action mask of environment {env} allows no action at step {self._steps}: "
+                    f"{allowed[env].astype(int)}; at least one choice of each component must be allowed"
+                )
+            allowed[blocked] = True
+        return allowed
+
+    def _read_mask(self, mask: Any) -> Array:
+        """What `VecEnv.action_mask` returned -> (N, P) bool."""
+        if isinstance(mask, np.ndarray) and mask.dtype != object:
+            return self._action_spec.read_mask(mask, self.num_envs)
+        allowed = np.zeros((self.num_envs, sum(self._action_spec.sizes)), dtype=bool)
+        for row, one in zip(allowed, mask, strict=True):
+            if one is not None:
+                row[:] = self._action_spec.read_mask(one, 1)
+        return allowed
+
+    # Hidden variables -----------------------------------------------------------------------------
+
+    def _name_hidden(self) -> list[str]:
+        """The names of the hidden variables, which are known after a reset."""
+        names = list(self._variables(self.inner.reset([0] * self.num_envs)))
+        if not names:
+            raise UsageError(
+                f"{self._config.id} ({self.backend}) has no hidden variables, but `sees` names hidden; it "
+                "needs numbers in info, entries that env.mask hides, or a hidden() of its adapter"
+            )
+        return names
+
+    def _variables(self, obs: Any) -> dict[str, Array]:
+        masked = {f"masked entry {i}": obs[:, i] for i in self._config.mask}
+        return masked | self.inner.hidden()
+
+    def _stack_hidden(self, obs: Any) -> Array:
+        """The hidden variables (N, H), in the order of the first reset."""
+        variables, unknown = self._variables(obs), np.zeros(self.num_envs)
+        columns = [variables.get(name, unknown) for name in self._names]
+        return np.nan_to_num(np.stack(columns, 1), nan=0.0).astype(np.float32)
+
+    def hidden(self) -> dict[str, Array]:
+        return self.inner.hidden()
+
+    def render(self) -> Array | None:
+        return self.inner.render()
+
+    def get_state(self) -> EnvState:
+        return self.inner.get_state()
+
+    def set_state(self, state: EnvState) -> None:
+        self.inner.set_state(state)
+
+    def close(self) -> None:
+        self.inner.close()
