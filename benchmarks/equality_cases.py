@@ -170,7 +170,9 @@ ENVIRONMENTS: dict[str, Case] = {
         options=GYMNASIUM | {"env.kwargs.prev_action": True},
         needs="popgym",
     ),
-    "popgym, MultiDiscrete": Case(env="popgym:BattleshipEasy", model="ppo_gru", needs="popgym"),
+    "popgym, MultiDiscrete": Case(
+        env="popgym:BattleshipEasy", model="ppo_gru", options=GYMNASIUM, needs="popgym"
+    ),
     "MiniGrid": Case(
         env=MINIGRID, model="ppo_gru", options=GYMNASIUM | {"ppo.num_minibatches": 2}, needs="minigrid"
     ),

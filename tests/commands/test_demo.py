@@ -122,7 +122,7 @@ MISSING = {
         "MiniGrid is not installed; pip install 'recollect-rl[minigrid]'",
     ),
     "popgym": (
-        ["demo", "popgym:CountRecallEasy"],
+        ["demo", "popgym:CountRecallEasy", "--env.backend", "gymnasium"],
         "popgym",
         "pip install 'recollect-rl[popgym]'",
     ),
