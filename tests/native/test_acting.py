@@ -151,6 +151,12 @@ def test_actions_and_values_are_those_of_torch(memory, action):
     check(make_agent(branch, action, MIXED), MIXED, 7, 5, 0.2)
 
 
+def test_each_branch_sees_its_leaves():
+    actor = BranchConfig(hidden=(20,), sees=("position", "room"))
+    critic = BranchConfig(hidden=(20,), sees=("bits", "position", "single"))
+    check(make_agent(actor, DISCRETE, MIXED, critic=critic), MIXED, 7, 5, 0.2)
+
+
 @pytest.mark.parametrize("num_envs", [64, 130])
 def test_more_environments_than_rows_of_a_block(num_envs):
     branch = BranchConfig(memory=GruConfig(width=9), hidden=(20,))
