@@ -22,7 +22,7 @@ from . import structures as c
 SOURCES = sorted(path for suffix in ("*.c", "*.h") for path in Path(__file__).parent.glob(suffix))
 COMPILERS = ("gcc", "clang", "cc")
 # -ffp-contract=off: products are fused where the source says so, and nowhere else.
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-shared", "-fPIC", "-fvisibility=hidden")
+FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden")
 # The processor features of each target, as /proc/cpuinfo names them.
 TARGETS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
@@ -79,7 +79,12 @@ def load(
 
 def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions of a library, and compare its structures with ours."""
-    library.gradients.argtypes = (ctypes.POINTER(c.Program), ctypes.c_int, ctypes.POINTER(c.Batch))
+    library.gradients.argtypes = (
+        ctypes.POINTER(c.Program),
+        ctypes.c_int,
+        ctypes.POINTER(c.Batch),
+        ctypes.c_int,
+    )
     library.pack_weights.argtypes = (ctypes.POINTER(c.Program),)
     library.act.argtypes = (ctypes.POINTER(c.Actor), ctypes.c_int)
     library.values.argtypes = (ctypes.POINTER(c.Program), ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
