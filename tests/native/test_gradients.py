@@ -1,7 +1,11 @@
 """Losses and gradients by the kernels against autograd in float64, for every operation and option."""
 
 import ctypes
+import os
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,6 +177,53 @@ def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_
                 parts = (gradient, terms.total, terms.ratio, terms.values)
                 results[name] = b"".join(x.numpy().tobytes() for x in parts)
             assert len(set(results.values())) == 1, (memory, action, results.keys())
+
+
+@pytest.mark.parametrize("memory", [MlpConfig, *RECURRENT], ids=lambda m: m.name)
+def test_results_are_equal_to_the_bit_for_one_thread_and_two(memory, monkeypatch):
+    branch = BranchConfig(memory=memory(), hidden=(64,))
+    agent = make_agent(branch, branch)
+    batch = make_batch(agent, 16, 32)  # large enough for the second thread to start
+    results = []
+    for count in (1, 2, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=count: count)
+        terms, gradient = native(agent, batch, config(clip_value=0.2))
+        results.append((gradient, terms.total, terms.ratio, terms.values, *terms.means))
+    for other in results[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(results[0], other, strict=True))
+
+
+def large_case():
+    """An agent and a minibatch for which the second thread is used."""
+    branch = BranchConfig(memory=GruConfig(), hidden=(64,))
+    agent = make_agent(branch, branch)
+    return agent, make_batch(agent, 16, 32)
+
+
+def test_two_callers_at_the_same_time_share_the_second_thread(monkeypatch):
+    cases = [large_case() for _ in range(4)]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with ThreadPoolExecutor(4) as pool:
+        gradients = list(pool.map(lambda case: native(*case, config())[1], cases))
+    assert all(torch.equal(x, gradients[0]) for x in gradients)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_a_second_thread_of_its_own():
+    script = """
+import os, torch
+from tests.native.test_gradients import config, large_case, native
+case = large_case()
+torch.set_num_threads(1)  # threads of torch itself do not survive a fork
+torch.get_num_threads = lambda: 2
+gradient = native(*case, config())[1]
+child = os.fork()
+equal = torch.equal(native(*case, config())[1], gradient)
+if not child:
+    os._exit(0 if equal else 3)
+assert equal and os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[2], check=True, timeout=60)
 
 
 # Functions ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.native import library
+from recollect.native import library, prebuild
 
 from .cases import kernels
 
@@ -169,6 +169,25 @@ def test_the_target_follows_from_the_processor(monkeypatch, features, target):
         assert "no AVX2" in reason()
     else:
         assert library.target() == target
+
+
+def test_a_library_in_the_package_needs_no_compiler(cache, tmp_path, monkeypatch):
+    for module in (library, prebuild):
+        monkeypatch.setattr(module, "PREBUILT", tmp_path / "prebuilt")
+    prebuild.main()
+    monkeypatch.setenv("PATH", "")
+    library.compiler.cache_clear()
+    library.load(pytest.fail).vector_width()
+    assert not cache.exists()
+    monkeypatch.setattr(library, "version", lambda: "another version")
+    assert "no C compiler" in reason()
+
+
+def test_a_library_in_the_package_that_does_not_load_is_compiled_instead(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "PREBUILT", tmp_path)
+    library.prebuilt(library.target()).write_text("no library")
+    library.load().vector_width()
+    assert len(list(cache.iterdir())) == 1
 
 
 def test_processes_that_compile_at_the_same_time_see_whole_libraries(cache):

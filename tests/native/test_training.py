@@ -109,6 +109,17 @@ def test_without_a_compiler_a_run_takes_torch_says_so_once_and_resumes_so(tmp_pa
     assert torch.equal(weights(api.resume(trained.folder)), weights(trained))
 
 
+def test_a_processor_that_the_kernels_do_not_know_takes_torch(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(library, "_processor_features", lambda: {"sse2"})
+    monkeypatch.setattr(library.platform, "machine", lambda: "x86_64")
+    trained = run(tmp_path, rollouts=1, **NATIVE)
+    assert (
+        capsys.readouterr().out.count("the native ones cannot be used: the processor (x86_64) has no AVX2")
+        == 1
+    )
+    assert trained.summary["kernels"] == "torch"
+
+
 def test_a_wrong_first_gradient_gives_the_run_to_torch(tmp_path, monkeypatch, capsys):
     kernels_of_run = engine.NativeEngine.run
 

@@ -116,7 +116,8 @@ class NativeEngine:
         ratio, values = torch.empty_like(batch.value), torch.empty_like(batch.value)
         arguments = self._arguments(batch, cfg, now, alive)
         arguments.ratio, arguments.values, arguments.terms = (x.data_ptr() for x in (ratio, values, terms))
-        self._library.gradients(self._programs, len(self._programs), ctypes.byref(arguments))
+        threads = torch.get_num_threads()  # those of the run; they change no bit
+        self._library.gradients(self._programs, len(self._programs), ctypes.byref(arguments), threads)
         *means, total = terms.unbind()
         native = Loss(total, Losses(*means), ratio, values)
         return native if by_torch is None else self._combined(native, by_torch, cfg, now)

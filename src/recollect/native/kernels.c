@@ -8,6 +8,7 @@
 #include "acting.h"
 #include "loss.h"
 #include "recurrence.h"
+#include "worker.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -175,6 +176,30 @@ static void run_program(Program *p, const Batch *batch, Rows *rows) {
   finish_log_std(p);
 }
 
+enum { MOST_PROGRAMS = 2 };
+
+typedef struct {
+  Program *program;
+  const Batch *batch;
+  Rows rows;
+} Task;
+
+static void run_task(void *argument) {
+  Task *task = argument;
+  run_program(task->program, task->batch, &task->rows);
+}
+
+/* Multiplications of a forward pass. */
+static double work(const Program *p, const Batch *batch) {
+  double weights = 0;
+  for (int i = 0; i < p->weights_count; i++)
+    weights += (double)p->weights[i].in * p->weights[i].blocks * p->weights[i].width;
+  return weights * batch->rows;
+}
+
+/* Waking a thread takes 10 to 40 us, in which a core does about so many multiplications forward and backward. */
+static const double WORTH_A_THREAD = 1e6;
+
 /* Entry points ---------------------------------------------------------------------------------- */
 
 /* Actions and parameters of the policy of step t, with the weights last packed. */
@@ -204,13 +229,22 @@ EXPORT void values(Program *p, int rows, int batch, float *to) {
   }
 }
 
-/* Fills the gradients of all weights of the programs, and the results of the batch. */
-EXPORT void gradients(Program *programs, int count, const Batch *batch) {
-  Rows rows;
-  memset(rows.sums, 0, sizeof rows.sums);
-  for (int i = 0; i < count; i++) run_program(programs + i, batch, &rows);
-  for (int term = 0; term < TERMS; term++) batch->terms[term] = sum_lanes(rows.sums[term]);
-  const float *terms = batch->terms;
+/* Fills the gradients of all weights of the programs, and the results of the batch.
+
+   Two programs, the actor and the critic, share no memory that is written, and no sum. So they may run on two
+   threads, which changes no bit. */
+EXPORT void gradients(Program *programs, int count, const Batch *batch, int threads) {
+  Task tasks[MOST_PROGRAMS] = {{programs, batch, {.sums = {{0}}}}, {programs + 1, batch, {.sums = {{0}}}}};
+  int both = threads > 1 && count == 2 && work(programs, batch) > WORTH_A_THREAD &&
+             work(programs + 1, batch) > WORTH_A_THREAD;
+  if (both) run_both(run_task, tasks, tasks + 1);
+  for (int i = 0; i < count && !both; i++) run_task(tasks + i);
+  float *terms = batch->terms;
+  for (int term = 0; term < TERMS; term++) {
+    /* A term that the other program has is 0 here. */
+    terms[term] = sum_lanes(tasks[0].rows.sums[term]);
+    if (count == 2) terms[term] += sum_lanes(tasks[1].rows.sums[term]);
+  }
   batch->terms[TERMS] =
       terms[POLICY_TERM] + batch->value_weight * terms[VALUE_TERM] - batch->entropy * terms[ENTROPY_TERM];
 }

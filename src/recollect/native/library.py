@@ -1,9 +1,10 @@
-"""The kernels as a library: compiled at first use into the user's cache, checked, and loaded.
+"""The kernels as a library: from the wheel, or compiled at first use into the cache of the user, and loaded.
 
 A library is code, so it is loaded only from a folder that nobody else can write. Its name has a digest of
 all that it was compiled from and with; another version never takes its place.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -22,12 +23,13 @@ from . import structures as c
 SOURCES = sorted(path for suffix in ("*.c", "*.h") for path in Path(__file__).parent.glob(suffix))
 COMPILERS = ("gcc", "clang", "cc")
 # -ffp-contract=off: products are fused where the source says so, and nowhere else.
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-shared", "-fPIC", "-fvisibility=hidden")
+FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=off", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden")
 # The processor features of each target, as /proc/cpuinfo names them.
 TARGETS = {
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
     "x86-64-v3": {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"},
 }
+PREBUILT = Path(__file__).parent / "prebuilt"
 COMPILE_SECONDS = 120.0
 
 
@@ -62,15 +64,32 @@ def load(
     isa       the instruction set; None: `target()`
     """
     isa = isa or target()
-    flags = (*flags, *(() if isa == "arm64" else (f"-march={isa}",)))
+    if flags == FLAGS and prebuilt(isa).exists():
+        with contextlib.suppress(UnavailableError):  # as on a system with an older C library
+            return _load(prebuilt(isa))
+    flags = (*flags, *march(isa))
     program, program_version = compiler()
     folder = _cache_folder()
     key = _digest(version().encode(), program_version.encode(), " ".join(flags).encode(), isa.encode())
     path = folder / f"kernels-{isa}-{key}.so"
     if not path.exists():
         announce(f"compiling the native kernels for {isa} with {program}: once, a few seconds")
-        _build(program, flags, path)
+        build(program, flags, path)
     _check_private(path)
+    return _load(path)
+
+
+def prebuilt(isa: str) -> Path:
+    """Where a wheel has the library: as safe as the Python beside it, and of this version of the source."""
+    return PREBUILT / f"kernels-{isa}-{version()}.so"
+
+
+def march(isa: str) -> tuple[str, ...]:
+    """The compiler's option for an instruction set."""
+    return () if isa == "arm64" else (f"-march={isa}",)
+
+
+def _load(path: Path) -> ctypes.CDLL:
     try:
         return _bind(ctypes.CDLL(str(path)))
     except (OSError, AttributeError) as error:
@@ -79,7 +98,12 @@ def load(
 
 def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions of a library, and compare its structures with ours."""
-    library.gradients.argtypes = (ctypes.POINTER(c.Program), ctypes.c_int, ctypes.POINTER(c.Batch))
+    library.gradients.argtypes = (
+        ctypes.POINTER(c.Program),
+        ctypes.c_int,
+        ctypes.POINTER(c.Batch),
+        ctypes.c_int,
+    )
     library.pack_weights.argtypes = (ctypes.POINTER(c.Program),)
     library.act.argtypes = (ctypes.POINTER(c.Actor), ctypes.c_int)
     library.values.argtypes = (ctypes.POINTER(c.Program), ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
@@ -92,7 +116,7 @@ def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
     return library
 
 
-def _build(program: str, flags: Sequence[str], path: Path) -> None:
+def build(program: str, flags: Sequence[str], path: Path) -> None:
     """Compile into a temporary file and rename it: another process sees a whole library or none."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
