@@ -8,9 +8,9 @@ import torch
 from gymnasium import spaces
 
 from recollect.agent.agent import AgentState, build_agent
-from recollect.agent.nets import Rows
+from recollect.agent.nets import Rows, one_hot
 from recollect.common import tree
-from recollect.envs.spaces import read_spaces
+from recollect.envs.spaces import ACTION_MASK, Extended, read_spaces
 from recollect.learn.chunks import Batch
 from recollect.learn.engine import TorchEngine
 from recollect.learn.optim import FlatAdam
@@ -36,9 +36,10 @@ def config(**options):
     return PPOConfig(num_minibatches=1, **options)
 
 
-def make_agent(actor, critic, action=DISCRETE, obs=4, seed=1):
+def make_agent(actor, critic, action=DISCRETE, obs=4, seed=1, masks=False):
     """An agent whose weights are all away from 0."""
-    spec = read_spaces(spaces.Box(-np.inf, np.inf, (obs,)), action)
+    seen = spaces.Box(-np.inf, np.inf, (obs,))
+    spec = read_spaces(Extended({"obs": seen, ACTION_MASK: spaces.MultiBinary(1)}) if masks else seen, action)
     agent = build_agent(spec, actor, critic, False, seed)
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -72,6 +73,10 @@ def make_batch(agent, steps, sequences, resets=0.1, seed=1):
     valid = torch.rand(steps, sequences, generator=random) < 0.9
     valid[0, 0] = True
     chosen = action()
+    if agent.actor.masked:
+        allowed = torch.rand(steps, sequences, agent.policy.num_params, generator=random) < 0.4
+        allowed |= one_hot(chosen, agent.policy.sizes, torch.float32).bool()
+        rows.obs[ACTION_MASK] = allowed & valid[..., None]  # a tail row may have no action
     with torch.no_grad():
         params, values = agent(rows, state)
         log_prob = agent.policy.evaluate(params, chosen)[0] + 0.2 * normal(steps, sequences)

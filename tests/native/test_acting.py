@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.agent.agent import AgentState, BranchConfig, build_agent
+from recollect.agent.policies import IMPOSSIBLE
 from recollect.common import tree
-from recollect.envs.spaces import read_spaces
+from recollect.envs.spaces import ACTION_MASK, read_spaces
 from recollect.learn.engine import TorchEngine
 from recollect.learn.optim import FlatAdam
 from recollect.learn.rollout import Rollout, opening_row
@@ -20,6 +21,7 @@ from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import LateStackConfig, StackConfig
 from recollect.native.engine import NativeEngine
 
+from . import cases
 from .cases import ACTIONS, DISCRETE, NOW, config, kernels, make_batch
 from .test_gradients import builds
 
@@ -155,6 +157,20 @@ def test_each_branch_sees_its_leaves():
     actor = BranchConfig(hidden=(20,), sees=("position", "room"))
     critic = BranchConfig(hidden=(20,), sees=("bits", "position", "single"))
     check(make_agent(actor, DISCRETE, MIXED, critic=critic), MIXED, 7, 5, 0.2)
+
+
+@pytest.mark.parametrize("action", ACTIONS[:3], ids=str)
+def test_only_allowed_actions_are_taken(action):
+    agent = cases.make_agent(BranchConfig(), BranchConfig(), action, masks=True)
+    batch = make_batch(agent, 6, 30)
+    obs = {name: x[0].numpy() for name, x in batch.rows.obs.items()}
+    rollout = Rollout(agent, opening_row(obs, agent.policy.width, np.dtype("int64")), 5)
+    for name, x in batch.rows.obs.items():
+        rollout.rows.obs[name].copy_(x)
+    params, actions, _ = act(NativeEngine(kernels(), agent, print), agent, rollout, ())
+    assert_close(params, act(TorchEngine(agent), agent, rollout, ())[0])
+    assert torch.equal(params == IMPOSSIBLE, ~rollout.rows.obs[ACTION_MASK][:-1])
+    assert torch.equal(actions, agent.policy.sample(params, noise_for(agent, rollout)))
 
 
 @pytest.mark.parametrize("num_envs", [64, 130])

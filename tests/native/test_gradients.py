@@ -46,6 +46,13 @@ def test_heads_and_losses(action, clip_value):
     check(agent, make_batch(agent, 3, 37), config(clip_value=clip_value, vf_coef=0.7))
 
 
+@pytest.mark.parametrize("action", ACTIONS[:3], ids=str)
+@pytest.mark.parametrize("shared", [False, True])
+def test_action_masks(action, shared):
+    agent = make_agent(PLAIN, BranchConfig(shared=shared), action, masks=True)
+    check(agent, make_batch(agent, 3, 37), config())
+
+
 @pytest.mark.parametrize("memory", RECURRENT, ids=lambda m: m.name)
 @pytest.mark.parametrize(("width", "layers", "hidden"), [(64, 1, ()), (5, 2, (8,)), (19, 3, (64,))])
 def test_recurrences(memory, width, layers, hidden):

@@ -64,8 +64,11 @@ static void sample(const Actor *actor, const Operation *op, const Operation *out
     float *params = actor->params + at * width * (gaussian ? 2 : 1);
     memcpy(params, value, width * sizeof(float));
     if (!gaussian) {
+      const char *allowed = actor->allowed + t * actor->allowed_stride + (row + r) * width;
+      for (int p = 0; actor->allowed && p < width; p++)
+        if (!allowed[p]) params[p] = IMPOSSIBLE;
       const float *noise = actor->noise + at * op->count * actor->most;
-      sample_choices(op, actor->most, value, noise, (int64_t *)actor->actions + at * op->count);
+      sample_choices(op, actor->most, params, noise, (int64_t *)actor->actions + at * op->count);
       continue;
     }
     memcpy(params + width, op->log_std, width * sizeof(float));

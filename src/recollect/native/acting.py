@@ -12,6 +12,7 @@ from ..agent.policies import GaussianHead
 from ..common import tree
 from ..common.tree import Tree
 from ..envs import Array
+from ..envs.spaces import ACTION_MASK
 from ..learn.rollout import Rollout
 from . import structures as c
 from .workspace import Workspace
@@ -41,6 +42,7 @@ class NativeActing:
         # Views of each step, sliced once.
         self._actions: list[Array] = list(actions.numpy())
         noise, first = noise.contiguous(), rollout.rows.first
+        allowed = rollout.rows.obs[ACTION_MASK] if agent.actor.masked else None
         sources = Sources(agent, rollout.rows)
         std = agent.actor.head.log_std.exp() if isinstance(agent.actor.head, GaussianHead) else None
         self._actor = c.Actor(
@@ -48,6 +50,8 @@ class NativeActing:
             sources.array,
             first.data_ptr(),
             first.stride(0),
+            None if allowed is None else allowed.data_ptr(),
+            0 if allowed is None else allowed.stride(0),
             noise.data_ptr(),
             None if std is None else std.data_ptr(),
             features.data_ptr(),

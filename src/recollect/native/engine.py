@@ -11,6 +11,7 @@ from ..agent.agent import Agent, AgentState
 from ..agent.nets import Rows
 from ..common import tree
 from ..common.tree import Tree
+from ..envs.spaces import ACTION_MASK
 from ..learn.chunks import Batch
 from ..learn.engine import Acting, LossFunction, TorchEngine
 from ..learn.maths import Loss, Losses
@@ -149,12 +150,16 @@ class NativeEngine:
         tensors = [x.contiguous() for x in (*fields, batch.action)]
         alive += tensors
         *addresses, action = (x.data_ptr() for x in tensors)
-        discrete = self._agent.policy.discrete
+        discrete, allowed = self._agent.policy.discrete, None
+        if self._agent.actor.masked:
+            alive.append(batch.rows.obs[ACTION_MASK].contiguous())
+            allowed = alive[-1].data_ptr()
         return c.Batch(
             batch.valid.numel(),
             batch.valid.shape[1],
             *addresses,
             action if discrete else None,
+            allowed,
             None if discrete else action,
             now.clip,
             now.entropy,

@@ -67,7 +67,9 @@ INLINE Vec softmax(int size, int r, Column *logits, Column *probabilities, Vec c
   Vec most = load(logits[0] + r), sum = all(0.0f), entropy = all(0.0f);
   for (int p = 1; p < size; p++) most = larger(most, load(logits[p] + r));
   for (int p = 0; p < size; p++) {
-    Vec shifted = load(logits[p] + r) - most, power = exp_(shifted);
+    Vec shifted = load(logits[p] + r) - most;
+    /* exp_ is never 0, the probability of a choice that is not allowed is. */
+    Vec power = choose(shifted < IMPOSSIBLE / 2, all(0.0f), exp_(shifted));
     store(logits[p] + r, shifted);
     store(probabilities[p] + r, power);
     sum += power;
@@ -83,12 +85,20 @@ INLINE Vec softmax(int size, int r, Column *logits, Column *probabilities, Vec c
   return entropy;
 }
 
+/* In the columns of parameters (P, BLOCK): `to` where a choice is not allowed. */
+static void mask_columns(const Batch *batch, int width, int row, int count, float to, Column *columns) {
+  for (int p = 0; batch->allowed && p < width; p++)
+    for (int r = 0; r < count; r++)
+      if (!batch->allowed[(long)(row + r) * width + p]) columns[p][r] = to;
+}
+
 /* Scratch: log-probabilities (P), probabilities (P), entropies and choices (groups each), ratios. */
 static void categorical_loss(const Operation *op, float *outputs, float *gradient, int columns, int row, int count,
                              const Batch *batch, Rows *rows) {
   Column *logits = (Column *)op->carry[0], *probabilities = logits + op->width;
   Column *entropies = probabilities + op->width, *choices = entropies + op->count, *ratios = choices + op->count;
   to_columns(count, columns, op->width, outputs, logits);
+  mask_columns(batch, op->width, row, count, IMPOSSIBLE, logits);
   for (int g = 0; g < op->count; g++)
     for (int r = 0; r < BLOCK; r++)
       choices[g][r] = r < count ? (float)batch->choices[(long)(row + r) * op->count + g] : 0.0f;
@@ -110,6 +120,7 @@ static void categorical_loss(const Operation *op, float *outputs, float *gradien
         store(logits[from + p] + r, fma_(by_log_prob, chosen - probability, of_entropy));
       }
   }
+  mask_columns(batch, op->width, row, count, 0.0f, logits); /* such a logit does not depend on the actor */
   to_rows(count, columns, op->width, logits, gradient);
   memcpy(batch->ratio + row, *ratios, count * sizeof(float));
 }

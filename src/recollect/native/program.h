@@ -50,6 +50,7 @@ typedef struct {
   const uint8_t *valid;
   const float *weight, *old_log_prob, *advantage, *old_value, *target;
   const int64_t *choices;     /* CATEGORICAL */
+  const uint8_t *allowed;     /* CATEGORICAL: (rows, P), 0 where a choice is not allowed; NULL: all are */
   const float *actions;       /* GAUSSIAN */
   float clip, entropy, value_weight;
   float value_clip;           /* below 0: none */
@@ -77,6 +78,8 @@ typedef struct {
   const Source *sources;
   const char *first;  /* of the rollout: true where an episode opens */
   int64_t first_stride;
+  const char *allowed; /* of the rollout: (B, P), 0 where a choice is not allowed; NULL: all are */
+  int64_t allowed_stride;
   const float *noise; /* CATEGORICAL: (T, B, groups, most); GAUSSIAN: (T, B, K) */
   const float *std;   /* GAUSSIAN: (K) */
   float *features;    /* (B, width) */
@@ -84,6 +87,9 @@ typedef struct {
   void *actions;      /* (T, B, K) int64 or float */
   int32_t source_count, batch, resets, most;
 } Actor;
+
+/* The logit of a choice that is not allowed: its probability is exactly 0, and products with it are finite. */
+static const float IMPOSSIBLE = -1e30f;
 
 enum { POLICY_TERM, VALUE_TERM, ENTROPY_TERM, KL_TERM, CLIPPED_TERM, TERMS };
 

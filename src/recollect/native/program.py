@@ -206,8 +206,6 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
 
 def actor_network(agent: Agent) -> Network:
     """The program of the actor; an UnsupportedError for one that the kernels cannot compute."""
-    if agent.actor.masked:
-        raise UnsupportedError("action masks")
     network = Network(agent.actor, "actor")
     network.add_actor(agent.actor.body, agent.actor.head, agent.policy)
     return network

@@ -58,7 +58,7 @@ class Batch(ctypes.Structure):
             (name, _pointer)
             for name in ("valid", "weight", "old_log_prob", "advantage", "old_value", "target")
         ),
-        *((name, _pointer) for name in ("choices", "actions")),
+        *((name, _pointer) for name in ("choices", "allowed", "actions")),
         *((name, _float) for name in ("clip", "entropy", "value_weight", "value_clip")),
         *((name, _pointer) for name in ("ratio", "values", "terms")),
     )
@@ -83,6 +83,8 @@ class Actor(ctypes.Structure):
         ("sources", ctypes.POINTER(Source)),
         ("first", _pointer),
         ("first_stride", ctypes.c_int64),
+        ("allowed", _pointer),
+        ("allowed_stride", ctypes.c_int64),
         *((name, _pointer) for name in ("noise", "std", "features", "params", "actions")),
         *((name, _int) for name in ("source_count", "batch", "resets", "most")),
     )
