@@ -44,12 +44,13 @@ class Normalizer(nn.Module):
         for i, name in enumerate(self.names):
             if name not in obs:  # a leaf that only the critic sees, and a player is not given
                 continue
-            shift, scale = self._scale_of(i, name, obs[name])
+            shift, scale = self.scale_of(i, name, obs[name])
             # clamp_ changes the new tensor only; observations are stored raw.
             out[name] = ((obs[name] - shift) * scale).clamp_(-10, 10)
         return out
 
-    def _scale_of(self, i: int, name: str, like: Tensor) -> tuple[Tensor, Tensor]:
+    def scale_of(self, i: int, name: str, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Shift and scale of the vector with number i, as tensors like its observations."""
         scaling = self._scaling.get(name)
         if scaling is None or scaling[0].dtype != like.dtype or scaling[0].device != like.device:
             mean, var = self.get_buffer(f"mean{i}"), self.get_buffer(f"var{i}")
