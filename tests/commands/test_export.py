@@ -65,7 +65,10 @@ BAD = {
     "no best": (["begun", "x", "--best"], "--best needs the folder of a run that was validated"),
     "file exists": (["RUN", "taken"], "taken exists, and nothing is overwritten"),
     "no folder": (["RUN", "no/x"], "no is not a folder: create it"),
-    "no file": (["RUN"], "recollect export needs FILE, the file to write; it must not exist"),
+    "no file": (
+        ["RUN"],
+        "recollect export needs FILE, the file to write, .safetensors or .onnx; it must not exist",
+    ),
     "nothing": ([], "recollect export needs RUN, a run folder, a checkpoint or a saved agent"),
     "a word too many": (
         ["RUN", "x", "y"],

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.compiler import is_exporting
 
 from ..common.errors import UsageError
 from ..envs.spaces import Leaf
@@ -51,9 +52,10 @@ class ImageEncoder(nn.Module):
 def distinct(x: Tensor) -> tuple[Tensor, Tensor]:
     """Pictures (n, ...) of bytes -> the distinct ones (m, ...), and the index of each among them (n,).
 
-    All of them count as distinct on a GPU: the number of distinct ones is known only after waiting for it.
+    All of them count as distinct on a GPU, because the number of distinct ones is known only after waiting
+    for it, and in an exported graph.
     """
-    if not x.is_cpu:
+    if not x.is_cpu or is_exporting():
         return x, torch.arange(len(x), device=x.device)
     flat = x.flatten(1)
     # Eight bytes as one number; zeros complete the last.

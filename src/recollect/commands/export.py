@@ -1,4 +1,4 @@
-"""`recollect export`: the agent of a run as one file of weights, which eval, watch, probe and load take."""
+"""`recollect export`: the agent of a run as one file, of weights, or as an ONNX graph."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,10 @@ class ExportOptions:
 
       recollect export RUN agent.safetensors          the last weights of a run folder
       recollect export RUN agent.safetensors --best   the weights of the best validation
+      recollect export RUN agent.onnx                 an ONNX graph of the actor, with its memory
 
-    `recollect eval`, `watch` and `probe` take the file, and so does recollect.load in Python.
+    `recollect eval`, `watch` and `probe` take a .safetensors file, and so does recollect.load in Python. An
+    .onnx file acts without recollect and without torch (extra onnx).
     """
 
     POSITIONAL: ClassVar = ("run", "file")
@@ -23,7 +25,7 @@ class ExportOptions:
     run: str
     """A run folder, a checkpoint or a saved agent."""
     file: Path
-    """The file to write; it must not exist."""
+    """The file to write, .safetensors or .onnx; it must not exist."""
     best: bool = False
     """The weights of the best validation instead of the last; of a run folder."""
     env: str | None = None

@@ -40,7 +40,9 @@ def count_steps(first: Tensor, age: Tensor) -> tuple[Tensor, Tensor]:
     """
     time = torch.arange(len(first), device=first.device)[:, None]
     # -1 up to the first start in this call: there the episode of the carried state continues.
-    start = torch.where(first, time, -1).cummax(0).values
+    start = torch.where(first, time, -1)
+    if len(first) > 1:  # a single step needs no maximum, and ONNX has none
+        start = start.cummax(0).values
     step = torch.where(start < 0, time + age, time - start)
     return step, step[-1] + 1
 

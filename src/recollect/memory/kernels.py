@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.compiler import is_exporting
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -32,9 +33,9 @@ def gru(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor)
 def linear(decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
     """All h[t] = decay[t] h[t-1] + add[t] (T, B, H); decay and add (T, B, H), h[-1] (B, H).
 
-    Elsewhere than on a CPU, autograd runs the loop.
+    Elsewhere than on a CPU, and in an exported graph, torch runs the loop.
     """
-    if not add.is_cpu:
+    if not add.is_cpu or is_exporting():
         return linear_reference(decay, add, h)
     return _linear(decay, add, h)
 

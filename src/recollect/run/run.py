@@ -28,6 +28,7 @@ from .build import Factory, build, build_learner
 from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
+from .onnx import export
 from .run_folder import find_unfinished, is_unstarted, locked, new_folder, read_summary, write_json
 from .session import Destination, Session, initial_summary
 from .update import OnRollout, Updates, run_through
@@ -80,7 +81,13 @@ class Trained:
         )
 
     def save(self, path: str | Path) -> None:
-        """Save the weights, and everything that is needed to act with them, as one file."""
+        """Save the weights, and everything that is needed to act with them, as one file.
+
+        A name that ends in .onnx saves an ONNX graph, which acts without recollect (onnx.py).
+        """
+        if Path(path).suffix == ".onnx":
+            export(self.agent, Path(path))
+            return
         rewards = load_rewards(self.folder, self.config, self.config.env.num_envs)
         save_weights(Path(path), self.agent, self.config, rewards)
 

@@ -1,0 +1,199 @@
+"""An exported graph computes what the agent computes, over episodes with resets, for all memories."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import recollect
+from recollect import cli
+from recollect.agent.agent import BranchConfig, build_agent
+from recollect.agent.policies import Categorical
+from recollect.common.errors import UsageError
+from recollect.envs.spaces import ACTION_MASK, Extended, ExtendedObs, read_spaces
+from recollect.memory.gpt2 import Gpt2Config
+from recollect.run import onnx as onnx_export
+
+from ..helpers import MEMORIES, branch, lively, run_quietly, small_config
+
+onnxruntime = pytest.importorskip("onnxruntime")
+ROOT = Path(__file__).parents[2]
+VECTOR, CHOICES = spaces.Box(-5.0, 5.0, (4,), np.float32), spaces.MultiDiscrete([3, 2], start=[1, 0])
+MIXED = spaces.Dict(
+    {
+        "code": spaces.MultiDiscrete([3, 4], start=[-1, 2]),
+        "number": spaces.Discrete(5, start=3),
+        "picture": spaces.Box(0, 255, (36, 36, 3), np.uint8),
+        "switches": spaces.MultiBinary(3),
+        "vector": spaces.Box(-5.0, 5.0, (2, 2), np.float32),
+    }
+)
+BOUNDED = spaces.Box(np.float32([-1, -np.inf, 2]), np.float32([3, np.inf, 5]))
+TYPES = {"float": np.float32, "int64": np.int64, "uint8": np.uint8, "bool": bool}
+
+
+def type_of(tensor):
+    return TYPES[tensor.type.removeprefix("tensor(").removesuffix(")")]
+
+
+class Graph:
+    """An exported agent: holds its state, as a program without recollect would."""
+
+    def __init__(self, agent, path):
+        onnx_export.export(agent, path)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(path, options)
+        self.inputs = {tensor.name: tensor for tensor in self.session.get_inputs()}
+        self.names = [tensor.name for tensor in self.session.get_outputs()]
+
+    def begin(self, num_envs):
+        states = {name: x for name, x in self.inputs.items() if name.startswith("state.")}
+        self.carried = {name: np.zeros([num_envs, *x.shape[1:]], type_of(x)) for name, x in states.items()}
+
+    def step(self, obs, first, reward, mask=None):
+        flat = obs if isinstance(obs, dict) else {"obs": obs}
+        feed = {name if name == "obs" else f"obs.{name}": np.asarray(x) for name, x in flat.items()}
+        feed |= {"reset": first, "prev_reward": reward, ACTION_MASK: mask, **self.carried}
+        feed = {name: feed[name].astype(type_of(x)) for name, x in self.inputs.items() if name in feed}
+        if "prev_action" in self.inputs:
+            width = self.inputs["prev_action"].shape[1]
+            kind = type_of(self.inputs["prev_action"])
+            feed["prev_action"] = self.carried.get("choice", np.zeros((len(first), width), kind))
+        out = dict(zip(self.names, self.session.run(None, {k: feed[k] for k in self.inputs}), strict=True))
+        self.carried = {
+            name.replace("next_", ""): x
+            for name, x in out.items()
+            if name.startswith(("next_state", "choice"))
+        }
+        return out
+
+
+def sample(space, num_envs, random):
+    if isinstance(space, spaces.Dict):
+        return {key: sample(part, num_envs, random) for key, part in space.items()}
+    space.seed(int(random.integers(2**31)))
+    return np.stack([space.sample() for _ in range(num_envs)])
+
+
+def assert_equal_over_episodes(agent, graph, observation, num_envs, steps=40, masked=False):
+    player, random = agent.player(num_envs), np.random.default_rng(num_envs)
+    graph.begin(num_envs)
+    first, reward = np.ones(num_envs, dtype=bool), np.zeros(num_envs, dtype=np.float32)
+    largest = 0.0
+    for _ in range(steps):
+        obs, mask = sample(observation, num_envs, random), None
+        if masked:
+            mask = random.random((num_envs, sum(agent.action_spec.sizes))) < 0.5
+            mask[:, [0, 3]] = True
+        action = player.act(ExtendedObs({"obs": obs, ACTION_MASK: mask}) if masked else obs, reward, first)
+        out = graph.step(obs, first, reward, mask)
+        params = player.inspect().params.numpy()
+        np.testing.assert_allclose(out["params"], params, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(out["action"], action, rtol=1e-5, atol=1e-5)
+        assert out["action"].dtype == np.asarray(action).dtype
+        largest = max(largest, np.abs(params[params > -1e9]).max())
+        first, reward = random.random(num_envs) < 0.15, random.normal(size=num_envs).astype(np.float32)
+    assert largest > 0.1, "parameters near 0 would agree whatever the graph computes"
+
+
+def built(observation, action, memory="mlp", normalize=True, **options):
+    """An agent with lively weights and statistics of observations."""
+    agent = lively(
+        build_agent(read_spaces(observation, action), branch(memory, **options), branch("mlp"), normalize, 0)
+    )
+    normalizer = agent.normalizer
+    for i, _ in enumerate(normalizer.names):
+        normalizer.get_buffer(f"mean{i}").fill_(0.7)
+        normalizer.get_buffer(f"var{i}").fill_(2.5)
+    normalizer.count.fill_(100)
+    return agent
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_every_memory(memory, tmp_path):
+    agent = built(VECTOR, CHOICES, memory, prev_action=True, prev_reward=True)
+    graph = Graph(agent, tmp_path / "agent.onnx")
+    for num_envs in (1, 3):  # any number of environments by one file
+        assert_equal_over_episodes(agent, graph, VECTOR, num_envs, steps=75 if num_envs == 1 else 20)
+
+
+def test_a_memory_that_takes_the_action_separately(tmp_path):
+    apart = BranchConfig(memory=Gpt2Config(tokens="interleaved", context=5), hidden=(6,))
+    agent = lively(build_agent(read_spaces(VECTOR, spaces.Discrete(3)), apart, branch("mlp"), False, 0))
+    assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), VECTOR, 2)
+
+
+def test_every_kind_of_observation(tmp_path):
+    agent = built(MIXED, spaces.Discrete(4, start=-2), "gru")
+    assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), MIXED, 2, steps=15)
+
+
+def test_real_actions(tmp_path):
+    agent = built(VECTOR, BOUNDED, "lstm", prev_action=True)
+    assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), VECTOR, 3)
+
+
+def test_action_masks(tmp_path):
+    agent = built(
+        Extended({"obs": VECTOR, ACTION_MASK: spaces.MultiBinary(5)}), CHOICES, "lstm", prev_action=True
+    )
+    graph = Graph(agent, tmp_path / "agent.onnx")
+    assert_equal_over_episodes(agent, graph, VECTOR, 3, masked=True)
+    graph.begin(1)
+    mask = np.array([[False, True, True, True, True]])
+    out = graph.step(np.zeros((1, 4)), np.array([True]), np.zeros(1), mask)
+    assert torch.from_numpy(out["params"])[:, :3].softmax(-1)[0, 0] == 0
+
+
+def test_hidden_entries_stay_hidden(tmp_path):
+    spec = read_spaces(VECTOR, spaces.Discrete(3), mask=(1, 3))
+    agent = lively(build_agent(spec, branch("gru"), branch("mlp"), False, 0))
+    assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), VECTOR, 2)
+
+
+def test_a_run_is_exported_by_the_command_and_the_example_of_the_docs_plays_it(tmp_path, capsys):
+    run = run_quietly(small_config(actor=branch("lstm")), tmp_path)
+    assert cli.main(["export", str(run.folder), str(tmp_path / "agent.onnx")]) == 0
+    assert "agent.onnx" in capsys.readouterr().out
+    text = (ROOT / "docs/onnx.md").read_text()
+    (example,) = [
+        code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "onnxruntime" in code
+    ]
+    assert len(example.strip().splitlines()) <= 30 and "recollect" not in example
+    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    obs, _ = (env := gym.make("CartPole-v1")).reset(seed=0)
+    player, total, over = run.player(), 0.0, False
+    while not over:
+        obs, reward, terminated, truncated, _ = env.step(player.act(obs))
+        total, over = total + reward, terminated or truncated
+    assert float(done.stdout) == total
+
+
+def test_the_agent_is_as_before_after_an_export(tmp_path):
+    agent = built(VECTOR, CHOICES, "gru", prev_action=True)
+    obs = np.ones((1, 4), np.float32)
+    before = agent.player().act(obs[0]), agent.player()
+    onnx_export.export(agent, tmp_path / "agent.onnx")
+    assert np.array_equal(agent.player().act(obs[0]), before[0])
+    assert isinstance(agent.policy, Categorical)
+
+
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_export.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs onnx and onnxscript: pip install 'recollect-rl\[onnx\]'"):
+        onnx_export.export(built(VECTOR, CHOICES), tmp_path / "agent.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path):
+    (tmp_path / "agent.onnx").touch()
+    run = recollect.train("CartPole-v1", steps=1, out=tmp_path, quiet=True)
+    assert cli.main(["export", str(run.folder), str(tmp_path / "agent.onnx")]) == 2
