@@ -6,6 +6,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
 `<!-- end table -->` from benchmarks/results/ and docs/results/. NAME is one of
 
     peers, peers short, recurrent, transformers    speed compared with other libraries
+    memories                                       speed and size of each memory beside a GRU
     critics, context                               critics on the same rollouts; time over context length
     presets, memory tasks, cards                   scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
@@ -21,7 +22,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from . import cells, critic_tables, peers, recurrent, return_tables, study_tables, transformers
+from . import cells, critic_tables, memories, peers, recurrent, return_tables, study_tables, transformers
 from .common import measured
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +34,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "peers short": lambda out: cells.short_table(measured(peers.TASKS, "peers", out), peers.PEER),
     "recurrent": lambda out: cells.full_table(measured(recurrent.TASKS, "recurrent", out)),
     "transformers": lambda out: cells.full_table(measured(transformers.TASKS, "transformers", out)),
+    "memories": memories.table,
     "presets": return_tables.presets,
     "memory tasks": return_tables.memory_tasks,
     "cards": return_tables.cards,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.common import tree
-from recollect.memory import kernels
+from recollect.memory import kernels, scan
 from recollect.memory.rnn import Gru, GruConfig, Lstm, LstmConfig, MinGruConfig
 
 KINDS = {kind.name: kind for kind in (GruConfig, LstmConfig, MinGruConfig)}
@@ -263,9 +263,27 @@ def linear_arguments(steps=5, batch=3, width=2):
     return leaves, ()
 
 
+def elman_arguments(steps=5, batch=3, width=2):
+    shapes = (steps, batch, width + 1), (width + 1, width + 1), (batch, width + 1)
+    leaves = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    keep = (torch.rand(steps, batch, 1) < 0.7).double()
+    return leaves, (keep,)
+
+
+def half_linear(kernel):
+    return lambda *arguments: kernel(*arguments, 1)
+
+
 PAIRS = {
+    "elman": (kernels.elman, kernels.elman_reference, elman_arguments),
+    "elman, half linear": (
+        half_linear(kernels.elman),
+        half_linear(kernels.elman_reference),
+        elman_arguments,
+    ),
+    "rectified": (scan.rectified, scan.rectified_reference, linear_arguments),
     "gru": (kernels.gru, kernels.gru_reference, gru_arguments),
-    "linear": (kernels.linear, kernels.linear_reference, linear_arguments),
+    "linear": (scan.linear, scan.linear_reference, linear_arguments),
 }
 every_kernel = pytest.mark.parametrize(("fast", "slow", "arguments"), PAIRS.values(), ids=PAIRS)
 

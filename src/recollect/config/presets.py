@@ -9,10 +9,20 @@ from ..agent.agent import BranchConfig
 from ..common.errors import UsageError, nearest
 from ..learn.settings import Algorithm, PPOConfig
 from ..memory import MemoryConfig
+from ..memory.deltanet import DeltaNetConfig
+from ..memory.elman import IndRnnConfig, RnnConfig
+from ..memory.ffm import FfmConfig
 from ..memory.gpt2 import Gpt2Config
-from ..memory.rnn import GruConfig, LstmConfig, MinGruConfig, RecurrentConfig
+from ..memory.layers import LayeredConfig
+from ..memory.linear_attention import LinearAttentionConfig
+from ..memory.lmu import LmuConfig
+from ..memory.lru import LruConfig
+from ..memory.mamba import MambaConfig
+from ..memory.rnn import GruConfig, LstmConfig, MinGruConfig
+from ..memory.shm import ShmConfig
 from ..memory.stack import StackConfig
 from ..memory.trxl import GtrxlConfig, TrxlConfig
+from ..memory.xlstm import MlstmConfig, SlstmConfig
 from .config import RunConfig
 from .tasks import FLEETING, TASKS, default
 
@@ -43,6 +53,61 @@ def ppo_mingru(config: RunConfig) -> RunConfig:
     return recurrent(config, MinGruConfig, layers=2, keep=forget_bias(config))
 
 
+def ppo_rnn(config: RunConfig) -> RunConfig:
+    """An Elman network each for actor and critic."""
+    return recurrent(config, RnnConfig)
+
+
+def ppo_indrnn(config: RunConfig) -> RunConfig:
+    """An independently recurrent network (IndRNN) each for actor and critic."""
+    return recurrent(config, IndRnnConfig)
+
+
+def ppo_lmu(config: RunConfig) -> RunConfig:
+    """A Legendre memory unit each for actor and critic."""
+    return recurrent(config, LmuConfig)
+
+
+def ppo_lru(config: RunConfig) -> RunConfig:
+    """A linear recurrent unit each for actor and critic."""
+    return recurrent(config, LruConfig)
+
+
+def ppo_ffm(config: RunConfig) -> RunConfig:
+    """A fast and forgetful memory each for actor and critic."""
+    return recurrent(config, FfmConfig)
+
+
+def ppo_mamba(config: RunConfig) -> RunConfig:
+    """A Mamba-2 each for actor and critic."""
+    return recurrent(config, MambaConfig)
+
+
+def ppo_linear_attention(config: RunConfig) -> RunConfig:
+    """Linear attention each for actor and critic."""
+    return recurrent(config, LinearAttentionConfig)
+
+
+def ppo_deltanet(config: RunConfig) -> RunConfig:
+    """A gated DeltaNet each for actor and critic."""
+    return recurrent(config, DeltaNetConfig)
+
+
+def ppo_mlstm(config: RunConfig) -> RunConfig:
+    """An mLSTM each for actor and critic."""
+    return recurrent(config, MlstmConfig)
+
+
+def ppo_slstm(config: RunConfig) -> RunConfig:
+    """An sLSTM each for actor and critic."""
+    return recurrent(config, SlstmConfig)
+
+
+def ppo_shm(config: RunConfig) -> RunConfig:
+    """A stable Hadamard memory each for actor and critic."""
+    return recurrent(config, ShmConfig)
+
+
 def forget_bias(config: RunConfig) -> float:
     """Initial forget-gate bias: 0 where only the last few steps matter, else 1. The update gate of a GRU
     needs no exception, because its reset gate also controls how much of the state enters the candidate.
@@ -50,8 +115,8 @@ def forget_bias(config: RunConfig) -> float:
     return 0.0 if config.env.id.rpartition(":")[2].partition("-")[0] in FLEETING else 1.0
 
 
-def recurrent(config: RunConfig, kind: type[RecurrentConfig], **settings: Any) -> RunConfig:
-    """A recurrent net each for actor and critic, half as wide as the layer after it."""
+def recurrent(config: RunConfig, kind: type[LayeredConfig], **settings: Any) -> RunConfig:
+    """Such a memory each for actor and critic, half as wide as the layer after it."""
 
     def with_recurrence(branch: BranchConfig) -> BranchConfig:
         return with_memory(branch, kind(width=max(64, branch.hidden[-1] // 2), **settings))
@@ -210,6 +275,17 @@ MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {
     "ppo_gru": ppo_gru,
     "ppo_lstm": ppo_lstm,
     "ppo_mingru": ppo_mingru,
+    "ppo_rnn": ppo_rnn,
+    "ppo_indrnn": ppo_indrnn,
+    "ppo_lmu": ppo_lmu,
+    "ppo_lru": ppo_lru,
+    "ppo_ffm": ppo_ffm,
+    "ppo_mamba": ppo_mamba,
+    "ppo_linear_attention": ppo_linear_attention,
+    "ppo_deltanet": ppo_deltanet,
+    "ppo_mlstm": ppo_mlstm,
+    "ppo_slstm": ppo_slstm,
+    "ppo_shm": ppo_shm,
     "ppo_gpt": ppo_gpt,
     "ppo_gpt_frozen": ppo_gpt_frozen,
     "ppo_published": ppo_published,

@@ -30,14 +30,15 @@ def gru(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, keep: Tensor)
     return _gru(gates, recurrent, bias, h, keep)
 
 
-def linear(decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
-    """All h[t] = decay[t] h[t-1] + add[t] (T, B, H); decay and add (T, B, H), h[-1] (B, H).
+def elman(inputs: Tensor, recurrent: Tensor, h: Tensor, keep: Tensor, linear: int = 0) -> Tensor:
+    """All h[t] = tanh(inputs[t] + recurrent h[t-1]) (T, B, H); the last `linear` units have no tanh.
 
-    Elsewhere than on a CPU, and in an exported graph, torch runs the loop.
+    inputs (T, B, H), recurrent (H, H), h[-1] (B, H). Elsewhere than on a CPU, and in an exported
+    graph, torch runs the loop.
     """
-    if not add.is_cpu or is_exporting():
-        return linear_reference(decay, add, h)
-    return _linear(decay, add, h)
+    if not inputs.is_cpu or is_exporting():
+        return elman_reference(inputs, recurrent, h, keep, linear)
+    return _elman(inputs, recurrent, h, keep, linear)
 
 
 # References, by autograd ----------------------------------------------------------------------
@@ -57,11 +58,12 @@ def gru_reference(gates: Tensor, recurrent: Tensor, bias: Tensor, h: Tensor, kee
     return torch.stack(states)
 
 
-def linear_reference(decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
-    """The same as `linear`, one step at a time."""
-    states = []
-    for a, b in zip(decay, add, strict=True):
-        h = a * h + b
+def elman_reference(inputs: Tensor, recurrent: Tensor, h: Tensor, keep: Tensor, linear: int = 0) -> Tensor:
+    """The same as `elman`, one step at a time."""
+    states, units = [], h.shape[-1] - linear
+    for x, kept in zip(inputs, keep, strict=True):
+        h = x + (h * kept) @ recurrent.T
+        h = torch.cat([torch.tanh(h[:, :units]), h[:, units:]], -1)
         states.append(h)
     return torch.stack(states)
 
@@ -164,31 +166,38 @@ def _gru_backward(
     return by_gates, by_recurrent.numpy(), by_bias, by_h
 
 
-class _Linear(torch.autograd.Function):
+class _Elman(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
-        a, b, start = (x.detach().numpy() for x in (decay, add, h))
-        states = np.empty((len(b) + 1, *b.shape[1:]), b.dtype)
-        states[0] = start
-        for old, new, a_t, b_t in zip(states, states[1:], a, b, strict=False):
-            np.multiply(a_t, old, out=new)
-            new += b_t
-        # The result is a view of `states`, which the backward pass reads: a caller that changed it in place
-        # would corrupt gradients without an error.
-        ctx.arrays = a, states
-        return torch.from_numpy(states[1:])
+    def forward(ctx: Any, inputs: Tensor, recurrent: Tensor, h: Tensor, keep: Tensor, linear: int) -> Tensor:
+        x, weights, start, kept = (t.detach().numpy() for t in (inputs, recurrent, h, keep))
+        states, before = np.empty_like(x, order="C"), np.empty_like(x, order="C")
+        units = x.shape[2] - linear
+        of_weights, of_before, of_states = map(torch.from_numpy, (weights.T, before, states))
+        arrays = zip(before, of_before, states, of_states, x, kept, strict=True)
+        for old, of_old, new, of_new, x_t, kept_t in arrays:
+            np.multiply(start, kept_t, out=old)
+            torch.mm(of_old, of_weights, out=of_new)
+            new += x_t
+            np.tanh(new[:, :units], out=new[:, :units])
+            start = new
+        ctx.arrays = weights, kept, before, states, units
+        return of_states
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        a, states = ctx.arrays
-        of_add = np.array(grads[0].numpy())  # a copy: autograd's array must not change
-        # From the end on, of_add[t] becomes the whole gradient of h[t], which is that of add[t] as well. A
-        # reset is a decay of 0 and lets no gradient through.
-        for t in range(len(a) - 1, 0, -1):
-            of_add[t - 1] += a[t] * of_add[t]
-        of_decay, of_start = of_add * states[:-1], a[0] * of_add[0]
-        return torch.from_numpy(of_decay), torch.from_numpy(of_add), torch.from_numpy(of_start)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        weights, kept, before, states, units = ctx.arrays
+        of_inputs = np.array(grads[0].numpy())
+        slopes = 1 - np.square(states[..., :units])
+        by_h = np.zeros_like(before[0])
+        of_weights, of_of_inputs, of_by_h = map(torch.from_numpy, (weights, of_inputs, by_h))
+        for t in range(len(before) - 1, -1, -1):
+            of_inputs[t] += by_h
+            of_inputs[t, :, :units] *= slopes[t]
+            torch.mm(of_of_inputs[t], of_weights, out=of_by_h)
+            by_h *= kept[t]
+        of_recurrent = of_of_inputs.flatten(0, 1).T @ torch.from_numpy(before).flatten(0, 1)
+        return of_of_inputs, of_recurrent, of_by_h, None, None
 
 
 _gru: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = _Gru.apply
-_linear: Callable[[Tensor, Tensor, Tensor], Tensor] = _Linear.apply
+_elman: Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor] = _Elman.apply

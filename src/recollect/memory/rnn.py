@@ -3,8 +3,6 @@
 A whole sequence is one call, with its resets inside. T steps, B sequences, H units.
 """
 
-from abc import abstractmethod
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -13,33 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..common.tree import Tree
-from . import Memory, MemoryConfig, kernels
+from . import Memory, kernels, scan
+from .layers import LayeredConfig
 
 SHUT = 1e4  # a gate input so large that its sigmoid is exactly 0 or 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentConfig(MemoryConfig):
-    """Options of all recurrent memories."""
+class RecurrentConfig(LayeredConfig):
+    """Options of gated recurrent memories."""
 
-    width: int = 64
-    """Number of units of each layer."""
-    layers: int = 1
-    """Number of layers; each takes the output of the one before."""
     keep: float = 1.0
     """Initial bias of the gate that retains the state: the update gate, or the forget gate of an LSTM. Larger
     values retain more of the hidden state at the start of training."""
-
-    def __post_init__(self) -> None:
-        self.check_sizes("width", "layers")
-
-    def build(self, in_dim: int, action_dim: int = 0) -> Memory:
-        widths = [in_dim] + [self.width] * (self.layers - 1)
-        return Chain([self.layer(width) for width in widths])
-
-    @abstractmethod
-    def layer(self, in_dim: int) -> Memory:
-        """One layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,37 +54,6 @@ class MinGruConfig(RecurrentConfig):
 
     def layer(self, in_dim: int) -> Memory:
         return MinGru(in_dim, self.width, self.keep)
-
-
-class Chain(Memory):
-    """Memories as layers; each takes the output of the one before."""
-
-    def __init__(self, memories: Sequence[Memory]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(memories)
-        self.out_dim, self.reach = memories[-1].out_dim, None
-        if len(memories) == 1:
-            self.state_names = memories[0].state_names
-        else:
-            self.state_names = tuple(
-                f"{name}, layer {layer} of {len(memories)}"
-                for layer, memory in enumerate(memories, 1)
-                for name in memory.state_names
-            )
-
-    @property
-    def _memories(self) -> Iterable[Memory]:
-        return cast(Iterable[Memory], self.layers)
-
-    def initial_state(self, batch: int) -> Tree:
-        return tuple(memory.initial_state(batch) for memory in self._memories)
-
-    def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        end = []
-        for memory, start in zip(self._memories, state, strict=True):
-            x, after = memory(x, start, first)
-            end.append(after)
-        return x, tuple(end)
 
 
 def _orthogonal(in_dim: int, width: int, blocks: int) -> nn.Parameter:
@@ -196,7 +149,7 @@ class MinGru(Memory):
         update = torch.sigmoid(gate)
         # A reset removes the state before the step and nothing of the input of the step.
         decay = (1 - update).masked_fill(first[..., None], 0.0)
-        y = kernels.linear(decay, update * candidate, h)
+        y = scan.linear(decay, update * candidate, h)
         return y, (y[-1],)
 
 

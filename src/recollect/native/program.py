@@ -14,8 +14,9 @@ from ..agent.agent import Agent, AgentState, Branch
 from ..agent.nets import Rows, Tanh
 from ..agent.policies import Categorical, ChoiceHead, Gaussian, GaussianHead, Policy, ValueHead
 from ..common import tree
+from ..memory.layers import Chain
 from ..memory.mlp import Mlp
-from ..memory.rnn import Chain, Gru, Lstm, MinGru
+from ..memory.rnn import Gru, Lstm, MinGru
 from ..memory.stack import Stack
 from . import structures as c
 

@@ -1,0 +1,86 @@
+"""Stable Hadamard memory: a matrix whose entries are each scaled and written to in every step.
+
+T steps, B sequences, W features, M rows and columns.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..common.tree import Tree
+from . import Memory, scan
+from .layers import LayeredConfig
+
+DRAWS = 1009  # steps after which the sequence of calibration vectors repeats
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShmConfig(LayeredConfig):
+    """Stable Hadamard memory: a matrix that is calibrated and written to entry by entry."""
+
+    name: ClassVar[str] = "shm"
+    memory_size: int = 16
+    """Rows and columns of the memory matrix; the state has its square of numbers."""
+    thetas: int = 128
+    """Number of calibration vectors L, one of which is used in each step."""
+
+    def __post_init__(self) -> None:
+        self.check_sizes("width", "layers", "memory_size", "thetas")
+
+    def layer(self, in_dim: int) -> Memory:
+        return Shm(in_dim, self.width, self.memory_size, self.thetas)
+
+
+class Shm(Memory):
+    """M' = C M + eta v k^T, elementwise in M, C = 1 + tanh(theta_t c^T); y = W (M' q) + b (Le et al., 2025).
+
+    v, k, q, c and eta are linear in norm(V x + d); k and q are positive and of sum 1, eta is between 0 and 1.
+    The paper draws theta_t from L vectors at random in each step. Here the draw is a fixed function of the
+    step of the episode, so that acting and learning compute the same.
+    """
+
+    state_names = ("SHM memory M", "SHM step of the episode")
+
+    def __init__(self, in_dim: int, width: int, memory_size: int, thetas: int) -> None:
+        super().__init__()
+        self.out_dim, self.reach, self.size = width, None, memory_size
+        self.embed = nn.Linear(in_dim, width)
+        self.norm = nn.LayerNorm(width)
+        self.input = nn.Linear(width, 4 * memory_size + 1, bias=False)
+        self.thetas = nn.Parameter(nn.init.xavier_uniform_(torch.empty(thetas, memory_size)))
+        self.output = nn.Linear(memory_size, width)
+        draws = torch.randint(thetas, (DRAWS,), generator=torch.Generator().manual_seed(0))
+        self.register_buffer("draws", draws, persistent=False)
+        self.draws: Tensor
+
+    def initial_state(self, batch: int) -> Tree:
+        return self.thetas.new_zeros(batch, self.size**2), self.thetas.new_zeros(batch)
+
+    def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        start, count = cast(tuple[Tensor, Tensor], state)
+        age = _steps_since(first, count)
+        theta = self.thetas[self.draws[age.long() % DRAWS]]
+        sizes = [self.size] * 4 + [1]
+        value, key, query, calibration, eta = self.input(self.norm(self.embed(x))).split(sizes, -1)
+        decay = 1 + torch.tanh(theta[..., :, None] * calibration[..., None, :])
+        decay = decay.flatten(2).masked_fill(first[..., None], 0.0)
+        add = (torch.sigmoid(eta) * value)[..., :, None] * _positive(key)[..., None, :]
+        memory = scan.linear(decay, add.flatten(2), start)
+        read = memory.unflatten(2, (self.size, self.size)) @ _positive(query)[..., None]
+        return self.output(read[..., 0]), (memory[-1], age[-1] + 1)
+
+
+def _positive(x: Tensor) -> Tensor:
+    """relu(x) over its sum."""
+    x = torch.relu(x)
+    return x / (x.sum(-1, keepdim=True) + 1e-5)
+
+
+def _steps_since(first: Tensor, count: Tensor) -> Tensor:
+    """The step of the episode (T, B), from that of the first step if it opens no episode."""
+    steps = torch.arange(len(first), device=first.device, dtype=count.dtype)[:, None]
+    starts = torch.where(first, steps, -math.inf).cummax(0).values
+    return torch.where(starts >= 0, steps - starts, steps + count)

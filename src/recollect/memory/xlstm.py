@@ -1,0 +1,156 @@
+"""The memories of xLSTM: mLSTM with a matrix, sLSTM with recurrent gates, both with exponential gates.
+
+T steps, B sequences, N heads, D numbers of a head.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..common.tree import Tree
+from . import Memory, matrix
+from .layers import BlockConfig
+from .linear_attention import check_heads
+
+TINY = 1e-30  # so that a state of zeros divides by no 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class XlstmConfig(BlockConfig):
+    """Options of both memories."""
+
+    heads: int = 4
+    """Number of heads; it divides the width."""
+
+    def __post_init__(self) -> None:
+        self.check_sizes("width", "layers", "heads")
+        check_heads(self.name, self.width, self.heads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlstmConfig(XlstmConfig):
+    """mLSTM: a matrix memory per head with an exponential input gate and a forget gate."""
+
+    name: ClassVar[str] = "mlstm"
+
+    def layer(self, in_dim: int) -> Memory:
+        return Mlstm(self.width, self.heads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlstmConfig(XlstmConfig):
+    """sLSTM: an LSTM with an exponential input gate and a normaliser."""
+
+    name: ClassVar[str] = "slstm"
+
+    def layer(self, in_dim: int) -> Memory:
+        return Slstm(self.width, self.heads)
+
+
+class Mlstm(Memory):
+    """C' = f C + i k v^T; n' = f n + i k; h = (q C') / max(|q n'|, 1); y = W (norm(h) sigmoid(o))
+    (Beck et al., 2024).
+
+    f = sigmoid and i = exp of numbers that are linear in the input. C and n are stored divided by exp(m), m
+    the largest logarithm of a weight so far, so that no number overflows; h does not depend on m.
+    """
+
+    state_names = ("mLSTM memory C and normaliser n", "mLSTM stabiliser m")
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.out_dim, self.reach, self.heads = width, None, heads
+        self.input = nn.Linear(width, 4 * width)
+        self.gates = nn.Linear(width, 2 * heads)
+        self.norm = nn.LayerNorm(width // heads)
+        self.output = nn.Linear(width, width, bias=False)
+        with torch.no_grad():  # as the authors: input gates near 0, forget gates from short to long
+            self.gates.weight.zero_()
+            self.gates.bias.copy_(torch.cat([torch.zeros(heads), torch.linspace(3.0, 6.0, heads)]))
+
+    def initial_state(self, batch: int) -> Tree:
+        size = self.out_dim // self.heads
+        memory = self.gates.bias.new_zeros(batch, self.heads, size, size + 1)
+        return memory, memory.new_zeros(batch, self.heads)
+
+    def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        memory, m = cast(tuple[Tensor, Tensor], state)
+        query, key, value, out = (p.unflatten(2, (self.heads, -1)) for p in self.input(x).chunk(4, -1))
+        key = key * key.shape[-1] ** -0.5
+        log_input, forget = self.gates(x).chunk(2, -1)
+        outputs = []
+        parts = (query, key, F.pad(value, (0, 1), value=1.0), log_input, F.logsigmoid(forget), first)
+        for q, k, v, log_i, log_f, opens in matrix.chunks(*parts):
+            q, k, v, log_i = matrix.by_head(q), matrix.by_head(k), matrix.by_head(v), log_i.movedim(0, -1)
+            y, memory, m = _mlstm_chunk(q, k, v, log_i, matrix.decay_of(log_f, opens), memory, m)
+            outputs.append(y.movedim(2, 0))
+        h = self.norm(torch.cat(outputs)) * torch.sigmoid(out)
+        return self.output(h.flatten(2)), (memory, m)
+
+
+def _mlstm_chunk(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_input: Tensor,
+    decay: matrix.Decay,
+    memory: Tensor,
+    m: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """h (B, N, C, D), and the memory and m after the last step; the last number of each value is 1."""
+    log_weights = decay.between + log_input[..., None, :]
+    log_before = decay.before + m[..., None]
+    # No gradient: h is the same for every m.
+    largest = torch.maximum(log_weights.amax(-1), log_before).detach()
+    weights, before = torch.exp(log_weights - largest[..., None]), torch.exp(log_before - largest)
+    y = ((query @ key.mT) * weights) @ value + (query * before[..., None]) @ memory
+    memory = (key * weights[..., -1, :, None]).mT @ value + before[..., -1, None, None] * memory
+    scale = torch.maximum(y[..., -1:].abs(), torch.exp(-largest)[..., None])
+    return y[..., :-1] / scale, memory, largest[..., -1]
+
+
+class Slstm(Memory):
+    """c' = f c + i z; n' = f n + i; h' = o c' / n', z = tanh, o = sigmoid, i = exp, f = sigmoid of
+    W x + R h + b (Beck et al., 2024); y = V norm(h').
+
+    R has a block for each head. c and n are stored divided by exp(m), as in mLSTM.
+    """
+
+    state_names = ("sLSTM hidden state h", "sLSTM cell state c", "sLSTM normaliser n", "sLSTM stabiliser m")
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.out_dim, self.reach, self.heads = width, None, heads
+        self.input = nn.Linear(width, 4 * width)  # z, o, i, f
+        self.recurrent = nn.Parameter(torch.zeros(heads, width // heads, 4 * width // heads))
+        self.norm = nn.LayerNorm(width // heads)
+        self.output = nn.Linear(width, width, bias=False)
+        with torch.no_grad():
+            self.input.bias.zero_()
+            self.input.bias[3 * width :] = torch.linspace(3.0, 6.0, width)
+
+    def initial_state(self, batch: int) -> Tree:
+        return tuple(self.recurrent.new_zeros(4, batch, self.heads, self.out_dim // self.heads))
+
+    def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        h, c, n, m = cast(tuple[Tensor, ...], state)
+        # (T, B, N, 4 D): the four inputs of a head beside each other.
+        inputs = self.input(x).unflatten(2, (4, self.heads, -1)).transpose(2, 3).flatten(3)
+        opens = first[..., None, None]
+        outputs = []
+        for inputs_t, opens_t in zip(inputs, opens, strict=True):
+            h, c, n = (s.masked_fill(opens_t, 0.0) for s in (h, c, n))
+            recurrent = torch.einsum("bnd,nde->bne", h, self.recurrent)
+            z, o, log_i, log_f = (inputs_t + recurrent).chunk(4, -1)
+            # After a reset nothing is carried, so m is that of the input alone.
+            kept = (F.logsigmoid(log_f) + m).masked_fill(opens_t, -torch.inf)
+            m = torch.maximum(kept, log_i).detach()
+            i, f = torch.exp(log_i - m), torch.exp(kept - m)
+            c, n = f * c + i * torch.tanh(z), f * n + i
+            h = torch.sigmoid(o) * c / n.clamp_min(TINY)
+            outputs.append(h)
+        y = self.norm(torch.stack(outputs)).flatten(2)
+        return self.output(y), (h, c, n, m)
