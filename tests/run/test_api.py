@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recollect
+from recollect.agent.nets import Rows
 from recollect.common.errors import UsageError
 from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
 from recollect.memory.rnn import GruConfig
+from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
 
 from ..helpers import branch, run_quietly, small_config
@@ -138,6 +140,43 @@ def test_predict_refuses_agents_that_need_rewards(tmp_path):
     config = small_config("CartPole-v1", rollouts=1, actor=branch("gru", prev_reward=True))
     with pytest.raises(UsageError, match="predict gets no rewards"):
         run_quietly(config, tmp_path).predict(np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize("critic", ["gru", "mlp", "shared"])
+def test_values_and_the_policy_are_those_of_training(tmp_path, critic):
+    """Step by step with the state of predict, against one pass over all steps."""
+    sides = {"actor": branch("gru", prev_action=True), "critic": branch(critic)}
+    run = run_quietly(small_config("CartPole-v1", rollouts=1, **sides), tmp_path)
+    obs = np.random.default_rng(0).standard_normal((12, 3, 4)).astype(np.float32)
+    first, state, values, logs, actions = obs[..., 0] > 1, None, [], [], []
+    first[0] = True
+    for t in range(12):
+        values.append(run.value(obs[t], state, first[t]))
+        policy = run.distribution(obs[t], state, first[t])
+        action, state = run.predict(obs[t], state, first[t])
+        actions.append(action)
+        logs.append(policy.log_prob(torch.from_numpy(action)[:, None]))
+    before = torch.from_numpy(np.stack([np.zeros_like(actions[0]), *actions[:-1]]))[..., None]
+    start = torch.from_numpy(first)
+    rows = Rows({"obs": torch.from_numpy(obs)}, start, before * ~start[..., None], torch.zeros(12, 3))
+    agent = run.agent
+    rows = rows._replace(obs=agent.normalizer(rows.obs))
+    with torch.no_grad():
+        params, wanted = agent(rows, agent.initial_state(3))
+    scaled = wanted.numpy() * load_rewards(run.folder, run.config, 1).divisor
+    np.testing.assert_allclose(np.stack(values), scaled, rtol=1e-4, atol=1e-5)
+    taken = torch.from_numpy(np.stack(actions))[..., None]
+    torch.testing.assert_close(torch.stack(logs), agent.policy.evaluate(params, taken)[0])
+
+
+def test_the_distribution_of_a_box_action_is_that_of_the_policy(tmp_path):
+    run = run_quietly(small_config("Pendulum-v1", rollouts=1), tmp_path)
+    policy = run.distribution(np.zeros((5, 3), np.float32))
+    assert policy.sample().shape == (5, 1) and policy.entropy().shape == (5,)
+    params = torch.cat([policy.base_dist.loc, policy.base_dist.scale.log()], -1)
+    action = torch.randn(5, 1)
+    wanted = run.agent.policy.evaluate(params, action)[0]
+    torch.testing.assert_close(policy.log_prob(action), wanted)
 
 
 def test_stable_baselines_evaluates_our_agents(trained):

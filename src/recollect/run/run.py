@@ -13,15 +13,19 @@ import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from torch.distributions import Distribution
+
 from ..agent.agent import Agent
-from ..agent.player import Player, PlayerState
+from ..agent.player import Player, PlayerState, distribution, value
 from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
+from ..envs import Array
 from ..learn.episodes import Episode
 from . import checkpoint
 from .build import Factory, build, build_learner
@@ -94,6 +98,27 @@ class Trained:
     ) -> tuple[Any, PlayerState]:
         """Actions and the state for the next call, as in Stable-Baselines3; see Agent.predict."""
         return self.agent.predict(obs, state, episode_start, deterministic, action_masks)
+
+    def value(self, obs: Any, state: PlayerState | None = None, episode_start: Any = None) -> Array:
+        """Values (num_envs,) of observations, in units of the rewards; arguments are those of predict.
+
+        In the scale of the critic, if that of the rewards of training is not known.
+        """
+        return value(self.agent, obs, state, episode_start) * self._reward_divisor
+
+    def distribution(
+        self, obs: Any, state: PlayerState | None = None, episode_start: Any = None
+    ) -> Distribution:
+        """The policy: its probabilities, entropy and samples, as a distribution of torch over (num_envs, K).
+
+        Arguments are those of predict. Components of a Box action are in units of [-1, 1].
+        """
+        return distribution(self.agent, obs, state, episode_start)
+
+    @cached_property
+    def _reward_divisor(self) -> float:
+        rewards = load_rewards(self.folder, self.config, 1)
+        return 1.0 if rewards is None else rewards.divisor
 
     def __repr__(self) -> str:
         env, status = self.config.env.id, self.summary.get("status", "loaded")
