@@ -1,7 +1,10 @@
 """The functions of the package: the options of the commands, results as plain data."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -13,10 +16,13 @@ from hypothesis import strategies as st
 import recollect
 from recollect.agent.nets import Rows
 from recollect.common.errors import UsageError
+from recollect.common.notebook import table
 from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
 from recollect.memory.rnn import GruConfig
+from recollect.run.run import start_run
+from recollect.run.session import Destination
 from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
 
@@ -105,6 +111,34 @@ def test_values_are_short_where_they_are_printed(trained):
     assert repr(trained) == f"Trained(ppo on CartPole-v1, seed 3, finished, {trained.folder})"
     text = repr(trained.evaluate(5))
     assert text.startswith("Evaluation(CartPole-v1, 5 episodes, mean ") and len(text) < 100
+
+
+def test_notebooks_show_a_curve_and_a_table(trained, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": 100 * k, "return": float(k) if k else None}) + "\n" for k in range(1000))
+    )
+    page = replace(trained, folder=tmp_path)._repr_html_()
+    assert "training return: 1 to 999 over 99,900 steps" in page and 200 <= page.count(",") < 450
+    assert "<td" in trained._repr_html_() and "CartPole-v1" in trained._repr_html_()
+    assert "<th" in trained.evaluate(5)._repr_html_()
+    assert "ppo.gamma" in trained.config._repr_html_()
+    assert table({"a": "<b>"}).count("&lt;b&gt;") == 1
+    assert repr(trained.config) == "RunConfig(ppo on CartPole-v1, actor gru, critic lstm, 3 rollouts, seed 3)"
+
+
+def test_progress_in_a_notebook_is_one_bar(tmp_path, monkeypatch):
+    shown = []
+    ipython = ModuleType("IPython.display")
+    ipython.HTML = str
+    handle = SimpleNamespace(update=shown.append)
+    ipython.display = lambda page, display_id: shown.append(page) or handle
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython)
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    config = small_config("CartPole-v1", rollouts=3)
+    start_run(config, Destination(out=tmp_path, quiet=False))
+    assert all(page.startswith("<progress value=") for page in shown)
+    assert 'value="0.0000"' in shown[0] and 'value="1.0000"' in shown[-1] and "steps/s" in shown[-1]
 
 
 # predict -------------------------------------------------------------------------------------

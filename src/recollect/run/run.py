@@ -21,6 +21,7 @@ from torch.distributions import Distribution
 
 from ..agent.agent import Agent
 from ..agent.player import Player, PlayerState, distribution, value
+from ..common import notebook
 from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
@@ -123,6 +124,14 @@ class Trained:
     def __repr__(self) -> str:
         env, status = self.config.env.id, self.summary.get("status", "loaded")
         return f"Trained({self.config.model} on {env}, seed {self.config.seed}, {status}, {self.folder})"
+
+    def _repr_html_(self) -> str:
+        """The notebook view: the curve of training returns, and a table."""
+        rows: dict[str, Any] = {"environment": self.config.env.id, "model": self.config.model}
+        rows |= {key: self.summary[key] for key in ("status", "step", "return") if key in self.summary}
+        points = notebook.training_returns(self.folder)
+        page = notebook.table({**rows, "seed": self.config.seed, "folder": self.folder})
+        return notebook.curve(points, "training return") + page
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> Player:
         """A player that acts with this agent in your own loop."""
