@@ -1,6 +1,7 @@
 """The functions of the package: the options of the commands, results as plain data."""
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -274,3 +275,35 @@ def test_an_option_of_a_branch_that_does_not_exist_is_unknown(name):
 def test_check_memory_says_that_it_passed(capsys):
     check_memory(GruConfig(width=8))
     assert capsys.readouterr().out.startswith("GruConfig: all ")
+
+
+# Small things ---------------------------------------------------------------------------------
+
+
+def test_runs_are_filed_under_the_memories_that_they_have(tmp_path):
+    def folder(env, model, **options):
+        run = recollect.train(
+            env, model, options={"rollouts": 1, **OPTIONS, **options}, out=tmp_path, quiet=True, run_id="x"
+        )
+        return run.folder.relative_to(tmp_path).parts[0]
+
+    assert folder("CartPole-v1", "ppo") == "ppo"
+    assert folder("poc", "ppo_gru", **{"actor.width": 8}) == "ppo_gru"
+    assert folder("CartPole-v1", "ppo", actor="gru") == "ppo-actor_gru"
+    assert folder("CartPole-v1", "ppo_gru", critic="shared") == "ppo_gru-critic_shared"
+    assert folder("CartPole-v1", "ppo", actor="gru", critic="lstm") == "ppo-actor_gru-critic_lstm"
+
+
+def test_films_leave_the_environment_of_the_process_as_it_was(trained, tmp_path, monkeypatch):
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    recollect.watch(trained, tmp_path / "x.html", episodes=1, shown=1)
+    assert "SDL_VIDEODRIVER" not in os.environ
+
+
+def test_the_return_is_shown_from_the_first_episode_on(tmp_path, capsys):
+    config = small_config("CartPole-v1", rollouts=3)
+    start_run(config, Destination(out=tmp_path, run_id="x", quiet=False))
+    last = [line for line in capsys.readouterr().out.splitlines() if "100%" in line][-1]
+    assert float(last.split("return")[1].split()[0]) > 0
+    rows = (tmp_path / "ppo" / "CartPole-v1" / "x" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(rows[-1])["return"] is None

@@ -179,14 +179,19 @@ def _continue(
     deterministic: bool,
     action_masks: Any,
 ) -> _Continued:
-    single = agent.obs_spec.is_single(obs)
-    num_envs = 1 if single else len(next(iter(agent.obs_spec.split(obs, partial=True).values())))
+    num_envs = _count(agent, obs)
     # A seed from torch's global generator, which the seed functions of other libraries seed.
     player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
     if state is not None:
         player.continue_from(state)
     first = None if episode_start is None else np.asarray(episode_start, dtype=bool).reshape(num_envs)
     return _Continued(player, first, player.rows(obs, None, first, action_masks))
+
+
+def _count(agent: "Agent", obs: Any) -> int:
+    """The number of environments of an observation."""
+    single = agent.obs_spec.is_single(obs)
+    return 1 if single else len(next(iter(agent.obs_spec.split(obs, partial=True).values())))
 
 
 def _refuse_reward(branch: "Branch", call: str) -> None:
@@ -225,7 +230,8 @@ def value(agent: "Agent", obs: Any, state: PlayerState | None, episode_start: An
     """V (num_envs,) as the critic computes it; arguments are those of predict."""
     _refuse_reward(agent.critic.trunk, "value")
     # Values depend on no mask; the actor of the player takes one.
-    mask = np.ones(sum(agent.action_spec.sizes), dtype=bool) if agent.actor.masked else None
+    shape = _count(agent, obs), sum(agent.action_spec.sizes)
+    mask = np.ones(shape, dtype=bool) if agent.actor.masked else None
     player, _, rows = _continue(agent, obs, state, episode_start, True, mask)
     if missing := sorted(agent.critic.trunk.inputs.leaves.keys() - rows.obs.keys()):
         raise UsageError(f"value needs {', '.join(missing)}, which the critic of this agent sees")

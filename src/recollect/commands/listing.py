@@ -83,17 +83,17 @@ def list_hyperparameters() -> None:
     task = tasks.default(OTHER)
     table = _table("model (-m)", "in place of those of ppo")
     for name, model in presets.MODELS.items():
-        table.add_row(name, _changes(presets.ppo(task), model(task)))
+        table.add_row(name, changes(presets.ppo(task), model(task)))
     Console().print(table)
     table = _table("environment", "in place of those of any other")
     for name, build in tasks.TASKS.items():
-        table.add_row(name, _changes(task, build()))
-    table.add_row("any other", _changes(RunConfig(), task))
+        table.add_row(name, changes(task, build()))
+    table.add_row("any other", changes(RunConfig(), task))
     Console().print(table)
     print("recollect train ENV -m MODEL --help-all shows every option with its value.")
 
 
-def _changes(base: RunConfig, config: RunConfig) -> str:
+def changes(base: RunConfig, config: RunConfig) -> str:
     """The options in which a config differs from another, with their values."""
     before, after = flat_options(base), flat_options(config)
     return ", ".join(

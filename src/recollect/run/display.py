@@ -113,7 +113,7 @@ class PanelDisplay(Display):
     def _trend(self) -> str:
         """The returns so far as a line of blocks, and an arrow for the change over the last ten."""
         if len(self._returns) < 2:
-            return "[dim]waiting for 100 episodes[/]" if not self._returns else ""
+            return "[dim]waiting for the first episode[/]" if not self._returns else ""
         points = self._returns[:: max(1, len(self._returns) // 30)][-32:]
         low, high = min(points), max(points)
         blocks = "▁▂▃▄▅▆▇█"

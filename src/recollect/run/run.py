@@ -12,7 +12,7 @@ runs/<model>/<env>/<id>/
 import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
+from ..config.presets import filed_as
 from ..envs import Array
 from ..learn.episodes import Episode
 from . import checkpoint
@@ -108,13 +109,17 @@ class Trained:
         return value(self.agent, obs, state, episode_start) * self._reward_divisor
 
     def distribution(
-        self, obs: Any, state: PlayerState | None = None, episode_start: Any = None
+        self,
+        obs: Any,
+        state: PlayerState | None = None,
+        episode_start: Any = None,
+        action_masks: Any = None,
     ) -> Distribution:
         """The policy: its probabilities, entropy and samples, as a distribution of torch over (num_envs, K).
 
         Arguments are those of predict. Components of a Box action are in units of [-1, 1].
         """
-        return distribution(self.agent, obs, state, episode_start)
+        return distribution(self.agent, obs, state, episode_start, action_masks)
 
     @cached_property
     def _reward_divisor(self) -> float:
@@ -165,7 +170,7 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
             envs.adapter.close()
             return (yield from _resume(failed, config, ranks, destination.quiet, factory=factory))
         # The name may hold the time, so other processes may compute another one; only rank 0 uses it.
-        folder = new_folder(config, destination.out, destination.run_id)
+        folder = new_folder(replace(config, model=filed_as(config)), destination.out, destination.run_id)
         if ranks.is_rank_zero:
             if not is_unstarted(folder):
                 raise UsageError(

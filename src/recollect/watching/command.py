@@ -90,12 +90,15 @@ def _path(options: WatchOptions) -> Path | None:
 def _show(options: WatchOptions, path: Path | None, trained: Trained) -> None:
     """Show episodes of an agent."""
     torch.set_num_threads(1)  # batches are small: a second thread would only wait
-    if path is not None:
-        film.check_writable(path)
-    if path is not None and path.suffix.lower() == PAGE:
-        _write_page(path, trained, options)
-    else:
+    if path is None:
         _write_film(path, trained, options)
+        return
+    film.check_writable(path)
+    with film.no_display():
+        if path.suffix.lower() == PAGE:
+            _write_page(path, trained, options)
+        else:
+            _write_film(path, trained, options)
 
 
 def _default_target(run: str) -> str:
