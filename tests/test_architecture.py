@@ -21,6 +21,7 @@ MODULES = {".".join(Path(p).with_suffix("").parts).removesuffix(".__init__") for
 ORDER = (
     ("_version", "common"),
     ("envs", "memory", "reporting"),
+    ("encoder",),
     ("agent",),
     ("learn",),
     ("native",),

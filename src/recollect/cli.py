@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
 
 from ._version import __version__
+from .commands import COMMANDS
 from .common.errors import UsageError, nearest
 
 HELP = f"""recollect {__version__}: PPO for agents that must remember
@@ -21,40 +21,14 @@ usage: recollect COMMAND ...
   compare              train models x environments x seeds, with confidence intervals
   tune                 search hyperparameters of a model on an environment, over several seeds
   report RUNS          compare runs: a page with learning curves, scores and a verdict
-  list KIND            list envs, presets, memories or agents
+  list KIND            list envs, presets, memories, encoders or agents
   bench ENV            measure the time per phase of training on this machine
   demo ENV             train for a minute, evaluate beside a random agent, plot both
+  completion SHELL     print a script that completes commands and options: bash or zsh
 
 recollect COMMAND --help shows the options. Exit codes: 0 finished, 1 fault, 2 usage or data,
 130 and 143 stopped by a signal.
 """
-
-
-class Command(NamedTuple):
-    """Where a command is: a module, the class of its options, and the function that takes them.
-
-    The function returns the exit code, or None for 0.
-    """
-
-    module: str
-    options: str
-    function: str
-
-
-COMMANDS = {
-    "train": Command("commands.train", "TrainOptions", "run_train"),
-    "eval": Command("commands.evaluate", "EvalOptions", "run_eval"),
-    "resume": Command("commands.resume", "ResumeOptions", "run_resume"),
-    "export": Command("commands.export", "ExportOptions", "run_export"),
-    "watch": Command("watching", "WatchOptions", "run_watch"),
-    "probe": Command("probing", "ProbeOptions", "run_probe"),
-    "compare": Command("comparison.compare", "CompareOptions", "run_compare"),
-    "tune": Command("tuning.tune", "TuneOptions", "run_tune"),
-    "report": Command("reporting.command", "ReportOptions", "run_report"),
-    "list": Command("commands.listing", "ListOptions", "run_list"),
-    "bench": Command("run.bench", "BenchOptions", "run_bench"),
-    "demo": Command("commands.demo", "DemoOptions", "run_demo"),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

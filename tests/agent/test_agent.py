@@ -16,6 +16,7 @@ from recollect.agent.normalize import Normalizer, RewardScale
 from recollect.agent.policies import Categorical, Gaussian
 from recollect.common import rng, tree
 from recollect.common.errors import DisagreementError, UsageError
+from recollect.encoder.nature import NatureConfig
 from recollect.envs import EnvConfig
 from recollect.envs.spaces import read_spaces
 from recollect.learn import ppo
@@ -498,7 +499,7 @@ def rows(obs, action, reward, first):
 def test_inputs_of_choices_and_numbers_side_by_side():
     parts = {"bits": spaces.MultiBinary(2), "place": spaces.Discrete(3), "speed": VECTOR}
     seen = read_spaces(spaces.Dict(parts), spaces.MultiDiscrete([2, 3]))
-    inputs = Inputs(*seen, prev_action=True, prev_reward=True)
+    inputs = Inputs(*seen, prev_action=True, prev_reward=True, encoder=NatureConfig())
     obs = {
         "obs.bits": torch.tensor([[[0, 1], [1, 1]]], dtype=torch.int8),
         "obs.place": torch.tensor([[[2], [0]]]),
@@ -515,15 +516,15 @@ def test_inputs_of_a_box_action_and_of_nothing_before():
     seen = read_spaces(VECTOR, spaces.Box(-1.0, 1.0, (2,)))
     obs = {"obs": torch.ones(1, 1, 4, dtype=torch.float64)}
     row = rows(obs, [[0.25, -0.5]], [-30.0], [False])
-    both = Inputs(*seen, prev_action=True, prev_reward=True)
+    both = Inputs(*seen, prev_action=True, prev_reward=True, encoder=NatureConfig())
     assert both(row)[0, 0].tolist() == [1, 1, 1, 1, 0.25, -0.5, -10]
-    neither = Inputs(*seen, prev_action=False, prev_reward=False)
+    neither = Inputs(*seen, prev_action=False, prev_reward=False, encoder=NatureConfig())
     assert neither(row)[0, 0].tolist() == [1, 1, 1, 1] and neither.out_dim == 4
 
 
 def test_inputs_of_a_box_without_axes():
     seen = read_spaces(spaces.Box(-1.0, 1.0, ()), spaces.Discrete(2))
-    inputs = Inputs(*seen, prev_action=False, prev_reward=False)
+    inputs = Inputs(*seen, prev_action=False, prev_reward=False, encoder=NatureConfig())
     row = rows({"obs": torch.tensor([[0.5, 0.25]]).double()}, [[0], [0]], [0.0, 0.0], [True, True])
     assert inputs.out_dim == 1
     assert inputs(row).tolist() == [[[0.5], [0.25]]]

@@ -100,7 +100,10 @@ BAD_INPUT = {
     "no run": (["resume"], "resume needs RUN, a run folder"),
     "not a run": (["resume", "."], ". is not a run: it has no config.yaml"),
     "random where": (["eval", "random"], "a random agent needs an environment"),
-    "list": (["list", "env"], "KIND takes envs, presets, memories or agents, not 'env'; did you mean envs?"),
+    "list": (
+        ["list", "env"],
+        "KIND takes envs, presets, memories, encoders or agents, not 'env'; did you mean envs?",
+    ),
     "film": (
         ["eval", "random", "-e", "CartPole-v1", "--render", "x.avi"],
         "a file that ends in .mp4, .gif,",

@@ -32,12 +32,12 @@ def test_the_options_of_a_model_make_it_of_ppo(model, rows):
 def test_every_task_is_listed_with_options_that_exist(rows):
     for task in TASKS:
         names = [option.partition(" ")[0] for option in rows[task].split(", ") if option]
-        fixed = {name for name in names if ".memory." not in name and ".kwargs" not in name}
+        fixed = {name for name in names if not re.search(r"\.(memory|encoder|kwargs)\.", name)}
         assert names and fixed <= set(OPTIONS)
     assert "env.normalize_obs true" in rows["any other"]
 
 
-@pytest.mark.parametrize("kind", ["envs", "memories", "agents"])
+@pytest.mark.parametrize("kind", ["envs", "memories", "encoders", "agents"])
 def test_other_lists_have_no_more(kind, capsys):
     assert cli.main(["list", kind, "--verbose"]) == 2
     assert f"--verbose is for presets, not for {kind}" in capsys.readouterr().err

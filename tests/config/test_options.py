@@ -13,7 +13,7 @@ import yaml
 from recollect import cli
 from recollect.commands.train import TrainOptions
 from recollect.common.errors import UsageError
-from recollect.config.assembly import assemble, from_dict
+from recollect.config.assembly import PARTS, assemble, from_dict
 from recollect.config.command import help_of, parse
 from recollect.config.config import RunConfig
 from recollect.config.data import read_yaml, to_dict, write_yaml
@@ -314,7 +314,7 @@ def test_bench_and_train_read_the_same_config():
 
 
 def test_every_meaning_of_an_alias_is_an_option():
-    known = set(values_in(RunConfig())) | {"actor.memory.name", "critic.memory.name"}
+    known = set(values_in(RunConfig())) | set(PARTS)
     known |= {field.name for kind in COMMANDS.values() for field in fields(kind)}
     assert {meaning for meanings in ALIASES.values() for meaning in meanings} <= known
 

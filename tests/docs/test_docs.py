@@ -10,17 +10,22 @@ from pathlib import Path
 import pytest
 
 import recollect
-from recollect import cli
+from recollect import cli, encoder, memory
 from recollect.common.metrics import METRICS
+from recollect.config.assembly import PARTS
 from recollect.config.config import RunConfig
 from recollect.config.flags import ALIASES, SHORT, flag_of, options_of, resolve, values_in
-from recollect.memory import available
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
-RUNNABLE = ("README.md", "docs/guide.md", "docs/memories.md", "docs/action_masks.md", "docs/privileged.md")
+RUNNABLE = (
+    *("README.md", "docs/guide.md", "docs/memories.md", "docs/action_masks.md", "docs/privileged.md"),
+    *("docs/encoders.md", "docs/questions.md"),
+)
+# Blocks that others import from, by what they define.
+FILES = {"class EmaConfig": "my_memory.py", "class ObjectsConfig": "my_encoder.py"}
 
 # Stand before every example: a few hundred steps instead of many thousands, one thread, no output.
 SMALL = """
@@ -62,14 +67,18 @@ def known_flags(command):
     kind = getattr(importlib.import_module(f"recollect.{place.module}"), place.options)
     options = set(options_of(kind))
     if {"config", "settings"} & set(kind.__dataclass_fields__):
-        fields = {f.name for config in available().values() for f in dataclasses.fields(config)} | {"keep"}
+        fields = {f.name for config in memory.available().values() for f in dataclasses.fields(config)} | {
+            "keep"
+        }
+        encoders = encoder.available().values()
+        fields |= {f"encoder.{f.name}" for config in encoders for f in dataclasses.fields(config)}
         options |= OPTIONS | {f"{branch}.{name}" for branch in ("actor", "critic") for name in fields}
         options |= {"config", "cpu"}
     aliases = {name for name in ALIASES if resolve(name, options) in options}
     return {flag_of(name) for name in options | aliases} | {f"-{name}" for name in aliases & set(SHORT)}
 
 
-OPTIONS = set(values_in(RunConfig())) | {"actor.memory.name", "critic.memory.name"}
+OPTIONS = set(values_in(RunConfig())) | set(PARTS)
 KNOWN = {command: known_flags(command) for command in cli.COMMANDS}
 ANY = set().union(*KNOWN.values())
 
@@ -213,8 +222,8 @@ def test_python_examples_run(page, tmp_path):
     assert code
     script = [SMALL]
     for i, block in enumerate(code):
-        if "class EmaConfig" in block:
-            (tmp_path / "my_memory.py").write_text(block)
+        if file := next((file for text, file in FILES.items() if text in block), None):
+            (tmp_path / file).write_text(block)
         else:
             # A folder is named after seed and second, so each block writes to a place of its own.
             script += [f"import os\nos.mkdir('{i}'), os.chdir('{i}')", shrunk(block), "os.chdir('..')"]

@@ -1,5 +1,6 @@
 """The pages make a site without a warning, and reading it asks no other machine for anything."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -100,3 +101,11 @@ def test_a_link_to_a_file_beside_docs_names_it(tmp_path):
     assert ok, said
     page = re.sub(r"<[^>]+>", "", (tmp_path / "site" / "index.html").read_text())
     assert "MORE.md, a.yaml, this study (studies/a.yaml), all (studies)" in page
+
+
+@pytest.mark.parametrize("stems", ["hyperparamet", "callback", "hidden state", "atari", "window", "mujoco"])
+def test_a_search_finds_the_usual_words(site, stems):
+    """The search of the site looks for the stems of words, in texts and in headings."""
+    text = (site / "searchindex.js").read_text().strip()
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    assert all(stem in {**index["terms"], **index["titleterms"]} for stem in stems.split())

@@ -1,7 +1,11 @@
 """The functions of the package: the options of the commands, results as plain data."""
 
 import json
+import os
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -11,11 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recollect
+from recollect.agent.nets import Rows
 from recollect.common.errors import UsageError
+from recollect.common.notebook import table
 from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
 from recollect.memory.rnn import GruConfig
+from recollect.run.run import start_run
+from recollect.run.session import Destination
+from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
 
 from ..helpers import branch, run_quietly, small_config
@@ -105,6 +114,34 @@ def test_values_are_short_where_they_are_printed(trained):
     assert text.startswith("Evaluation(CartPole-v1, 5 episodes, mean ") and len(text) < 100
 
 
+def test_notebooks_show_a_curve_and_a_table(trained, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": 100 * k, "return": float(k) if k else None}) + "\n" for k in range(1000))
+    )
+    page = replace(trained, folder=tmp_path)._repr_html_()
+    assert "training return: 1 to 999 over 99,900 steps" in page and 200 <= page.count(",") < 450
+    assert "<td" in trained._repr_html_() and "CartPole-v1" in trained._repr_html_()
+    assert "<th" in trained.evaluate(5)._repr_html_()
+    assert "ppo.gamma" in trained.config._repr_html_()
+    assert table({"a": "<b>"}).count("&lt;b&gt;") == 1
+    assert repr(trained.config) == "RunConfig(ppo on CartPole-v1, actor gru, critic lstm, 3 rollouts, seed 3)"
+
+
+def test_progress_in_a_notebook_is_one_bar(tmp_path, monkeypatch):
+    shown = []
+    ipython = ModuleType("IPython.display")
+    ipython.HTML = str
+    handle = SimpleNamespace(update=shown.append)
+    ipython.display = lambda page, display_id: shown.append(page) or handle
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython)
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    config = small_config("CartPole-v1", rollouts=3)
+    start_run(config, Destination(out=tmp_path, quiet=False))
+    assert all(page.startswith("<progress value=") for page in shown)
+    assert 'value="0.0000"' in shown[0] and 'value="1.0000"' in shown[-1] and "steps/s" in shown[-1]
+
+
 # predict -------------------------------------------------------------------------------------
 
 
@@ -138,6 +175,43 @@ def test_predict_refuses_agents_that_need_rewards(tmp_path):
     config = small_config("CartPole-v1", rollouts=1, actor=branch("gru", prev_reward=True))
     with pytest.raises(UsageError, match="predict gets no rewards"):
         run_quietly(config, tmp_path).predict(np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize("critic", ["gru", "mlp", "shared"])
+def test_values_and_the_policy_are_those_of_training(tmp_path, critic):
+    """Step by step with the state of predict, against one pass over all steps."""
+    sides = {"actor": branch("gru", prev_action=True), "critic": branch(critic)}
+    run = run_quietly(small_config("CartPole-v1", rollouts=1, **sides), tmp_path)
+    obs = np.random.default_rng(0).standard_normal((12, 3, 4)).astype(np.float32)
+    first, state, values, logs, actions = obs[..., 0] > 1, None, [], [], []
+    first[0] = True
+    for t in range(12):
+        values.append(run.value(obs[t], state, first[t]))
+        policy = run.distribution(obs[t], state, first[t])
+        action, state = run.predict(obs[t], state, first[t])
+        actions.append(action)
+        logs.append(policy.log_prob(torch.from_numpy(action)[:, None]))
+    before = torch.from_numpy(np.stack([np.zeros_like(actions[0]), *actions[:-1]]))[..., None]
+    start = torch.from_numpy(first)
+    rows = Rows({"obs": torch.from_numpy(obs)}, start, before * ~start[..., None], torch.zeros(12, 3))
+    agent = run.agent
+    rows = rows._replace(obs=agent.normalizer(rows.obs))
+    with torch.no_grad():
+        params, wanted = agent(rows, agent.initial_state(3))
+    scaled = wanted.numpy() * load_rewards(run.folder, run.config, 1).divisor
+    np.testing.assert_allclose(np.stack(values), scaled, rtol=1e-4, atol=1e-5)
+    taken = torch.from_numpy(np.stack(actions))[..., None]
+    torch.testing.assert_close(torch.stack(logs), agent.policy.evaluate(params, taken)[0])
+
+
+def test_the_distribution_of_a_box_action_is_that_of_the_policy(tmp_path):
+    run = run_quietly(small_config("Pendulum-v1", rollouts=1), tmp_path)
+    policy = run.distribution(np.zeros((5, 3), np.float32))
+    assert policy.sample().shape == (5, 1) and policy.entropy().shape == (5,)
+    params = torch.cat([policy.base_dist.loc, policy.base_dist.scale.log()], -1)
+    action = torch.randn(5, 1)
+    wanted = run.agent.policy.evaluate(params, action)[0]
+    torch.testing.assert_close(policy.log_prob(action), wanted)
 
 
 def test_stable_baselines_evaluates_our_agents(trained):
@@ -201,3 +275,35 @@ def test_an_option_of_a_branch_that_does_not_exist_is_unknown(name):
 def test_check_memory_says_that_it_passed(capsys):
     check_memory(GruConfig(width=8))
     assert capsys.readouterr().out.startswith("GruConfig: all ")
+
+
+# Small things ---------------------------------------------------------------------------------
+
+
+def test_runs_are_filed_under_the_memories_that_they_have(tmp_path):
+    def folder(env, model, **options):
+        run = recollect.train(
+            env, model, options={"rollouts": 1, **OPTIONS, **options}, out=tmp_path, quiet=True, run_id="x"
+        )
+        return run.folder.relative_to(tmp_path).parts[0]
+
+    assert folder("CartPole-v1", "ppo") == "ppo"
+    assert folder("poc", "ppo_gru", **{"actor.width": 8}) == "ppo_gru"
+    assert folder("CartPole-v1", "ppo", actor="gru") == "ppo-actor_gru"
+    assert folder("CartPole-v1", "ppo_gru", critic="shared") == "ppo_gru-critic_shared"
+    assert folder("CartPole-v1", "ppo", actor="gru", critic="lstm") == "ppo-actor_gru-critic_lstm"
+
+
+def test_films_leave_the_environment_of_the_process_as_it_was(trained, tmp_path, monkeypatch):
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    recollect.watch(trained, tmp_path / "x.html", episodes=1, shown=1)
+    assert "SDL_VIDEODRIVER" not in os.environ
+
+
+def test_the_return_is_shown_from_the_first_episode_on(tmp_path, capsys):
+    config = small_config("CartPole-v1", rollouts=3)
+    start_run(config, Destination(out=tmp_path, run_id="x", quiet=False))
+    last = [line for line in capsys.readouterr().out.splitlines() if "100%" in line][-1]
+    assert float(last.split("return")[1].split()[0]) > 0
+    rows = (tmp_path / "ppo" / "CartPole-v1" / "x" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(rows[-1])["return"] is None

@@ -42,6 +42,12 @@ def test_what_is_written_is_read(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
 
 
+def test_data_keeps_its_order(tmp_path) -> None:
+    """Entries of an observation in another order would meet the input weights of each other."""
+    checkpoint.write(tmp_path / "x.safetensors", {}, {"b": 1, "a": {"d": 2, "c": 3}})
+    assert json.dumps(checkpoint.read(tmp_path / "x.safetensors")[1]) == '{"b": 1, "a": {"d": 2, "c": 3}}'
+
+
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_found(good, tmp_path_factory, place, bit) -> None:
     data = bytearray(good.read_bytes())

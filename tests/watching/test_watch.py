@@ -22,6 +22,7 @@ from recollect.agent.agent import BranchConfig, build_agent
 from recollect.agent.normalize import RewardScale
 from recollect.common.errors import UsageError
 from recollect.config.config import RunConfig
+from recollect.encoder.residual import ResidualConfig
 from recollect.envs import EnvConfig, Envs, make
 from recollect.learn import ppo
 from recollect.learn.settings import PPOConfig
@@ -652,7 +653,7 @@ def test_pictures_alone_without_pillow_are_a_page_that_works(tmp_path, monkeypat
     monkeypatch.setitem(
         gymnasium.registry, "Halves-v0", gymnasium.envs.registration.EnvSpec("Halves-v0", Halves)
     )
-    looks = replace(branch("mlp"), pictures="residual")
+    looks = replace(branch("mlp"), encoder=ResidualConfig())
     config = small_config("Halves-v0", backend="gymnasium", actor=looks, critic=looks)
     run = run_quietly(replace(config, rollouts=1), tmp_path)
     page = tmp_path / "page.html"

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from ..common import rng
 from ..common.errors import UsageError
 from ..common.tree import Tree, map_leaves
+from ..encoder import EncoderConfig
+from ..encoder.nature import NatureConfig
 from ..envs.spaces import ACTION_MASK, ActionSpec, ObsSpec
 from ..memory import Inspection, MemoryConfig
 from ..memory.mlp import MlpConfig
-from .image_encoder import Pictures
 from .nets import Activation, Init, Inputs, Rows, initialise, layers, linear
 from .normalize import Normalizer
 from .player import Player, PlayerState, predict
@@ -26,8 +27,10 @@ class BranchConfig:
 
     memory: MemoryConfig = field(default_factory=MlpConfig)
     """The memory."""
+    encoder: EncoderConfig = field(default_factory=NatureConfig)
+    """The encoder: observations to features."""
     hidden: tuple[int, ...] = (64, 64)
-    """Widths of the encoder layers, before the memory; none: the input of the memory is the raw features."""
+    """Widths of the layers between encoder and memory; none: the features are the input of the memory."""
     head_hidden: tuple[int, ...] = ()
     """Widths of the layers between the memory and the output."""
     activation: Activation = "tanh"
@@ -38,10 +41,6 @@ class BranchConfig:
     """Initial weights of all these layers and the output: orthogonal without bias, or torch's default."""
     trained_encoder: bool = True
     """Whether the encoder layers are trained; False: they keep their initial weights."""
-    pictures: Pictures = "nature"
-    """Image encoder: three convolutions (nature), or a small residual network."""
-    picture_features: int | None = 256
-    """Width of the layer after the convolutions; None: no such layer."""
     residual: bool = False
     """Add the memory output to its input through a zero-initialised projection, so the branch starts out
     memoryless."""
@@ -62,8 +61,6 @@ class BranchConfig:
     def __post_init__(self) -> None:
         if any(width < 1 for width in (*self.hidden, *self.head_hidden)):
             raise UsageError(f"layer widths must be at least 1: {self.hidden}, {self.head_hidden}")
-        if self.picture_features is not None and self.picture_features < 1:
-            raise UsageError(f"picture_features is {self.picture_features}, at least 1, or none, is needed")
         if self.residual and self.memory.before_encoder:
             raise UsageError(
                 f"memory {self.memory.name} comes before the layers: residual needs one that reads them"
@@ -254,8 +251,7 @@ class Agent(nn.Module):
         def branch(cfg: BranchConfig, make_head: Callable[[int], nn.Module]) -> Branch:
             # A memory that takes the action separately must not get it through the encoder as well.
             previous = cfg.prev_action and not cfg.memory.action_apart, cfg.prev_reward
-            inputs = Inputs(obs, action, *previous, cfg.pictures, cfg.picture_features, cfg.sees)
-            return Branch(inputs, cfg, make_head)
+            return Branch(Inputs(obs, action, *previous, cfg.encoder, cfg.sees), cfg, make_head)
 
         # The actor comes first: in another order a seed would give other initial weights.
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))

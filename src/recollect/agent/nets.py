@@ -3,10 +3,9 @@
 Shapes.  T steps, B environments, K components of an action, P parameters of its distribution.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_exporting
 
+from ..encoder import EncoderConfig
+from ..encoder.leaves import one_hot
 from ..envs.spaces import ActionSpec, ObsSpec
-from .image_encoder import ImageEncoder, Pictures
 
 Activation: TypeAlias = Literal["tanh", "relu", "gelu", "silu", "elu"]
 Init: TypeAlias = Literal["orthogonal", "torch"]
@@ -117,9 +117,7 @@ def initialise(module: nn.Module, init: Init) -> None:
 
 
 class Inputs(nn.Module):
-    """Rows -> features (T, B, F): the concatenation of vectors, one-hot groups, encoded pictures, and, if
-    configured, previous action and reward.
-    """
+    """Rows -> features (T, B, F): the encoded observation and, if configured, previous action and reward."""
 
     def __init__(
         self,
@@ -127,36 +125,26 @@ class Inputs(nn.Module):
         action: ActionSpec,
         prev_action: bool,
         prev_reward: bool,
-        pictures: Pictures = "nature",
-        picture_features: int | None = None,
+        encoder: EncoderConfig,
         sees: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.leaves = obs.inputs(sees)
         self.prev_action, self.prev_reward = prev_action, prev_reward
         self.action_sizes = action.sizes if action.kind == "categorical" else ()
-        # Names of modules must not contain dots.
-        eyes = {
-            name.replace(".", "/"): ImageEncoder(leaf, pictures, picture_features)
-            for name, leaf in self.leaves.items()
-            if leaf.kind == "picture"
-        }
-        self.eyes = nn.ModuleDict(eyes)
-        width = sum(leaf.width for leaf in self.leaves.values() if leaf.kind != "picture")
-        width += sum(eye.out_dim for eye in eyes.values())
+        self.eyes = encoder.build(replace(obs, leaves=self.leaves))  # its name is in saved agents
         self.action_dim = sum(self.action_sizes) or action.width
-        self.out_dim = width + prev_action * self.action_dim + prev_reward
+        self.out_dim = self.eyes.out_dim + prev_action * self.action_dim + prev_reward
 
     def forward(self, rows: Rows) -> Tensor:
         """Rows (T, B, ...) -> (T, B, F)."""
         float_type = rows.prev_reward.dtype
         # This order of features is that of the input weights, so saved agents depend on it.
-        parts = [self._encode(name, rows.obs[name], float_type) for name in self.leaves]
+        parts = [self.eyes({name: rows.obs[name] for name in self.leaves}, float_type)]
         if self.prev_action:
-            parts.append(self.action(rows))
+            parts.append(self.action(rows).to(float_type))
         if self.prev_reward:
             parts.append(rows.prev_reward.clamp(-10, 10)[..., None])
-        parts = [part.to(float_type) for part in parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
     def action(self, rows: Rows) -> Tensor:
@@ -165,22 +153,3 @@ class Inputs(nn.Module):
             return rows.prev_action
         # Action 0 is a valid choice with a one-hot code, so the code is blanked where an episode opens.
         return one_hot(rows.prev_action, self.action_sizes, rows.prev_reward.dtype) * ~rows.first[..., None]
-
-    def _encode(self, name: str, x: Tensor, float_type: torch.dtype) -> Tensor:
-        """One leaf (T, B, ...) -> (T, B, width)."""
-        leaf = self.leaves[name]
-        if leaf.kind == "picture":
-            return self.eyes[name.replace(".", "/")](x, float_type)
-        return one_hot(x, leaf.sizes, float_type) if leaf.kind == "discrete" else x.reshape(*x.shape[:2], -1)
-
-
-def one_hot(x: Tensor, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Groups of choices (T, B, K) -> (T, B, sum of sizes)."""
-    hot = x.new_zeros(*x.shape[:-1], sum(sizes), dtype=dtype)
-    return hot.scatter_(-1, x.long() + _starts(tuple(sizes), x.device), 1.0)
-
-
-@cache
-def _starts(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """Offset of each group; cached, because acting needs it at every step."""
-    return torch.tensor([0, *itertools.accumulate(sizes[:-1])], device=device)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from ..common import rng
 from ..common.errors import UsageError
@@ -13,7 +14,7 @@ from ..envs.spaces import ACTION_MASK, Array, Obs
 from .nets import Rows
 
 if TYPE_CHECKING:
-    from .agent import Agent
+    from .agent import Agent, Branch
 
 
 class Decision(NamedTuple):
@@ -30,10 +31,11 @@ class Decision(NamedTuple):
 
 
 class PlayerState(NamedTuple):
-    """All that a player carries from step to step: the memory state, and the action of each environment."""
+    """All that is carried from step to step: the states of both memories, and the action taken."""
 
-    memory: Tree
-    action: Array
+    memory: Tree  # of the actor
+    action: Array  # (N, K)
+    critic: Tree = ()  # of the critic, for values; a player does not advance it
 
 
 class Player:
@@ -65,7 +67,7 @@ class Player:
 
     def continue_from(self, state: PlayerState) -> None:
         """Continue the episodes of another player."""
-        self._state, self._action = state
+        self._state, self._action, _ = state
         self._first = np.zeros(self.num_envs, dtype=bool)
 
     def inspect(self) -> Decision:
@@ -84,18 +86,8 @@ class Player:
                      after reset() all do
         action_mask  which actions are allowed, for agents with action masks; None: it is in the observation
         """
-        spec = self.agent.obs_spec
-        single = spec.is_single(obs)
-        if single and self.num_envs != 1:
-            raise UsageError(f"one observation for a player of {self.num_envs} environments")
-        leaves = spec.split(_batched(obs) if single else obs, partial=True)
-        self._check_shapes(leaves)
-        if self.agent.actor.masked:
-            leaves[ACTION_MASK] = self._allowed(
-                leaves.get(ACTION_MASK) if action_mask is None else action_mask
-            )
-        opens = self._first | (False if first is None else first)
-        rows = self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
+        single = self.agent.obs_spec.is_single(obs)
+        rows = self.rows(obs, reward, first, action_mask)
         (params,), self._state = self.agent.actor(rows, self._state)
         self._decision = Decision(rows, params, self._state)
         policy = self.agent.policy
@@ -130,6 +122,21 @@ class Player:
             )
         return allowed
 
+    def rows(self, obs: Any, reward: Any, first: Array | None, action_mask: Any) -> Rows:
+        """The inputs of both networks (1, N, ...) for the arguments of `act`; the critic may lack some."""
+        spec = self.agent.obs_spec
+        single = spec.is_single(obs)
+        if single and self.num_envs != 1:
+            raise UsageError(f"one observation for a player of {self.num_envs} environments")
+        leaves = spec.split(_batched(obs) if single else obs, partial=True)
+        self._check_shapes(leaves)
+        if self.agent.actor.masked:
+            leaves[ACTION_MASK] = self._allowed(
+                leaves.get(ACTION_MASK) if action_mask is None else action_mask
+            )
+        opens = self._first | (False if first is None else first)
+        return self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
+
     def _check_shapes(self, leaves: Obs) -> None:
         for name, leaf in self.agent.actor.inputs.leaves.items():
             if name not in leaves:
@@ -156,6 +163,42 @@ class Player:
         return rows._replace(obs=self.agent.normalizer(rows.obs))
 
 
+class _Continued(NamedTuple):
+    """A player after the given state, and its inputs for an observation."""
+
+    player: Player
+    first: Array | None
+    rows: Rows
+
+
+def _continue(
+    agent: "Agent",
+    obs: Any,
+    state: PlayerState | None,
+    episode_start: Any,
+    deterministic: bool,
+    action_masks: Any,
+) -> _Continued:
+    num_envs = _count(agent, obs)
+    # A seed from torch's global generator, which the seed functions of other libraries seed.
+    player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
+    if state is not None:
+        player.continue_from(state)
+    first = None if episode_start is None else np.asarray(episode_start, dtype=bool).reshape(num_envs)
+    return _Continued(player, first, player.rows(obs, None, first, action_masks))
+
+
+def _count(agent: "Agent", obs: Any) -> int:
+    """The number of environments of an observation."""
+    single = agent.obs_spec.is_single(obs)
+    return 1 if single else len(next(iter(agent.obs_spec.split(obs, partial=True).values())))
+
+
+def _refuse_reward(branch: "Branch", call: str) -> None:
+    if branch.inputs.prev_reward:
+        raise UsageError(f"{call} gets no rewards, and this agent needs the previous one; use player()")
+
+
 def predict(
     agent: "Agent",
     obs: Any,
@@ -171,16 +214,43 @@ def predict(
     episode_start  (num_envs,) bool: which environments begin an episode with this observation
     action_masks   which actions are allowed, as in sb3-contrib; None: they are in the observation
     """
-    if agent.actor.inputs.prev_reward:
-        raise UsageError("predict gets no rewards, and this agent needs the previous one; use player()")
-    single = agent.obs_spec.is_single(obs)
-    num_envs = 1 if single else len(next(iter(agent.obs_spec.split(obs, partial=True).values())))
-    # A seed from torch's global generator, which the seed functions of other libraries seed.
-    player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
+    _refuse_reward(agent.actor, "predict")
+    player, first, rows = _continue(agent, obs, state, episode_start, deterministic, action_masks)
+    critic = agent.initial_state(player.num_envs).critic if state is None else state.critic
+    inputs = agent.critic.trunk.inputs
+    if not inputs.prev_reward and inputs.leaves.keys() <= rows.obs.keys():
+        with torch.no_grad():
+            critic = agent.critic.advance(rows, critic)
+    action = player.act(obs, first=first, action_mask=action_masks)
+    return action, player.state._replace(critic=critic)
+
+
+@torch.no_grad()
+def value(agent: "Agent", obs: Any, state: PlayerState | None, episode_start: Any) -> Array:
+    """V (num_envs,) as the critic computes it; arguments are those of predict."""
+    _refuse_reward(agent.critic.trunk, "value")
+    # Values depend on no mask; the actor of the player takes one.
+    shape = _count(agent, obs), sum(agent.action_spec.sizes)
+    mask = np.ones(shape, dtype=bool) if agent.actor.masked else None
+    player, _, rows = _continue(agent, obs, state, episode_start, True, mask)
+    if missing := sorted(agent.critic.trunk.inputs.leaves.keys() - rows.obs.keys()):
+        raise UsageError(f"value needs {', '.join(missing)}, which the critic of this agent sees")
+    before = agent.initial_state(player.num_envs)
     if state is not None:
-        player.continue_from(state)
-    first = None if episode_start is None else np.asarray(episode_start, dtype=bool).reshape(num_envs)
-    return player.act(obs, first=first, action_mask=action_masks), player.state
+        before = before._replace(actor=state.memory, critic=state.critic)
+    values: Array = agent.value(rows, before)[0][0].cpu().numpy()
+    return values
+
+
+@torch.no_grad()
+def distribution(
+    agent: "Agent", obs: Any, state: PlayerState | None, episode_start: Any, action_masks: Any = None
+) -> Distribution:
+    """The policy of num_envs environments; arguments are those of predict."""
+    _refuse_reward(agent.actor, "distribution")
+    player, first, _ = _continue(agent, obs, state, episode_start, True, action_masks)
+    player.act(obs, first=first, action_mask=action_masks)
+    return agent.policy.distribution(player.inspect().params)
 
 
 def _batched(obs: Any) -> Any:

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Categorical as CategoricalDistribution
+from torch.distributions import Distribution, Independent, Normal
 
 from ..envs.spaces import ActionSpec
 from .nets import linear
@@ -52,6 +54,10 @@ class Policy(ABC):
         """log pi(action) and the entropy of pi, each summed over components: (...)."""
 
     @abstractmethod
+    def distribution(self, params: Tensor) -> Distribution:
+        """The distribution over actions (..., K), of which torch has the formulas; slow."""
+
+    @abstractmethod
     def kl(self, old: Tensor, params: Tensor) -> Tensor:
         """KL(old, new) of two sets of parameters (..., P): (...)."""
 
@@ -89,6 +95,9 @@ class Categorical(Policy):
         chosen = log_probs.gather(-1, action.unsqueeze(-1)).sum((-1, -2))
         return chosen, -(log_probs * log_probs.exp()).sum((-1, -2))
 
+    def distribution(self, params: Tensor) -> Distribution:
+        return Independent(CategoricalDistribution(logits=self._logits(params)), 1)
+
     def kl(self, old: Tensor, params: Tensor) -> Tensor:
         before, now = (self._logits(x).log_softmax(-1) for x in (old, params))
         return (before.exp() * (before - now)).sum((-1, -2))
@@ -119,6 +128,10 @@ class Gaussian(Policy):
         spread = log_std.sum(-1)
         constant = 0.5 * self.width * math.log(2 * math.pi)
         return -0.5 * z.square().sum(-1) - spread - constant, spread + constant + 0.5 * self.width
+
+    def distribution(self, params: Tensor) -> Distribution:
+        mean, log_std = params.chunk(2, -1)
+        return Independent(Normal(mean, log_std.exp()), 1)
 
     def kl(self, old: Tensor, params: Tensor) -> Tensor:
         (mean, log_std), (now, now_log_std) = old.chunk(2, -1), params.chunk(2, -1)

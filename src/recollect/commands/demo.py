@@ -116,12 +116,12 @@ def check_requirements(env: EnvConfig) -> str:
     """Raise if a package is missing, before minutes of training; the reason why there is no film, or ""."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(f"the picture of the demo needs matplotlib: {install_hint('plot')}")
-    film.disable_display()
-    envs = film.make_single_env(env)
-    try:
-        reason = film.unrenderable_reason(envs)
-    finally:
-        envs.adapter.close()
+    with film.no_display():
+        envs = film.make_single_env(env)
+        try:
+            reason = film.unrenderable_reason(envs)
+        finally:
+            envs.adapter.close()
     if not reason and importlib.util.find_spec("PIL") is None:
         raise UsageError(f"the film of the demo needs Pillow: {install_hint('video')}")
     return reason

@@ -33,8 +33,6 @@ class EvalOptions(Playing):
 
     run: str
     """A run folder, a checkpoint, a saved agent, or random."""
-    env: str | None = None
-    """Environment id; None: the one of training. random needs it."""
     episodes: int | None = None
     """Episodes to play; None: 100, or 1 with --render."""
     running_rew_len: int | None = None
@@ -45,8 +43,6 @@ class EvalOptions(Playing):
     """Print all returns and the summary as JSON."""
     render: str | None = None
     """Show the episodes: human for a window, or FILE.mp4, FILE.gif or FILE.webp. None: they are not shown."""
-    imports: tuple[str, ...] = ()
-    """Third-party memories named in the file, which may then be imported."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

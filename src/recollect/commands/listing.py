@@ -1,7 +1,7 @@
 """`recollect list`: the environments, presets, memories and agents to choose from."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 from rich.console import Console
 from rich.table import Table
 
-from .. import envs, memory
+from .. import encoder, envs, memory
 from ..common.errors import UsageError
 from ..common.format import duration, number
+from ..common.named import NamedConfig
 from ..config import presets, tasks
 from ..config.config import RunConfig
 from ..config.data import to_dict
@@ -21,7 +22,7 @@ OTHER = "any"  # stands for an environment without hyperparameters of its own
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """List environments, presets, memories or agents.
+    """List environments, presets, memories, encoders or agents.
 
       recollect list envs
       recollect list memories
@@ -32,10 +33,10 @@ class ListOptions:
 
     POSITIONAL: ClassVar = ("kind",)
 
-    kind: Literal["envs", "presets", "memories", "agents"]
-    """envs, presets, memories or agents. envs: environments by suite. presets: models, and environments
-    with hyperparameters of their own. memories: for --actor and --critic, with their options. agents: runs
-    in the folder runs, and saved agents in the folder models."""
+    kind: Literal["envs", "presets", "memories", "encoders", "agents"]
+    """envs: environments by suite. presets: models, and environments with hyperparameters of their own.
+    memories: for --actor and --critic, with their options. encoders: for --actor.encoder and
+    --critic.encoder. agents: runs in the folder runs, and saved agents in the folder models."""
     verbose: bool = False
     """With presets: every hyperparameter that a preset sets, and its value."""
 
@@ -82,17 +83,17 @@ def list_hyperparameters() -> None:
     task = tasks.default(OTHER)
     table = _table("model (-m)", "in place of those of ppo")
     for name, model in presets.MODELS.items():
-        table.add_row(name, _changes(presets.ppo(task), model(task)))
+        table.add_row(name, changes(presets.ppo(task), model(task)))
     Console().print(table)
     table = _table("environment", "in place of those of any other")
     for name, build in tasks.TASKS.items():
-        table.add_row(name, _changes(task, build()))
-    table.add_row("any other", _changes(RunConfig(), task))
+        table.add_row(name, changes(task, build()))
+    table.add_row("any other", changes(RunConfig(), task))
     Console().print(table)
     print("recollect train ENV -m MODEL --help-all shows every option with its value.")
 
 
-def _changes(base: RunConfig, config: RunConfig) -> str:
+def changes(base: RunConfig, config: RunConfig) -> str:
     """The options in which a config differs from another, with their values."""
     before, after = flat_options(base), flat_options(config)
     return ", ".join(
@@ -125,13 +126,24 @@ def format_option(value: Any) -> str:
 
 def list_memories() -> None:
     """Memories for --actor and --critic, with their options."""
-    table = _table("memory", "description", "options")
-    for name, config in sorted(memory.available().items()):
+    _list_parts("memory", memory.available())
+    print("Set an option: --actor gru --actor.width 128. Explain the options: recollect train CartPole-v1")
+    print("--actor gru --help-all. Third-party: package.module:Config, the MemoryConfig of the memory.")
+
+
+def list_encoders() -> None:
+    """Encoders for --actor.encoder and --critic.encoder, with their options."""
+    _list_parts("encoder", encoder.available())
+    print("Set an option: --actor.encoder residual --actor.encoder.features 512. Third-party:")
+    print("package.module:Config, the EncoderConfig of the encoder.")
+
+
+def _list_parts(kind: str, configs: Mapping[str, type[NamedConfig]]) -> None:
+    table = _table(kind, "description", "options")
+    for name, config in sorted(configs.items()):
         fields = ", ".join(f"{key}={value}" for key, value in vars(config()).items())
         table.add_row(name, _first_line(config.__doc__), fields)
     Console().print(table)
-    print("Set an option: --actor gru --actor.width 128. Explain the options: recollect train CartPole-v1")
-    print("--actor gru --help-all. Third-party: package.module:Config, the MemoryConfig of the memory.")
 
 
 def list_agents() -> None:
@@ -167,6 +179,7 @@ LISTS: dict[str, Callable[[], None]] = {
     "envs": list_envs,
     "presets": list_presets,
     "memories": list_memories,
+    "encoders": list_encoders,
     "agents": list_agents,
 }
 

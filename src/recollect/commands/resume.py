@@ -22,7 +22,7 @@ class ResumeOptions:
     env: str | None = None
     """The environment's id again, if it imports a module."""
     imports: tuple[str, ...] = ()
-    """Third-party memories named in the files of the run, which may then be imported."""
+    """Third-party memories and encoders named in the files of the run, which may then be imported."""
     ignore_versions: bool = False
     """Resume with other versions than the run began with; the result may then differ."""
     device: str | None = None

@@ -102,7 +102,8 @@ def main() -> int:
         request = RunRequest.from_json(line)
         data, cluster = request.config, request.cluster
         # The comparison has resolved the config already, so the modules that it names may be imported.
-        imports = [data["env"]["id"], *(data[branch]["memory"]["name"] for branch in ("actor", "critic"))]
+        parts = (data[branch][part] for branch in ("actor", "critic") for part in ("memory", "encoder"))
+        imports = [data["env"]["id"], *(part["name"] for part in parts)]
         if cluster is not None:
             if mismatch := version_mismatch(socket.gethostname(), versions(), cluster.versions):
                 raise UsageError(mismatch)

@@ -7,9 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ..agent.agent import BranchConfig
 from ..common.errors import UsageError
+from ..common.named import NamedConfig
+from ..encoder import EncoderConfig
 from ..envs import suites
-from ..memory import find
+from ..memory import MemoryConfig
 from . import recurrent_ppo
 from .config import RunConfig
 from .data import read_yaml, settings_in
@@ -18,6 +21,13 @@ from .presets import preset
 from .values import Setting
 
 OPTIONS = options_of(RunConfig)
+# The parts of an agent that are chosen by name.
+PARTS: dict[str, type[NamedConfig]] = {
+    "actor.memory.name": MemoryConfig,
+    "critic.memory.name": MemoryConfig,
+    "actor.encoder.name": EncoderConfig,
+    "critic.encoder.name": EncoderConfig,
+}
 
 
 def assemble(arguments: Sequence[str]) -> RunConfig:
@@ -29,7 +39,7 @@ def configure(settings: Iterable[Setting]) -> RunConfig:
     """The config of a run from settings, over those of a --config file, over the preset they name."""
     settings = with_file([setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings])
     model, env_id = last(settings, "model") or "ppo", last(settings, "env.id") or "CartPole-v1"
-    return apply(*_with_memories(preset(model, env_id), settings))
+    return apply(*_with_parts(preset(model, env_id), settings))
 
 
 def with_file(settings: Sequence[Setting]) -> list[Setting]:
@@ -60,47 +70,66 @@ def from_dict(data: Mapping[str, Any], imports: Sequence[str] = (), file: str = 
     file  what errors name as the source
     """
     settings = file_settings(data, file)
-    for option in ("env.id", "actor.memory.name", "critic.memory.name"):
+    refused: dict[str, list[str]] = {"-e": [], "--imports": []}
+    for option in ("env.id", *PARTS):
         name = last(settings, option) or ""
         suite, colon, _ = name.partition(":")
         if colon and name not in imports and not (option == "env.id" and suite in suites()):
-            flag = "-e" if option == "env.id" else "--imports"
-            raise UsageError(f"the file names {name}, which imports a module: allow it with {flag} {name}")
+            refused["-e" if option == "env.id" else "--imports"].append(name)
+    if names := [name for kind in refused.values() for name in dict.fromkeys(kind)]:
+        flags = " ".join(f"{flag} {' '.join(dict.fromkeys(kind))}" for flag, kind in refused.items() if kind)
+        raise UsageError(f"the file names {', '.join(names)}, which imports a module: allow it with {flags}")
     # Not over the preset: a saved config is complete, and presets change between versions. An option that an
     # old file lacks gets the default of its class, which must therefore mean what old versions did.
-    return apply(*_with_memories(RunConfig(), settings))
+    return apply(*_with_parts(RunConfig(), settings))
 
 
 def file_settings(data: Mapping[str, Any], file: str) -> list[Setting]:
     """The settings of a file. It has no order, and naming a memory undoes `shared`, so names come first."""
     settings = [setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings_in(data, file)]
-    return sorted(settings, key=lambda setting: not setting.name.endswith(".memory.name"))
+    return sorted(settings, key=lambda setting: setting.name not in PARTS)
 
 
-def _with_memories(config: RunConfig, settings: Iterable[Setting]) -> tuple[RunConfig, list[Setting]]:
-    """The config with the memories that settings name; the other settings then set their fields.
+def _with_parts(config: RunConfig, settings: Iterable[Setting]) -> tuple[RunConfig, list[Setting]]:
+    """The config with the memories and encoders that settings name; the others then set their fields.
 
     `--critic shared` names no memory of its own; naming one again undoes it. A file's settings of one
-    memory are dropped where a flag names another.
+    part are dropped where a flag names another.
     """
     rest: list[Setting] = []
     names: dict[str, str] = {}
     for setting in settings:
         option = setting.name
-        if option not in ("actor.memory.name", "critic.memory.name"):
+        if option not in PARTS:
             rest.append(setting)
             continue
-        name = last([setting], option) or ""
+        chosen = _given_part(setting, PARTS[option])
+        name = (last([setting], option) or "") if chosen is None else chosen.found_as()
         if names.setdefault(option, name) != name:
-            # Options of the former memory, which the new one may not have.
+            # Options of the former part, which the new one may not have.
             rest = [other for other in rest if not other.name.startswith(option.removesuffix("name"))]
             names[option] = name
         shared = option == "critic.memory.name" and name == "shared"
         if option == "critic.memory.name":
             rest.append(Setting("critic.shared", shared, setting.label))
         if not shared:
-            branch, memory = option.partition(".")[0], find(name)()
-            part = getattr(config, branch)
-            part = replace(part, memory=memory, residual=part.residual and not memory.before_encoder)
-            config = replace(config, **{branch: part})
+            config = _with_part(config, option, chosen or PARTS[option].find(name)())
     return config, rest
+
+
+def _given_part(setting: Setting, kind: type[NamedConfig]) -> NamedConfig | None:
+    """The config of a part where Python gives one, or its class, instead of a name."""
+    given = setting.value
+    if isinstance(given, type) and issubclass(given, kind):
+        given = given()
+    return given if isinstance(given, kind) else None
+
+
+def _with_part(config: RunConfig, option: str, chosen: NamedConfig) -> RunConfig:
+    """The config with the memory or the encoder of a branch replaced."""
+    side, part, _ = option.split(".")
+    branch: BranchConfig = getattr(config, side)
+    before = isinstance(chosen, MemoryConfig) and chosen.before_encoder
+    changes: dict[str, Any] = {part: chosen, "residual": branch.residual and not before}
+    changes = {side: replace(branch, **changes)}
+    return replace(config, **changes)

@@ -8,8 +8,10 @@ from ..agent.agent import BranchConfig
 from ..common.devices import check_name
 from ..common.distributed import CORES
 from ..common.errors import UsageError
+from ..common.notebook import table
 from ..envs import Backend, EnvConfig
 from ..learn.settings import Algorithm, Plan, PPOConfig
+from .flags import values_in
 
 MINIMUM = {
     **dict.fromkeys(("steps", "rollouts", "val_episodes", "keep", "threads"), 1),
@@ -17,7 +19,7 @@ MINIMUM = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunConfig:
     """One run: environments, agent, algorithm, budget, validation and checkpoints."""
 
@@ -79,6 +81,18 @@ class RunConfig:
             raise UsageError("a shared critic has no inputs of its own: critic.sees needs --critic MEMORY")
         if self.algorithm == "trpo" and self.critic.shared:
             raise UsageError("trpo updates the actor alone: a shared critic is not supported")
+
+    def __repr__(self) -> str:
+        critic = "shared" if self.critic.shared else self.critic.memory.name
+        budget = f"{self.steps:,} steps" if self.rollouts is None else f"{self.rollouts:,} rollouts"
+        return (
+            f"RunConfig({self.model} on {self.env.id}, actor {self.actor.memory.name}, critic {critic}, "
+            f"{budget}, seed {self.seed})"
+        )
+
+    def _repr_html_(self) -> str:
+        """The notebook view: every option and its value."""
+        return table(values_in(self))
 
     @property
     def plan(self) -> Plan:

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from .. import memory
 from ..common.errors import UsageError
+from ..common.named import NamedConfig
 from .config import RunConfig
 from .flags import KWARGS
 from .values import BOOLEANS, Setting, YamlWord
@@ -21,9 +21,9 @@ LATER = {"amp": None, "compile": False, "cuda_graphs": False, "kernels": "auto"}
 
 
 def to_dict(value: Any) -> Any:
-    """A config as dicts, lists and scalars; a memory includes its name."""
-    if isinstance(value, memory.MemoryConfig):
-        return {"name": memory_name(value), **_fields(value)}
+    """A config as dicts, lists and scalars; a memory or an encoder includes its name."""
+    if isinstance(value, NamedConfig):
+        return {"name": value.found_as(), **_fields(value)}
     if dataclasses.is_dataclass(value):
         return _fields(value)
     if isinstance(value, tuple):
@@ -35,14 +35,6 @@ def _fields(value: Any) -> dict[str, Any]:
     return {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)}
 
 
-def memory_name(config: memory.MemoryConfig) -> str:
-    """The name a memory is found by; package.module:Config for a third-party one."""
-    kind = type(config)
-    if memory.available().get(kind.name) is kind:
-        return kind.name
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
 def config_hash(config: RunConfig) -> str:
     """The identity of a run: a hash of its whole resolved config."""
     # The number of cores is in it as well (env.threads), unless it is set, as comparisons do.
@@ -50,6 +42,11 @@ def config_hash(config: RunConfig) -> str:
     for name, default in LATER.items():
         if fields[name] == default:
             del fields[name]
+    for branch in (fields["actor"], fields["critic"]):
+        # Earlier versions had these encoders alone, as two options.
+        if branch["encoder"]["name"] in ("nature", "residual"):
+            encoder = branch.pop("encoder")
+            branch |= {"pictures": encoder["name"], "picture_features": encoder["features"]}
     text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -34,6 +34,12 @@ ALIASES = {
     "import": ("imports",),
     "actor": ("actor.memory.name",),
     "critic": ("critic.memory.name",),
+    "actor.encoder": ("actor.encoder.name",),
+    "critic.encoder": ("critic.encoder.name",),
+    "actor.pictures": ("actor.encoder.name",),
+    "critic.pictures": ("critic.encoder.name",),
+    "actor.picture_features": ("actor.encoder.features",),
+    "critic.picture_features": ("critic.encoder.features",),
     "num_envs": ("env.num_envs",),
     "lr": ("ppo.learning_rate",),
     "gamma": ("ppo.gamma",),
@@ -52,7 +58,7 @@ UNITS = (
 
 def options_of(kind: type) -> dict[str, Any]:
     """The options of a class by their dotted names, with their types; an abstract part has a name."""
-    # A memory: its class, and with it its options, is known only when it is named.
+    # A memory or an encoder: its class, and with it its options, is known only when it is named.
     if inspect.isabstract(kind):
         return {"name": str}
     hints = get_type_hints(kind)
@@ -124,8 +130,11 @@ def read_flags(
 
 
 def resolve(name: str, known: Iterable[str]) -> str:
-    """The option that a name stands for: the first meaning of an alias that is known, else itself."""
-    return next((meaning for meaning in ALIASES.get(name, ()) if meaning in known), name)
+    """The option that a name stands for: the first meaning of an alias that is known, or its only one."""
+    meanings = ALIASES.get(name, (name,))
+    return next(
+        (meaning for meaning in meanings if meaning in known), meanings[0] if len(meanings) == 1 else name
+    )
 
 
 def flag_of(name: str) -> str:

@@ -18,6 +18,7 @@ from .values import is_list, is_literal, members
 
 # Spellings of earlier versions and of other programs, which keep working and are not shown.
 OLDER = ("env.id", "f", "file_path", "model_name", "num_epochs", "num_episodes", "rollouts")
+OLDER_PARTS = (".pictures", ".picture_features")
 WIDTH = 100
 INDENT = 28
 PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -90,7 +91,7 @@ def _fields_of(kind: type) -> Iterator[Option]:
 
 
 def _options_of_run(config: Any, prefix: str = "") -> Iterator[Option]:
-    """Every option of a config, with its value as the default; memories are chosen by name."""
+    """Every option of a config, with its value as the default; memories and encoders are chosen by name."""
     hints, about = get_type_hints(type(config)), descriptions(type(config))
     for field in dataclasses.fields(config):
         name, value = prefix + field.name, getattr(config, field.name)
@@ -98,7 +99,8 @@ def _options_of_run(config: Any, prefix: str = "") -> Iterator[Option]:
             yield Option(name, hints[field.name], value, about.get(field.name, ""))
             continue
         if inspect.isabstract(hints[field.name]):
-            text = f"Memory of the {_part(prefix)}; recollect list memories shows all."
+            listed = "memories" if field.name == "memory" else f"{field.name}s"
+            text = f"{field.name.capitalize()} of the {_part(prefix)}; recollect list {listed} shows all."
             yield Option(f"{name}.name", str, getattr(value, "name", None), text)
         yield from _options_of_run(value, f"{name}.")
 
@@ -127,7 +129,8 @@ def _flags(option: Option, known: Iterable[str], brief: bool) -> str:
     brief  without the full name where an alias is a word
     """
     hidden = (*OLDER, option.name)
-    aliases = [name for name in ALIASES if name not in hidden and resolve(name, known) == option.name]
+    shown = [name for name in ALIASES if name not in hidden and not name.endswith(OLDER_PARTS)]
+    aliases = [name for name in shown if resolve(name, known) == option.name]
     short = [f"-{name}" for name in aliases if name in SHORT]
     long = [flag_of(name) for name in (*aliases, option.name) if name not in SHORT]
     return f"{', '.join([*short, *(long[:1] if brief else long)])} {_placeholder(option)}".rstrip()
@@ -137,8 +140,8 @@ def _placeholder(option: Option) -> str:
     """The value in a usage line: N, X, PATH, or the words to choose from."""
     if option.name in NAMES:
         return NAMES[option.name]
-    if option.name.endswith("memory.name"):
-        return "MEMORY"
+    if option.name.endswith((".memory.name", ".encoder.name")):
+        return option.name.split(".")[1].upper()
     kind = option.kind
     if kind is bool:
         return "true|false" if option.default is True else ""  # a switch that is off needs no value

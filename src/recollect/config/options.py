@@ -9,6 +9,10 @@ from ..common.errors import UsageError
 class Playing:
     """Options of commands that play episodes."""
 
+    env: str | None = None
+    """The environment; None: the one of training. Its id again if it imports a module."""
+    imports: tuple[str, ...] = ()
+    """Third-party memories and encoders named in the file, which may then be imported."""
     seed: int = 0
     """Seed of the environments; training and validation use other ones."""
     device: str = "cpu"

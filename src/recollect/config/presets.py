@@ -297,6 +297,21 @@ MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {
 }
 
 
+def filed_as(config: RunConfig) -> str:
+    """The model, with the memories of the run where they are not those of the preset: ppo-actor_gru."""
+    if config.model not in MODELS:
+        return config.model
+
+    def memories(run: RunConfig) -> dict[str, str]:
+        critic = "shared" if run.critic.shared else run.critic.memory.name
+        return {"actor": run.actor.memory.name, "critic": critic}
+
+    before, after = memories(preset(config.model, config.env.id)), memories(config)
+    return "-".join(
+        [config.model, *(f"{side}_{after[side]}" for side in after if after[side] != before[side])]
+    )
+
+
 def preset(model: str, env_id: str) -> RunConfig:
     """The named model on an environment, with the hyperparameters of its task if it has some."""
     if model not in MODELS:

@@ -38,7 +38,7 @@ KEYS = ("environment", "recurrence", "hidden_layer_size", *SAME, *SCHEDULES)
 FIXED: dict[str, Any] = {
     "env.normalize_obs": False,
     "env.normalize_reward": False,
-    "actor.picture_features": None,
+    "actor.encoder.features": None,
     "actor.hidden": [],
     "actor.activation": "relu",
     "actor.memory.keep": 0,

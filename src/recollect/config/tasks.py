@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..agent.agent import BranchConfig
+from ..encoder.nature import NatureConfig
 from ..envs import EnvConfig
 from ..learn.settings import Decay, PPOConfig
 from .config import RunConfig
@@ -155,7 +156,7 @@ def minigrid() -> RunConfig:
 
 def memory_gym() -> RunConfig:
     """One memory, shared by actor and critic, and rollouts shorter than an episode."""
-    wide = BranchConfig(hidden=(256,), picture_features=64, activation="relu")
+    wide = BranchConfig(hidden=(256,), encoder=NatureConfig(features=64), activation="relu")
     return RunConfig(
         env=EnvConfig(id="memory_gym:MortarMayhem-Grid-v0", num_envs=32, normalize_reward=True),
         actor=wide,

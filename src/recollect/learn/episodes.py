@@ -72,10 +72,10 @@ class Episodes:
             lengths[-1] - length_base,
         )
 
-    def means(self) -> dict[str, float | None]:
-        """return, length and success over the last 100 episodes; None until 100 have finished."""
+    def means(self, fewest: int = 100) -> dict[str, float | None]:
+        """return, length and success over the last 100 episodes; None until so many have finished."""
         names = "return", "length", "success"
-        if len(self.recent) < 100:
+        if len(self.recent) < fewest:
             return dict.fromkeys(names)
         means = (float(np.mean(column)) for column in zip(*self.recent, strict=True))
         return {name: x if np.isfinite(x) else None for name, x in zip(names, means, strict=True)}

@@ -17,15 +17,13 @@ One call serves acting (T = 1) and training (T = length of a chunk). Every memor
 Each file of this folder holds one family of memories with its configs; `available` lists them by name.
 """
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
 from torch import Tensor, nn
 
-from ..common.errors import UsageError, nearest
+from ..common.named import NamedConfig
 from ..common.tree import Tree
 
 
@@ -78,20 +76,12 @@ class Memory(nn.Module, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryConfig(ABC):
+class MemoryConfig(NamedConfig):
     """Options of one memory; subclass it in the file of the memory that it builds."""
 
-    name: ClassVar[str]
-    """Name on the command line and in config.yaml."""
+    folder: ClassVar[str] = __name__
     before_encoder: ClassVar[bool] = False
     """Whether the memory comes before the encoder and takes raw features."""
-
-    def check_sizes(self, *fields: str) -> None:
-        """Raise an error that names the first of these fields that is below 1."""
-        for field in fields:
-            value = getattr(self, field)
-            if value < 1:
-                raise UsageError(f"{self.name}.{field} is {value}, at least 1 is needed")
 
     @property
     def action_apart(self) -> bool:
@@ -107,31 +97,4 @@ class MemoryConfig(ABC):
         """The memory for x of width `in_dim`; the last `action_dim` features are the previous action."""
 
 
-def available() -> dict[str, type[MemoryConfig]]:
-    """Every memory config of this folder, by name."""
-    configs: dict[str, type[MemoryConfig]] = {}
-    for module in pkgutil.iter_modules(__path__):
-        contents = vars(importlib.import_module(f"{__name__}.{module.name}"))
-        for item in contents.values():
-            # vars, not hasattr: a subclass that sets no name would replace the memory whose name it inherits.
-            if isinstance(item, type) and issubclass(item, MemoryConfig) and "name" in vars(item):
-                configs[item.name] = item
-    return configs
-
-
-def find(name: str) -> type[MemoryConfig]:
-    """A memory config by its name, or a third-party one as package.module:Config."""
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        configs = available()
-        if name not in configs:
-            raise UsageError(f"memory {name!r} is unknown; {nearest(name, sorted(configs))}")
-        return configs[name]
-    try:
-        # import_module raises ValueError for an empty name, and TypeError for a relative one.
-        config = getattr(importlib.import_module(module), attribute, None)
-    except (ImportError, TypeError, ValueError) as error:
-        raise UsageError(f"memory {name}: module {module} does not import: {error}") from error
-    if not (isinstance(config, type) and issubclass(config, MemoryConfig)):
-        raise UsageError(f"memory {name}: {attribute} in {module} is not a MemoryConfig")
-    return config
+available, find = MemoryConfig.available, MemoryConfig.find

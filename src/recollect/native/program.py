@@ -14,6 +14,7 @@ from ..agent.agent import Agent, AgentState, Branch
 from ..agent.nets import Rows, Tanh
 from ..agent.policies import Categorical, ChoiceHead, Gaussian, GaussianHead, Policy, ValueHead
 from ..common import tree
+from ..encoder.leaves import Concatenation
 from ..memory.layers import Chain
 from ..memory.mlp import Mlp
 from ..memory.rnn import Gru, Lstm, MinGru
@@ -88,7 +89,10 @@ class Network:
 
     def __init__(self, branch: Branch, part: Literal["actor", "critic"]) -> None:
         """part: whose memory state in an AgentState it is."""
-        if branch.inputs.eyes:
+        encoder = branch.inputs.eyes
+        if type(encoder) is not Concatenation:
+            raise UnsupportedError(f"encoder {type(encoder).__name__}")
+        if list(encoder.children()):
             raise UnsupportedError("observations with pictures")
         self.nodes: list[Node] = []
         self.branch, self.part = branch, part

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
+from ..envs.given import Environment
 from ..reporting.page import render_page
 from ..reporting.summary import to_json_data
 from ..run import api
@@ -27,6 +28,8 @@ def probe(
     seed: int = 0,
     out: str | Path | None = None,
     device: str = "cpu",
+    env: Environment | None = None,
+    imports: Sequence[str] = (),
 ) -> ProbeResult:
     """Test whether an agent uses its memory, and what its state encodes.
 
@@ -35,9 +38,12 @@ def probe(
     controls  runs without a memory in the same environment
     out       folder of probe.html and probe.json; None: no files
     device    where agents that are given as paths are computed
+    env       the environment of all runs; None: that of training. A callable, or an id that imports a
+              module, is needed again for agents that are given as paths
+    imports   names of third-party memories and encoders that the files may import
     """
     trained, *others = (
-        one if isinstance(one, Trained) else _load(str(one), device) for one in (run, *controls)
+        one if isinstance(one, Trained) else _load(str(one), env, imports, device) for one in (run, *controls)
     )
     result = measure(trained, episodes, seed, others)
     if out is not None:
@@ -51,8 +57,10 @@ def run_probe(options: ProbeOptions) -> None:
     out = options.out or (path / "probe" if path.is_dir() else Path("probe"))
     if out.exists() and not out.is_dir():
         raise UsageError(f"-o {out} is a file: a folder is needed")
-    controls = [_load(run, options.device) for run in options.control]
-    result = measure(_load(options.run, options.device), options.episodes, options.seed, controls)
+    trained, *controls = (
+        _load(run, options.env, options.imports, options.device) for run in (options.run, *options.control)
+    )
+    result = measure(trained, options.episodes, options.seed, controls)
     text = write(result, out)
     print(text if options.json else f"{write_text(result)}\n{out / 'probe.html'} and probe.json are written")
 
@@ -75,7 +83,7 @@ def _rename_keys(data: Any) -> Any:
     return [_rename_keys(item) for item in data] if isinstance(data, list) else data
 
 
-def _load(run: str, device: str) -> Trained:
+def _load(run: str, env: Environment | None, imports: Sequence[str], device: str) -> Trained:
     if run == "random":
         raise UsageError("`probe` needs a trained agent: 'random' has no memory to probe")
-    return api.load(run, device=device)
+    return api.load(run, env=env, imports=imports, device=device)

@@ -22,7 +22,6 @@ from ..common.intervals import (
     resamples,
     stretched,
 )
-from ..config.data import memory_name
 from ..envs import EnvConfig, suite_of
 from ..run.evaluate import describe_task
 from ..run.recording import has_memory
@@ -56,7 +55,7 @@ def check_controls(controls: Sequence[Trained], trained: Trained) -> None:
     """Raise an error unless the controls are runs of their own, without a memory, in the same environment."""
     for i, control in enumerate(controls):
         if has_memory(control.agent.actor):
-            memory = memory_name(control.config.actor.memory)
+            memory = control.config.actor.memory.found_as()
             raise UsageError(f"--control {control.folder} has a memory ({memory}); a control must have none")
         if _task_of(control.config.env) != _task_of(trained.config.env):
             raise UsageError(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import torch
 
 from ..common.errors import UsageError
-from ..config.data import memory_name
 from ..envs import Envs, make_for_evaluation
 from ..run.evaluate import MAX_ENVS, check_spaces
 from ..run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
@@ -108,10 +107,10 @@ def probe(
 def memory_names(trained: Trained) -> tuple[str | None, str | None]:
     """Names of the memories of the actor and of the branch that values depend on; None without memory."""
     agent, config = trained.agent, trained.config
-    actor = memory_name(config.actor.memory) if has_memory(agent.actor) else None
+    actor = config.actor.memory.found_as() if has_memory(agent.actor) else None
     if agent.critic.trunk is agent.actor:
         return actor, actor
-    return actor, memory_name(config.critic.memory) if has_memory(agent.critic) else None
+    return actor, config.critic.memory.found_as() if has_memory(agent.critic) else None
 
 
 def _play_control(control: Trained, envs: Envs, episodes: int, seed: int) -> EpisodeScores:

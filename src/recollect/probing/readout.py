@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..agent.agent import Agent, Branch, build_agent
-from ..agent.nets import Rows, one_hot
+from ..agent.nets import Rows
 from ..common import rng
 from ..common.intervals import Floats
 from ..config.config import RunConfig
+from ..encoder.leaves import one_hot
 from ..envs import Array
 from ..run.recording import Record, float_leaves, has_memory, memory_states
 from .linear import Places, ReadOut, Sources, Target, read_targets, split_episodes

@@ -116,7 +116,7 @@ def resume(
     """Resume a run that was stopped; the result equals that of a run without a stop.
 
     env              the environment again, if it was a callable or its id imports a module
-    imports          names of third-party memories that its files may import
+    imports          names of third-party memories and encoders that its files may import
     ignore_versions  resume with other versions of packages, after which results may differ
     quiet            print nothing
     device           where the networks are; None is the device of the run. Another one rounds differently
@@ -170,7 +170,7 @@ def load(
     """Load a trained agent from a run folder, a checkpoint or a saved file.
 
     env      environment for evaluation; None is the environment of training
-    imports  names of third-party memories that the file may import
+    imports  names of third-party memories and encoders that the file may import
     device   where the networks are, whichever device they were trained on
     """
     check_name(device)

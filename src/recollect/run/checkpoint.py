@@ -39,8 +39,9 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
     # Clones, because safetensors refuses tensors that share memory, and weights are views of one vector.
     dense = {name: x.detach().cpu().contiguous().clone() for name, x in tensors.items()}
     # This exact text is hashed and stored, so `read` can check the digest before anything is parsed. Not
-    # strict JSON: `best` is -Infinity until the first validation.
-    text = json.dumps(meta, sort_keys=True, allow_nan=True)
+    # strict JSON: `best` is -Infinity until the first validation. Not sorted: the order of the entries of an
+    # observation is that of the input weights.
+    text = json.dumps(meta, allow_nan=True)
     header = {"format": str(FORMAT), "meta": text, "sha256": _digest(dense, text)}
     # In the same folder, because a rename is atomic only within a file system; `prune` knows the pattern.
     temporary = path.with_name(f".{path.name}.tmp")

@@ -1,4 +1,4 @@
-"""Progress of a run: a panel on a terminal, plain lines elsewhere."""
+"""Progress of a run: a panel on a terminal, a bar in a notebook, plain lines elsewhere."""
 
 import time
 from abc import ABC, abstractmethod
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..common.format import duration, number
 from ..common.metrics import Metrics, is_finite
+from ..common.notebook import bar
 
 
 class Display(ABC):
@@ -49,11 +50,7 @@ class LineDisplay(Display):
         if now < self._next and progress < 1:
             return
         self._next = now + self._every
-        print(
-            f"step {int(metrics['step'] or 0):>10,}  {progress:4.0%}  return {number(metrics['return']):>8}  "
-            f"{int(metrics['sps'] or 0):>8,} steps/s  left {duration(seconds_left(metrics, progress))}",
-            flush=True,
-        )
+        print(line_of(metrics, progress), flush=True)
 
     def print_line(self, text: str) -> None:
         print(text, flush=True)
@@ -116,7 +113,7 @@ class PanelDisplay(Display):
     def _trend(self) -> str:
         """The returns so far as a line of blocks, and an arrow for the change over the last ten."""
         if len(self._returns) < 2:
-            return "[dim]waiting for 100 episodes[/]" if not self._returns else ""
+            return "[dim]waiting for the first episode[/]" if not self._returns else ""
         points = self._returns[:: max(1, len(self._returns) // 30)][-32:]
         low, high = min(points), max(points)
         blocks = "▁▂▃▄▅▆▇█"
@@ -126,11 +123,40 @@ class PanelDisplay(Display):
         return "".join(blocks[int((p - low) * scale)] for p in points) + f" {arrow}"
 
 
+class NotebookDisplay(Display):
+    """A bar that is redrawn in place, at most four times per second."""
+
+    def __init__(self, title: str) -> None:
+        from IPython.display import HTML, display
+
+        self._html, self._title, self._next = HTML, title, 0.0
+        self._handle = display(HTML(bar(0.0, title)), display_id=True)
+
+    def show(self, metrics: Metrics, progress: float) -> None:
+        now = time.monotonic()
+        if now >= self._next or progress >= 1:
+            self._next = now + 0.25
+            self._handle.update(self._html(bar(progress, f"{self._title}  {line_of(metrics, progress)}")))
+
+    def print_line(self, text: str) -> None:
+        print(text)
+
+
+def line_of(metrics: Metrics, progress: float) -> str:
+    """Step, return, speed and time left."""
+    return (
+        f"step {int(metrics['step'] or 0):>10,}  {progress:4.0%}  return {number(metrics['return']):>8}  "
+        f"{int(metrics['sps'] or 0):>8,} steps/s  left {duration(seconds_left(metrics, progress))}"
+    )
+
+
 def make_display(title: str, quiet: bool) -> Display:
-    """A panel on a terminal, lines elsewhere, nothing if quiet."""
+    """A panel on a terminal, a bar in a notebook, lines elsewhere, nothing if quiet."""
     if quiet:
         return SilentDisplay()
     console = Console()
+    if console.is_jupyter:
+        return NotebookDisplay(title)
     interactive = console.is_terminal and not console.is_dumb_terminal
     return PanelDisplay(title, console) if interactive else LineDisplay()
 

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from ..agent.agent import Agent
-from ..common import rng
+from ..common import notebook, rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
@@ -67,6 +67,13 @@ class Evaluation:
         interval = "" if s["low"] is None else f" ({s['low']:.4g} to {s['high']:.4g})"
         success = "" if s["success"] is None else f", success {s['success']:.1%}"
         return f"Evaluation({self.env}, {s['episodes']} episodes, mean {self.mean:.4g}{interval}{success})"
+
+    def _repr_html_(self) -> str:
+        """The notebook view: a table."""
+        shown = {
+            key: x if isinstance(x, int) else f"{x:.4g}" for key, x in self.summary().items() if x is not None
+        }
+        return notebook.table({"environment": self.env, "agent": self.agent, **shown})
 
     @property
     def mean(self) -> float:

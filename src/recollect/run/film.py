@@ -1,5 +1,6 @@
 """Render episodes: in a window, or as a film."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,8 +33,16 @@ def render(
     """
     if target != WINDOW and Path(target).suffix.lower() not in FILES:
         raise UsageError(f"--render {target}: {WINDOW}, or a file that ends in {', '.join(FILES)}, is needed")
-    if target != WINDOW:
-        check_writable(Path(target))
+    if target == WINDOW:
+        return _play_and_show(agent, env, target, episodes, seed, deterministic)
+    check_writable(Path(target))
+    with no_display():
+        return _play_and_show(agent, env, target, episodes, seed, deterministic)
+
+
+def _play_and_show(
+    agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int, deterministic: bool
+) -> list[float]:
     envs = make_single_env(env)
     returns: list[float] = []
 
@@ -106,10 +115,18 @@ def unrenderable_reason(envs: Envs, seed: int = 0) -> str:
     return "the environment has no rgb_array render mode"
 
 
-def disable_display() -> None:
-    """Make pygame, which renders many environments, work without a screen."""
+@contextlib.contextmanager
+def no_display() -> Iterator[None]:
+    """Make pygame, which renders many environments, work without a screen within the block."""
     # SDL reads it when its display starts, so it must be set before the first frame. A user's choice stays.
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    if "SDL_VIDEODRIVER" in os.environ:
+        yield
+        return
+    os.environ["SDL_VIDEODRIVER"] = "dummy"
+    try:
+        yield
+    finally:
+        os.environ.pop("SDL_VIDEODRIVER", None)
 
 
 def check_writable(path: Path) -> None:
@@ -117,7 +134,6 @@ def check_writable(path: Path) -> None:
 
     Called before episodes are played, so that minutes of work are not lost.
     """
-    disable_display()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         existed = path.exists()

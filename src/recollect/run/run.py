@@ -12,16 +12,22 @@ runs/<model>/<env>/<id>/
 import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from torch.distributions import Distribution
+
 from ..agent.agent import Agent
-from ..agent.player import Player, PlayerState
+from ..agent.player import Player, PlayerState, distribution, value
+from ..common import notebook
 from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
+from ..config.presets import filed_as
+from ..envs import Array
 from ..learn.episodes import Episode
 from . import checkpoint
 from .build import Factory, build, build_learner
@@ -102,9 +108,42 @@ class Trained:
         """Actions and the state for the next call, as in Stable-Baselines3; see Agent.predict."""
         return self.agent.predict(obs, state, episode_start, deterministic, action_masks)
 
+    def value(self, obs: Any, state: PlayerState | None = None, episode_start: Any = None) -> Array:
+        """Values (num_envs,) of observations, in units of the rewards; arguments are those of predict.
+
+        In the scale of the critic, if that of the rewards of training is not known.
+        """
+        return value(self.agent, obs, state, episode_start) * self._reward_divisor
+
+    def distribution(
+        self,
+        obs: Any,
+        state: PlayerState | None = None,
+        episode_start: Any = None,
+        action_masks: Any = None,
+    ) -> Distribution:
+        """The policy: its probabilities, entropy and samples, as a distribution of torch over (num_envs, K).
+
+        Arguments are those of predict. Components of a Box action are in units of [-1, 1].
+        """
+        return distribution(self.agent, obs, state, episode_start, action_masks)
+
+    @cached_property
+    def _reward_divisor(self) -> float:
+        rewards = load_rewards(self.folder, self.config, 1)
+        return 1.0 if rewards is None else rewards.divisor
+
     def __repr__(self) -> str:
         env, status = self.config.env.id, self.summary.get("status", "loaded")
         return f"Trained({self.config.model} on {env}, seed {self.config.seed}, {status}, {self.folder})"
+
+    def _repr_html_(self) -> str:
+        """The notebook view: the curve of training returns, and a table."""
+        rows: dict[str, Any] = {"environment": self.config.env.id, "model": self.config.model}
+        rows |= {key: self.summary[key] for key in ("status", "step", "return") if key in self.summary}
+        points = notebook.training_returns(self.folder)
+        page = notebook.table({**rows, "seed": self.config.seed, "folder": self.folder})
+        return notebook.curve(points, "training return") + page
 
     def player(self, num_envs: int = 1, deterministic: bool = True, seed: int = 0) -> Player:
         """A player that acts with this agent in your own loop."""
@@ -138,7 +177,7 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
             envs.adapter.close()
             return (yield from _resume(failed, config, ranks, destination.quiet, factory=factory))
         # The name may hold the time, so other processes may compute another one; only rank 0 uses it.
-        folder = new_folder(config, destination.out, destination.run_id)
+        folder = new_folder(replace(config, model=filed_as(config)), destination.out, destination.run_id)
         if ranks.is_rank_zero:
             if not is_unstarted(folder):
                 raise UsageError(

@@ -207,7 +207,9 @@ class Session:
             for sink in sinks:
                 sink.write(metrics)
             self._warn(metrics)
-            self.display.show(metrics, plan.progress(learner.iteration, learner.step))
+            # On the screen from the first episode; in files from 100, below which a mean is mostly noise.
+            shown = {**metrics, **learner.episodes.means(fewest=1)}
+            self.display.show(shown, plan.progress(learner.iteration, learner.step))
             update = Update(metrics, learner, config, self.folder)
             yield update
             # Saved after the metrics are written, because the checkpoint records the length of the files.

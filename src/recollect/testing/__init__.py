@@ -1,10 +1,10 @@
-"""Executable checks of the contract of memories, for built-in and third-party memories.
+"""Executable checks of the contracts of memories and encoders, for built-in and third-party ones.
 
     from recollect.testing import check_memory
     check_memory(MyConfig(width=8))
 
-`check_memory` raises an AssertionError that names the first violated rule and how to fix it. `check_agent`
-checks a whole agent: the outputs of acting must equal those of learning.
+`check_memory` and `check_encoder` raise an AssertionError that names the first violated rule and how to fix
+it. `check_agent` checks a whole agent: the outputs of acting must equal those of learning.
 """
 
 import copy
@@ -16,10 +16,11 @@ from ..agent.agent import Agent, Branch, SharedCritic
 from ..agent.nets import Rows
 from ..common import tree
 from ..common.tree import Tree
-from ..envs.spaces import Leaf
 from ..learn.rollout import slice_rows
 from ..memory import MemoryConfig
 from .compare import close, distance, require
+from .encoder import check_encoder as check_encoder
+from .encoder import random_leaf
 from .rules import RULES
 from .subject import BATCH, Subject
 
@@ -90,7 +91,7 @@ def _random_rows(agent: Agent, length: int, num_envs: int) -> Rows:
     """Random inputs (T, N, ...) in the spaces of an agent."""
     first = torch.rand(length, num_envs) < 0.2
     first[0] = True
-    obs = {key: _random_leaf(leaf, length, num_envs) for key, leaf in agent.obs_spec.leaves.items()}
+    obs = {key: random_leaf(leaf, length, num_envs) for key, leaf in agent.obs_spec.leaves.items()}
     spec = agent.action_spec
     if agent.policy.discrete:
         action = torch.stack([torch.randint(n, (length, num_envs)) for n in spec.sizes], -1)
@@ -98,18 +99,3 @@ def _random_rows(agent: Agent, length: int, num_envs: int) -> Rows:
         action = torch.randn(length, num_envs, spec.width, dtype=torch.float64)
     reward = torch.randn(length, num_envs, dtype=torch.float64)
     return Rows(agent.normalizer(obs), first, action * ~first[..., None], reward * ~first)
-
-
-def _random_leaf(leaf: Leaf, length: int, num_envs: int) -> Tensor:
-    if leaf.kind == "picture":
-        return torch.randint(256, (length, num_envs, *leaf.shape), dtype=torch.uint8)
-    if leaf.kind == "discrete":
-        return torch.stack([torch.randint(n, (length, num_envs)) for n in leaf.sizes], -1)
-    if leaf.kind == "mask":
-        # One choice of each component is allowed at least.
-        hot = [
-            torch.rand(length, num_envs, n).argmax(-1, keepdim=True) == torch.arange(n) for n in leaf.sizes
-        ]
-        return (torch.rand(length, num_envs, *leaf.shape) < 0.5) | torch.cat(hot, -1)
-    x = torch.randn(length, num_envs, *leaf.shape, dtype=torch.float64)
-    return (x > 0).double() if leaf.kind == "binary" else x

@@ -7,29 +7,31 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from ..config.config import RunConfig
-from ..config.data import memory_name
 from ..config.flags import values_in
 
 Value: TypeAlias = bool | int | float | str | None
 Settings: TypeAlias = dict[str, Any]
 BRANCHES = ("actor", "critic")
 MEMORY_NAME = "memory.name"
+PARTS = ("memory", "encoder")
 
 
 def option_values(config: RunConfig) -> Settings:
-    """Every option of a config as a file names it, with the names of the memories."""
+    """Every option of a config as a file names it, with the names of memories and encoders."""
     values = values_in(config)
     for branch in BRANCHES:
-        values[f"{branch}.{MEMORY_NAME}"] = memory_name(getattr(config, branch).memory)
+        for part in PARTS:
+            values[f"{branch}.{part}.name"] = getattr(getattr(config, branch), part).found_as()
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def changed_options(config: RunConfig, preset: RunConfig) -> Settings:
-    """The settings that make the preset into the config; of another memory all options, changed or not."""
+    """The settings that make the preset into the config; of another part all options, changed or not."""
     before, after = option_values(preset), option_values(config)
-    changed = [b for b in BRANCHES if after[f"{b}.{MEMORY_NAME}"] != before[f"{b}.{MEMORY_NAME}"]]
-    # Naming a memory resets its options, and makes a shared critic a branch again.
-    reset = tuple(f"{branch}.memory." for branch in changed) + (("critic.shared",) if changed else ())
+    parts = (f"{branch}.{part}." for branch in BRANCHES for part in PARTS)
+    # Naming a part resets its options, and naming a memory makes a shared critic a branch again.
+    reset = tuple(part for part in parts if after[f"{part}name"] != before[f"{part}name"])
+    reset += ("critic.shared",) if any("memory" in part for part in reset) else ()
     return {k: v for k, v in after.items() if k not in before or before[k] != v or k.startswith(reset)}
 
 

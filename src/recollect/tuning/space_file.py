@@ -14,7 +14,7 @@ from typing import Any
 
 from ..common.errors import UsageError, nearest
 from ..config.config import RunConfig
-from ..config.data import memory_name, read_yaml
+from ..config.data import read_yaml
 from ..config.flags import UNITS
 from ..config.values import Setting, value_of
 from ..memory import MemoryConfig, find
@@ -150,8 +150,8 @@ def _memories(entries: SearchSpace, branch: str, config: RunConfig) -> list[Memo
     """The memories that a branch may have: the preset's where the file names none."""
     preset: MemoryConfig = getattr(config, branch).memory
     choices = (settings.get(f"{branch}.{MEMORY_NAME}") for settings in _memory_choices(entries))
-    names = {memory_name(preset) if name is None else str(name) for name in choices} - {"shared"}
-    return [preset if name == memory_name(preset) else find(name)() for name in sorted(names)]
+    names = {preset.found_as() if name is None else str(name) for name in choices} - {"shared"}
+    return [preset if name == preset.found_as() else find(name)() for name in sorted(names)]
 
 
 def _check_values(entries: SearchSpace, build_config: ConfigBuilder, prefix: str) -> None:

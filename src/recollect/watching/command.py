@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from ..common.errors import UsageError
+from ..envs.given import Environment
 from ..probing.measure import memory_names
 from ..run import api, film
 from ..run.film import WINDOW
@@ -25,7 +27,7 @@ from .watch_page import Gallery, missing_package, render_player
 PAGE = ".html"
 
 
-def watch(
+def watch(  # noqa: PLR0913 (options by keyword, each with a default)
     run: str | Path | Trained,
     out: str | Path = "watch.html",
     *,
@@ -34,15 +36,21 @@ def watch(
     seed: int = 0,
     sample: bool = False,
     device: str = "cpu",
+    env: Environment | None = None,
+    imports: Sequence[str] = (),
 ) -> Path:
     """Play episodes, and write them with the memory of the agent as a page or a film; the path of the file.
 
-    run  a run folder, a checkpoint, a saved agent, or what train and load return
-    out  ends in .html, .mp4, .gif or .webp; the others are options of `recollect watch`
+    run      a run folder, a checkpoint, a saved agent, or what train and load return
+    out      ends in .html, .mp4, .gif or .webp
+    env      an environment for an agent that is given as a path; None: that of training
+    imports  names of third-party memories and encoders that the file may import
+
+    The others are options of `recollect watch`.
     """
-    name = run.folder if isinstance(run, Trained) else run
+    trained = run if isinstance(run, Trained) else _load(run, env, imports, device)
     options = WatchOptions(
-        run=str(name),
+        run=str(trained.folder),
         out=str(out),
         episodes=episodes,
         shown=shown,
@@ -50,36 +58,47 @@ def watch(
         sample=sample,
         device=device,
     )
-    _show(options, run if isinstance(run, Trained) else None)
+    _show(options, _path(options), trained)
     return Path(out)
 
 
 def run_watch(options: WatchOptions) -> None:
     """Play episodes, and show them in a window, as a film or as a page."""
-    _show(options, None)
+    path = _path(options)
+    _show(options, path, _load(options.run, options.env, options.imports, options.device))
 
 
-def _show(options: WatchOptions, trained: Trained | None) -> None:
-    """Show episodes of an agent, or of the one that the options name."""
-    if options.run == "random":
+def _load(run: str | Path, env: Environment | None, imports: Sequence[str], device: str) -> Trained:
+    if str(run) == "random":
         raise UsageError(
             "`watch` needs a trained agent: 'random' has no memory to show; "
             "`recollect eval random -e ENV --render FILE.gif` films it"
         )
+    return api.load(run, env=env, imports=imports, device=device)
+
+
+def _path(options: WatchOptions) -> Path | None:
+    """The file to write; None: a window."""
     target = options.out or _default_target(options.run)
     suffixes = (PAGE, *film.FILES)
     path = None if target == WINDOW else Path(target)
     if path is not None and path.suffix.lower() not in suffixes:
         raise UsageError(f"-o {target}: use {WINDOW}, or a file that ends in {', '.join(suffixes)}")
-    if trained is None:
-        trained = api.load(options.run, env=options.env, imports=options.imports, device=options.device)
+    return path
+
+
+def _show(options: WatchOptions, path: Path | None, trained: Trained) -> None:
+    """Show episodes of an agent."""
     torch.set_num_threads(1)  # batches are small: a second thread would only wait
-    if path is not None:
-        film.check_writable(path)
-    if path is not None and path.suffix.lower() == PAGE:
-        _write_page(path, trained, options)
-    else:
+    if path is None:
         _write_film(path, trained, options)
+        return
+    film.check_writable(path)
+    with film.no_display():
+        if path.suffix.lower() == PAGE:
+            _write_page(path, trained, options)
+        else:
+            _write_film(path, trained, options)
 
 
 def _default_target(run: str) -> str:

@@ -23,13 +23,9 @@ class WatchOptions(Playing):
     out: str | None = None
     """human: a window; or FILE.html, FILE.mp4, FILE.gif, FILE.webp; None: a window where there is a
     screen, else watch.html in the folder of the run, or here for a saved agent."""
-    env: str | None = None
-    """Another environment than it was trained in."""
     episodes: int = 10
     """Episodes to play and to choose from."""
     shown: int = 3
     """Episodes of the page: the best, a typical one, the worst, then others; a film has one."""
     sample: bool = False
     """Sample actions from the policy instead of taking the most likely."""
-    imports: tuple[str, ...] = ()
-    """Third-party memories named in the file, which may then be imported."""

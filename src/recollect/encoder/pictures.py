@@ -1,10 +1,11 @@
-"""Encoders of pictures; equal pictures are encoded once.
+"""Pictures as features; equal pictures are encoded once.
 
 Shapes.  T steps, B environments, n pictures, F features.
 """
 
 import math
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -14,29 +15,35 @@ from torch.compiler import is_exporting
 from ..common.errors import UsageError
 from ..envs.spaces import Leaf
 
-Pictures: TypeAlias = Literal["nature", "residual"]
 Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 
-class ImageEncoder(nn.Module):
+class PictureEncoder(nn.Module):
     """Pictures (T, B, ...) of bytes -> features (T, B, F).
 
     Grid worlds show the same picture many times. Each distinct picture is encoded once and its features
     are copied: the same numbers for a fraction of the work.
     """
 
-    def __init__(self, leaf: Leaf, kind: Pictures, features: int | None = None) -> None:
+    def __init__(
+        self, leaf: Leaf, layers: Callable[[int], nn.Sequential], features: int | None = None
+    ) -> None:
+        """layers    from the number of channels to layers (n, channels, H, W) -> (n, F)
+        features  width of a layer after them; None: no such layer
+        """
         super().__init__()
         self.leaf = leaf
         channels, height, width = leaf.picture_shape
-        self.net = nature(channels) if kind == "nature" else residual(channels)
+        self.net = layers(channels)
         with torch.no_grad():
             try:
                 self.out_dim = self.net(torch.zeros(1, channels, height, width)).shape[1]
             except RuntimeError as error:
-                raise UsageError(f"pictures of {height} x {width} are too small for {kind} layers") from error
+                raise UsageError(
+                    f"pictures of {height} x {width} are too small for {layers.__name__} layers"
+                ) from error
         if features is not None:
-            self.net.extend([_orthogonal(nn.Linear(self.out_dim, features)), nn.ReLU()])
+            self.net.extend([orthogonal(nn.Linear(self.out_dim, features)), nn.ReLU()])
             self.out_dim = features
 
     def forward(self, x: Tensor, float_type: torch.dtype) -> Tensor:
@@ -72,39 +79,8 @@ def distinct(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[example], place
 
 
-def nature(channels: int) -> nn.Sequential:
-    """Three convolutions (Mnih et al., 2015): (n, channels, H, W) -> (n, F)."""
-    parts: list[nn.Module] = []
-    for out, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-        parts += [_orthogonal(nn.Conv2d(channels, out, size, stride)), nn.ReLU()]
-        channels = out
-    return nn.Sequential(*parts, nn.Flatten())
-
-
-class Residual(nn.Module):
-    """x plus two convolutions of it; the second has a small gain, so that outputs do not grow with depth."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        gains = math.sqrt(2), 0.5
-        convs = [_orthogonal(nn.Conv2d(channels, channels, 3, padding=1), gain) for gain in gains]
-        self.net = nn.Sequential(nn.ReLU(), convs[0], nn.ReLU(), convs[1])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.net(x)
-
-
-def residual(channels: int) -> nn.Sequential:
-    """Three stages, each half the size, with two residual blocks (Espeholt et al., 2018)."""
-    parts: list[nn.Module] = []
-    for out in (16, 32, 32):
-        parts += [_orthogonal(nn.Conv2d(channels, out, 3, padding=1), 1.0), nn.MaxPool2d(3, 2, 1)]
-        parts += [Residual(out), Residual(out)]
-        channels = out
-    return nn.Sequential(*parts, nn.ReLU(), nn.Flatten())
-
-
-def _orthogonal(layer: Layer, gain: float = math.sqrt(2)) -> Layer:
+def orthogonal(layer: Layer, gain: float = math.sqrt(2)) -> Layer:
+    """The layer with orthogonal weights and zero bias."""
     nn.init.orthogonal_(layer.weight, gain)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.agent.agent import BranchConfig, build_agent
-from recollect.agent.image_encoder import ImageEncoder, distinct, nature, residual
 from recollect.agent.nets import Inputs, Rows
 from recollect.common.errors import UsageError
+from recollect.encoder.nature import NatureConfig, nature
+from recollect.encoder.pictures import PictureEncoder, distinct
+from recollect.encoder.residual import ResidualConfig, residual
 from recollect.envs import EnvConfig, make
 from recollect.envs.spaces import read_spaces, spaces_from_json, spaces_to_json
 from recollect.learn import ppo
@@ -100,7 +102,7 @@ class Filmed(Scripted):
 
 
 def filmed(name="gru", critic=None):
-    look = {"pictures": "residual", "prev_action": True}
+    look = {"encoder": ResidualConfig(), "prev_action": True}
     both = branch(name, **look), branch(critic or name, **look)
     # A bright picture through noisy layers would saturate all that comes after.
     return prepare(*both, Filmed(), normalize=True, scale=0.02)
@@ -221,17 +223,17 @@ def test_views_are_read_like_copies():
 # Eyes -----------------------------------------------------------------------------------------
 
 EYES = {
-    "nature": ((40, 36, 3), "nature", None),
-    "residual": ((17, 21, 3), "residual", None),
-    "residual, stacked": ((2, 17, 21, 3), "residual", None),
-    "nature, with a layer": ((40, 36, 3), "nature", 7),
+    "nature": ((40, 36, 3), nature, None),
+    "residual": ((17, 21, 3), residual, None),
+    "residual, stacked": ((2, 17, 21, 3), residual, None),
+    "nature, with a layer": ((40, 36, 3), nature, 7),
 }
 every_eye = pytest.mark.parametrize(("shape", "kind", "features"), EYES.values(), ids=EYES)
 
 
 def eye_of(shape, kind, features=None):
     """An eye with biases that are not 0."""
-    eye = ImageEncoder(seen_as(shape), kind, features).double()
+    eye = PictureEncoder(seen_as(shape), kind, features).double()
     with torch.no_grad():
         for p in eye.parameters():
             p += 0.05 * torch.randn(p.shape)
@@ -264,7 +266,7 @@ def test_an_eye_reads_as_if_it_read_every_picture(shape, kind, features, kinds):
 
 
 def test_an_eye_reads_equal_pictures_once(monkeypatch):
-    eye, lengths = eye_of((17, 21, 3), "residual"), []
+    eye, lengths = eye_of((17, 21, 3), residual), []
     monkeypatch.setattr(eye.net, "forward", counted(eye.net.forward, lengths))
     eye(pictures(6, 5, 17, 21, 3, kinds=4), torch.float64)
     eye(pictures(6, 5, 17, 21, 3), torch.float64)
@@ -274,10 +276,10 @@ def test_an_eye_reads_equal_pictures_once(monkeypatch):
 def test_the_layer_after_the_convolutions_is_as_wide_as_asked():
     spec = read_spaces(spaces.Box(0, 255, (40, 36, 3), np.uint8), ACTION)
     for width, found in ((None, 64), (256, 256), (5, 5)):
-        cfg = BranchConfig(hidden=(), picture_features=width)
+        cfg = BranchConfig(hidden=(), encoder=NatureConfig(features=width))
         assert build_agent(spec, cfg, cfg, False, 0).actor.features_dim == found
-    with pytest.raises(UsageError, match="picture_features is 0"):
-        BranchConfig(picture_features=0)
+    with pytest.raises(UsageError, match=r"nature\.features is 0"):
+        NatureConfig(features=0)
 
 
 def counted(forward, lengths):
@@ -294,7 +296,7 @@ def counted(forward, lengths):
     ids=["3 dimensions", "4 dimensions"],
 )
 def test_both_layouts_show_the_same_picture(first, last, turn):
-    one, other = (ImageEncoder(seen_as(shape), "residual").double() for shape in (first, last))
+    one, other = (PictureEncoder(seen_as(shape), residual).double() for shape in (first, last))
     other.load_state_dict(one.state_dict())
     x = pictures(4, 2, *first, kinds=5)
     turned = x.permute(turn)
@@ -306,7 +308,7 @@ def test_both_layouts_show_the_same_picture(first, last, turn):
 
 def test_frames_and_channels_keep_their_order():
     """Channel k of frame f is input 3 f + k of the network."""
-    eye = ImageEncoder(seen_as((2, 17, 21, 3)), "residual").double()
+    eye = PictureEncoder(seen_as((2, 17, 21, 3)), residual).double()
     heard = []
     eye.net.register_forward_pre_hook(lambda _, arguments: heard.append(arguments[0]))
     x = pictures(1, 1, 2, 17, 21, 3)
@@ -323,8 +325,8 @@ def test_pictures_stand_between_the_other_leaves():
         "d": spaces.Box(-1, 1, (2,)),
     }
     obs, action = read_spaces(spaces.Dict(seen), ACTION)
-    inputs = Inputs(obs, action, prev_action=True, prev_reward=True, pictures="residual").double()
-    (eye,) = inputs.eyes.values()
+    inputs = Inputs(obs, action, prev_action=True, prev_reward=True, encoder=ResidualConfig()).double()
+    (eye,) = inputs.eyes.children()
     camera, speed = pictures(1, 2, 20, 18), torch.randn(1, 2, 2, dtype=torch.float64)
     leaves = {"obs.a": torch.tensor([[[1], [2]]]), "obs.b.c": camera, "obs.d": speed}
     first = torch.tensor([[True, False]])
@@ -341,7 +343,7 @@ def test_pictures_stand_between_the_other_leaves():
 @pytest.mark.parametrize(("shape", "small"), [((35, 84, 3), True), ((84, 35), True), ((36, 36, 3), False)])
 def test_pictures_too_small_for_their_layers_are_refused_by_name(shape, small):
     space = read_spaces(spaces.Box(0, 255, shape, np.uint8), ACTION)
-    fits = BranchConfig(hidden=(4,), pictures="residual")
+    fits = BranchConfig(hidden=(4,), encoder=ResidualConfig())
     build_agent(space, fits, fits, False, seed=0)
     if not small:
         build_agent(space, BranchConfig(), BranchConfig(), False, seed=0)
@@ -366,11 +368,11 @@ def test_layers_begin_orthogonal_without_bias(net, width):
     assert built(torch.zeros(1, 3, 84, 84)).shape == (1, width)
 
 
-@pytest.mark.parametrize("kind", ["nature", "residual"])
+@pytest.mark.parametrize("kind", [nature, residual])
 @pytest.mark.parametrize("shape", [(40, 40, 1), (64, 48, 3), (4, 84, 84)], ids=str)
 def test_features_begin_of_about_unit_size(kind, shape):
     """Larger ones would put every tanh and every gate after them where nothing moves it."""
-    eye, noise = ImageEncoder(seen_as(shape), kind), pictures(4, 1, *shape)
+    eye, noise = PictureEncoder(seen_as(shape), kind), pictures(4, 1, *shape)
     for x in (noise, torch.full_like(noise, 200)):
         size = eye(x, torch.float32).detach().square().mean().sqrt()
         assert 0.3 < size < 1.5
@@ -378,9 +380,9 @@ def test_features_begin_of_about_unit_size(kind, shape):
 
 @pytest.mark.parametrize("shape", [(36, 40), (17, 21, 3), (3, 17, 21), (2, 17, 21, 3)], ids=str)
 def test_check_agent_accepts_pictures(shape):
-    kind = "nature" if min(shape[:2]) >= 36 else "residual"
+    encoder = NatureConfig() if min(shape[:2]) >= 36 else ResidualConfig()
     obs = spaces.Dict({"camera": spaces.Box(0, 255, shape, np.uint8), "speed": spaces.Box(-1.0, 1.0, (2,))})
-    actor = branch("gru", pictures=kind, prev_action=True)
+    actor = branch("gru", encoder=encoder, prev_action=True)
     agent = build_agent(read_spaces(obs, spaces.Box(-1.0, 1.0, (2,))), actor, branch("shared"), True, seed=0)
     before = copy.deepcopy(agent.state_dict())
     check_agent(agent, length=3, num_envs=2)
@@ -393,7 +395,7 @@ def test_check_agent_accepts_pictures(shape):
 def test_an_agent_learns_from_pictures():
     envs = make(EnvConfig(id="halves", num_envs=8), Halves)
     assert envs.obs_spec.leaves["obs"].kind == "picture"
-    look = BranchConfig(memory=MinGruConfig(width=32), hidden=(), pictures="residual")
+    look = BranchConfig(memory=MinGruConfig(width=32), hidden=(), encoder=ResidualConfig())
     agent = build_agent((envs.obs_spec, envs.action_spec), look, BranchConfig(shared=True), False, seed=1)
     cfg = PPOConfig(num_steps=16, num_minibatches=2, learning_rate=2e-3, lr_decay=Decay(final=0.0), gamma=0.5)
     plan = Plan(ppo=cfg, seed=1, rollouts=12)
