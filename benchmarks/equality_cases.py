@@ -47,7 +47,8 @@ CONTROL: Options = {"ppo.adam_eps": 1.1e-5}  # the default is 1e-5: no differenc
 PRESETS = (
     *("reinforce", "a2c", "trpo", "ppo", "ppo_stack", "ppo_gru", "ppo_lstm", "ppo_mingru", "ppo_gpt"),
     *("ppo_gpt_frozen", "ppo_published", "ppo_gpt_published", "ppo_gpt_shared", "ppo_gpt_actor"),
-    *("ppo_trxl", "ppo_gtrxl"),
+    *("ppo_trxl", "ppo_gtrxl", "ppo_rnn", "ppo_indrnn", "ppo_lmu", "ppo_lru", "ppo_ffm", "ppo_mamba"),
+    *("ppo_linear_attention", "ppo_deltanet", "ppo_mlstm", "ppo_slstm", "ppo_shm"),
 )
 
 

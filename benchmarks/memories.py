@@ -3,8 +3,8 @@
     python -m benchmarks.memories [--memories gru lru ...] [--rounds N]
 
 Each memory trains PPO on CartPoleMasked, one per actor and critic: 64 environments, rollouts of 64 steps,
-chunks of 16, 4 epochs, one thread. Times are CPU times of the process and the best of the rounds, in which
-the memories take turns, so that other processes of the machine disturb little.
+chunks of 16, 4 epochs, one thread, torch's kernels. Times are CPU times of the process and the best of the
+rounds, in which the memories take turns, so that other processes of the machine disturb little.
 
     steps/s        environment steps per second of training, with a width of 64
     at equal size  the same with the width at which the memory has the parameters of the GRU
@@ -34,7 +34,6 @@ from recollect.learn.rollout import Rollout
 from recollect.memory import Memory, MemoryConfig
 from recollect.memory.layers import LayeredConfig
 from recollect.run.build import build, build_learner, training_mode
-from recollect.run.kernels import gradients
 
 from . import cells
 
@@ -71,7 +70,6 @@ def training(config: MemoryConfig) -> Callable[[], float]:
 def _rollouts(run: RunConfig) -> Callable[[], float]:
     envs, agent, run = build(run)
     learner = build_learner(run, envs, agent)
-    learner.gradients = gradients(run, agent, lambda line: None)
     plan, rollout = run.plan, Rollout(agent, learner.row, run.ppo.num_steps)
 
     def once() -> float:

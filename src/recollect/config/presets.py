@@ -79,8 +79,10 @@ def ppo_ffm(config: RunConfig) -> RunConfig:
 
 
 def ppo_mamba(config: RunConfig) -> RunConfig:
-    """A Mamba-2 each for actor and critic."""
-    return recurrent(config, MambaConfig)
+    """A Mamba-2 each for actor and critic, at a learning rate of at most 1e-3."""
+    # At 2.5e-3, an agent that had solved poc lost it again.
+    ppo = replace(config.ppo, learning_rate=min(config.ppo.learning_rate, 1e-3))
+    return replace(recurrent(config, MambaConfig), ppo=ppo)
 
 
 def ppo_linear_attention(config: RunConfig) -> RunConfig:

@@ -38,9 +38,12 @@ def decay_of(log_decay: Tensor, first: Tensor) -> Decay:
     # The sum over the steps after j: a difference of sums from the start would leak, by rounding, what is
     # before a reset.
     steps = log_decay[..., :, None].where(same.tril(-1), 0.0)
-    between = steps.cumsum(-2).masked_fill(~same, -torch.inf)
+    # Products with ones instead of cumsum, which has no deterministic kernel on CUDA.
+    ones = torch.ones(len(first), len(first), dtype=steps.dtype, device=steps.device).tril()
+    between = (ones @ steps).masked_fill(~same, -torch.inf)
     same = episode == 0
-    return Decay(between, log_decay.where(same, 0.0).cumsum(-1).masked_fill(~same, -torch.inf))
+    before = log_decay.where(same, 0.0) @ ones.T
+    return Decay(between, before.masked_fill(~same, -torch.inf))
 
 
 def outer(
