@@ -21,13 +21,13 @@ def script():
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (["tr"], {"train"}),
-        ([""], set(cli.COMMANDS)),
-        (["train", "--ppo.gam"], {"--ppo.gamma"}),
-        (["train", "--actor.enc"], {"--actor.encoder", "--actor.encoder.name"}),
-        (["eval", "--ep"], {"--episodes"}),
-        (["eval", "--ppo"], set()),
-        (["probe", "--imp"], {"--import", "--imports"}),
+        (["tr"], ["train"]),
+        ([""], sorted(cli.COMMANDS)),
+        (["train", "--ppo.gam"], ["--ppo.gamma"]),
+        (["train", "--actor.enc"], ["--actor.encoder", "--actor.encoder.name"]),
+        (["eval", "--ep"], ["--episodes"]),
+        (["eval", "--ppo"], []),
+        (["probe", "--imp"], ["--import", "--imports"]),
     ],
     ids=" ".join,
 )
@@ -35,7 +35,7 @@ def test_words_are_completed(script, words, wanted):
     call = f"COMP_WORDS=(recollect {' '.join(w or chr(34) * 2 for w in words)}); COMP_CWORD={len(words)}"
     shell = f'{script}\n{call}; _recollect; echo "${{COMPREPLY[@]}}"'
     result = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
-    assert set(result.stdout.split()) == wanted
+    assert sorted(result.stdout.split()) == wanted
 
 
 def test_zsh_takes_the_same_functions(capsys):
