@@ -16,6 +16,7 @@ usage: recollect COMMAND ...
   eval RUN             evaluate a trained agent:      recollect eval runs/ppo/CartPole-v1/s1-...
   resume RUN           resume a stopped run; the result equals that without the stop, bit for bit
   export RUN FILE      write the agent of a run as one file, which eval, watch and probe accept
+  push RUN OWNER/NAME  upload the agent of a run to the Hugging Face hub
   watch RUN            show an agent and its memory state: a page, a film or a window
   probe RUN            test whether an agent uses its memory, and whether the task needs one
   compare              train models x environments x seeds, with confidence intervals

@@ -19,6 +19,7 @@ COMMANDS = {
     "eval": Command("commands.evaluate", "EvalOptions", "run_eval"),
     "resume": Command("commands.resume", "ResumeOptions", "run_resume"),
     "export": Command("commands.export", "ExportOptions", "run_export"),
+    "push": Command("commands.push", "PushOptions", "run_push"),
     "watch": Command("watching", "WatchOptions", "run_watch"),
     "probe": Command("probing", "ProbeOptions", "run_probe"),
     "compare": Command("comparison.compare", "CompareOptions", "run_compare"),

@@ -11,6 +11,7 @@ from ..config.assembly import configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
 from ..envs.given import Environment, resolve_environment
+from . import hub
 from .build import Factory
 from .evaluate import Evaluation
 from .evaluate import evaluate as play
@@ -167,7 +168,7 @@ def load(
     imports: Sequence[str] = (),
     device: str = "cpu",
 ) -> Trained:
-    """Load a trained agent from a run folder, a checkpoint or a saved file.
+    """Load a trained agent from a run folder, a checkpoint, a saved file, or hf:owner/name of the hub.
 
     env      environment for evaluation; None is the environment of training
     imports  names of third-party memories and encoders that the file may import
@@ -176,6 +177,7 @@ def load(
     check_name(device)
     env_id, factory = (None, None) if env is None else resolve_environment(env)
     allowed = [*imports, *([env_id] if env_id and factory is None else [])]
+    path = hub.download(str(path)) if str(path).startswith(hub.PREFIX) else path
     agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path)))
     if env_id and factory is None and env_id != config.env.id:
         # The saved backend was chosen for the environment of training, and may not offer this one.

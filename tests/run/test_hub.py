@@ -1,0 +1,99 @@
+"""Agents on the hub: a folder stands for the hub, and there is no network."""
+
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import recollect
+from recollect import cli
+from recollect.common.errors import UsageError
+
+from ..helpers import branch, run_quietly, small_config
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return run_quietly(small_config(actor=branch("gru")), tmp_path_factory.mktemp("hub"))
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A folder with a folder for each repository, behind the three functions of huggingface_hub."""
+    root = tmp_path / "hub"
+
+    class Api:
+        def create_repo(self, repository, private, exist_ok):
+            (root / repository).mkdir(parents=True, exist_ok=exist_ok)
+            (root / repository / ".private").write_text(str(private))
+            return f"https://hub/{repository}"
+
+        def upload_folder(self, repo_id, folder_path):
+            shutil.copytree(folder_path, root / repo_id, dirs_exist_ok=True)
+
+    def hf_hub_download(repository, filename):
+        if not (root / repository / filename).exists():
+            raise FileNotFoundError(f"404: {repository} has no\n{filename}")
+        return str(root / repository / filename)
+
+    fake = SimpleNamespace(HfApi=Api, hf_hub_download=hf_hub_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", fake)
+    return root
+
+
+def test_an_agent_that_is_pushed_and_loaded_is_the_same(run, hub, capsys):
+    assert cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4"]) == 0
+    assert "https://hub/me/my-agent" in capsys.readouterr().out
+    loaded = recollect.load("hf:me/my-agent")
+    weights = loaded.agent.state_dict()
+    assert all(torch.equal(x, weights[name]) for name, x in run.agent.state_dict().items())
+    assert loaded.config == run.config
+    assert loaded.evaluate(4).returns == run.evaluate(4).returns
+    assert cli.main(["eval", "hf:me/my-agent", "--num-episodes", "4"]) == 0
+
+
+def test_the_card_has_the_score_the_config_and_how_to_load(run, hub):
+    cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4", "--private", "True"])
+    card = (hub / "me/my-agent/README.md").read_text()
+    assert f"Mean return of 4 deterministic episodes: {run.evaluate(4).mean:.4g}" in card
+    assert 'recollect.load("hf:me/my-agent")' in card and "gru (actor), mlp (critic)" in card
+    assert "learning_rate: 0.01" in card and f"torch {torch.__version__}" in card
+    assert (hub / "me/my-agent/.private").read_text() == "True"
+    assert sorted(path.name for path in (hub / "me/my-agent").iterdir()) == [
+        ".private",
+        "README.md",
+        "agent.safetensors",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "hf:me/other",
+            "hf:me/other: the download of agent.safetensors from the hub failed: 404: me/other",
+        ),
+        ("hf:nothing", "nothing is not the name of a repository of the hub: owner/name is needed"),
+        ("hf:../me/other", "owner/name is needed"),
+    ],
+)
+def test_what_cannot_be_loaded(name, message, hub):
+    with pytest.raises(UsageError, match=message):
+        recollect.load(name)
+
+
+def test_a_failed_upload_is_one_line(run, hub, monkeypatch, capsys):
+    def refuse(*args, **kwargs):
+        raise OSError("401\nno token")
+
+    monkeypatch.setattr(sys.modules["huggingface_hub"].HfApi, "create_repo", refuse)
+    assert cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "1"]) == 2
+    assert "me/my-agent: the upload to the hub failed: 401 no token" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UsageError, match=r"agents on the hub need huggingface-hub: pip install"):
+        recollect.load("hf:me/my-agent")
