@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -52,8 +53,8 @@ class Shm(Memory):
         self.input = nn.Linear(width, 4 * memory_size + 1, bias=False)
         self.thetas = nn.Parameter(nn.init.xavier_uniform_(torch.empty(thetas, memory_size)))
         self.output = nn.Linear(memory_size, width)
-        draws = torch.randint(thetas, (DRAWS,), generator=torch.Generator().manual_seed(0))
-        self.register_buffer("draws", draws, persistent=False)
+        draws = np.random.default_rng(0).integers(thetas, size=DRAWS)
+        self.register_buffer("draws", torch.tensor(draws), persistent=False)
         self.draws: Tensor
 
     def initial_state(self, batch: int) -> Tree:
