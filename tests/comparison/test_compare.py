@@ -122,6 +122,24 @@ def test_a_run_is_recognised_in_any_folder(done, tmp_path):
     assert [job.state for job in jobs] == ["done"] * 4
 
 
+def test_a_model_with_another_memory_is_trained_in_the_folder_of_its_job(tmp_path):
+    short = [
+        "-e",
+        "CartPole-v1",
+        "-m",
+        "ppo",
+        "--env.num-envs",
+        "4",
+        "--ppo.num-steps",
+        "16",
+        "--rollouts",
+        "1",
+    ]
+    (job,) = planned(tmp_path, *short, "--critic", "gru", "--seeds", "1", "--episodes", "2")
+    worker.train_and_evaluate(job.config, job.folder, 2)
+    assert job.folder.parts[-3] == "ppo-critic_gru" and (job.folder / "evaluation.json").exists()
+
+
 def planned(out: Path, *arguments: str) -> list[Job]:
     study = compare.study_of(options(*arguments))
     return plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)

@@ -122,7 +122,7 @@ def test_flags_win_over_their_file(written):
 def test_a_run_begins_from_their_file(written, tmp_path):
     flags = ["--rollouts", "1", "--out", str(tmp_path), "--run-id", "a", "--quiet"]
     assert cli.main(["train", "--config", written(PUBLISHED["poc"]), *flags]) == 0
-    assert (tmp_path / "ppo_gru" / "poc" / "a" / "checkpoints" / "last.safetensors").exists()
+    assert (tmp_path / "ppo_gru-critic_shared" / "poc" / "a" / "checkpoints" / "last.safetensors").exists()
 
 
 @pytest.mark.parametrize("length", [0, -1])

@@ -95,7 +95,7 @@ def shm(m, x, state):
     old, step = state
     value, key, query, calibration, eta = m.input(m.norm(m.embed(x))).split([m.size] * 4 + [1], -1)
     key, query = (F.relu(a) / (F.relu(a).sum(-1, keepdim=True) + 1e-5) for a in (key, query))
-    theta = m.thetas[m.draws[step.long() % len(m.draws)]]
+    theta = m.thetas[m.draws[step % len(m.draws)]]
     scale = 1 + torch.tanh(torch.einsum("bi,bj->bij", theta, calibration))
     new = scale * old.unflatten(1, (m.size, m.size))
     new = new + torch.sigmoid(eta)[..., None] * torch.einsum("bi,bj->bij", value, key)
@@ -211,7 +211,7 @@ def start_of(name, net, batch):
     """A state such as earlier steps leave."""
     state = past(net, batch)
     if name == "shm":
-        return tuple((m, torch.randint(50, s.shape).double()) for m, s in state)
+        return tuple((m, torch.randint(50, s.shape)) for m, s in state)
     if name == "slstm":
         return tuple((h, c, n.abs() + 0.1, m) for h, c, n, m in state)
     return state
@@ -230,14 +230,15 @@ def test_a_sequence_equals_the_formulas_of_its_paper(name, layers):
 
 
 def everything(net, run, x, start, first):
-    """Outputs, end states, and gradients of x, of the start and of all weights; 0 for what only counts."""
+    """Outputs, end states, and gradients of x, of the start and of all weights."""
     x = x.clone().requires_grad_()
-    start = tree.map_leaves(lambda s: s.clone().requires_grad_(), start)
+    start = tree.map_leaves(lambda s: s.clone().requires_grad_(s.is_floating_point()), start)
     y, end = run(x, start, first)
     loss = (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape)).sum()
     for part in tree.leaves(end).values():
         loss = loss + (part * torch.linspace(-1, 1, part.numel(), dtype=y.dtype).view(part.shape)).sum()
-    leaves = {"x": x, **tree.leaves(start, "start"), **dict(net.named_parameters())}
+    carried = {name: s for name, s in tree.leaves(start, "start").items() if s.requires_grad}
+    leaves = {"x": x, **carried, **dict(net.named_parameters())}
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     pairs = zip(leaves.items(), gradients, strict=True)
     grown = {f"gradient of {k}": torch.zeros_like(a) if g is None else g for (k, a), g in pairs}

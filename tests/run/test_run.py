@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from recollect.common.errors import EnvDataError, UsageError
 from recollect.common.metrics import METRICS
 from recollect.config.tasks import default
+from recollect.encoder.residual import ResidualConfig
 from recollect.learn.settings import PPOConfig
 from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.stack import StackConfig
@@ -67,7 +68,7 @@ def test_resuming_equals_never_stopping(config, tmp_path, monkeypatch) -> None:
 
 
 def test_resuming_equals_never_stopping_with_pictures(tmp_path, monkeypatch) -> None:
-    seeing = replace(GRU, pictures="residual")
+    seeing = replace(GRU, encoder=ResidualConfig())
     config = small_config("halves", actor=seeing, critic=SHARED, barrier=2, rollouts=6)
     stop_and_resume(config, tmp_path, monkeypatch, 3, Halves)
 

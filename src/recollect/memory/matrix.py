@@ -84,7 +84,9 @@ def delta(
         q, k, v, b = by_head(q), by_head(k), by_head(v), b.movedim(0, -1)[..., None]
         system = b * ((k @ k.mT) * between).tril(-1)
         right = b * (v - (k * before[..., None]) @ state)
-        v = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+        # A single step depends on no other step of its chunk, and ONNX has no triangular solver.
+        single = len(opens) == 1
+        v = right if single else torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
         outputs.append(((q @ k.mT) * between) @ v + (q * before[..., None]) @ state)
         state = (k * between[..., -1, :, None]).mT @ v + before[..., -1, None, None] * state
     return torch.cat([y.movedim(2, 0) for y in outputs]), state

@@ -3,7 +3,6 @@
 T steps, B sequences, W features, M rows and columns.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from ..common.tree import Tree
 from . import Memory, scan
+from .attention import count_steps
 from .layers import LayeredConfig
 
 DRAWS = 1009  # steps after which the sequence of calibration vectors repeats
@@ -58,12 +58,13 @@ class Shm(Memory):
         self.draws: Tensor
 
     def initial_state(self, batch: int) -> Tree:
-        return self.thetas.new_zeros(batch, self.size**2), self.thetas.new_zeros(batch)
+        age = torch.zeros(batch, dtype=torch.long, device=self.thetas.device)
+        return self.thetas.new_zeros(batch, self.size**2), age
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        start, count = cast(tuple[Tensor, Tensor], state)
-        age = _steps_since(first, count)
-        theta = self.thetas[self.draws[age.long() % DRAWS]]
+        start, age = cast(tuple[Tensor, Tensor], state)
+        step, age = count_steps(first, age)
+        theta = self.thetas[self.draws[step % DRAWS]]
         sizes = [self.size] * 4 + [1]
         value, key, query, calibration, eta = self.input(self.norm(self.embed(x))).split(sizes, -1)
         decay = 1 + torch.tanh(theta[..., :, None] * calibration[..., None, :])
@@ -71,17 +72,10 @@ class Shm(Memory):
         add = (torch.sigmoid(eta) * value)[..., :, None] * _positive(key)[..., None, :]
         memory = scan.linear(decay, add.flatten(2), start)
         read = memory.unflatten(2, (self.size, self.size)) @ _positive(query)[..., None]
-        return self.output(read[..., 0]), (memory[-1], age[-1] + 1)
+        return self.output(read[..., 0]), (memory[-1], age)
 
 
 def _positive(x: Tensor) -> Tensor:
     """relu(x) over its sum."""
     x = torch.relu(x)
     return x / (x.sum(-1, keepdim=True) + 1e-5)
-
-
-def _steps_since(first: Tensor, count: Tensor) -> Tensor:
-    """The step of the episode (T, B), from that of the first step if it opens no episode."""
-    steps = torch.arange(len(first), device=first.device, dtype=count.dtype)[:, None]
-    starts = torch.where(first, steps, -math.inf).cummax(0).values
-    return torch.where(starts >= 0, steps - starts, steps + count)

@@ -12,7 +12,7 @@ runs/<model>/<env>/<id>/
 import importlib.util
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,6 @@ from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
-from ..config.presets import filed_as
 from ..envs import Array
 from ..learn.episodes import Episode
 from . import checkpoint
@@ -177,7 +176,7 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
             envs.adapter.close()
             return (yield from _resume(failed, config, ranks, destination.quiet, factory=factory))
         # The name may hold the time, so other processes may compute another one; only rank 0 uses it.
-        folder = new_folder(replace(config, model=filed_as(config)), destination.out, destination.run_id)
+        folder = new_folder(config, destination.out, destination.run_id)
         if ranks.is_rank_zero:
             if not is_unstarted(folder):
                 raise UsageError(

@@ -23,9 +23,11 @@ CLAIM = ".claim"
 
 def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
     """<out>/<model>/<env>/<run id>; without a run id, a name from seed and time that does not exist yet."""
+    from ..config.presets import filed_as  # as above; whoever has a config has imported torch already
+
     # Ids such as ALE/Pong-v5 must be one folder: `compare` and `list` rely on the depth
     # <out>/<model>/<env>/<run id>.
-    names = (name.replace("/", "-").replace(":", "-") for name in (config.model, config.env.id))
+    names = (name.replace("/", "-").replace(":", "-") for name in (filed_as(config), config.env.id))
     # A path has lost slashes of an address: s3://runs is s3:/runs, and file:///runs is file:/runs.
     address = re.sub(r"^file:/+", "file:///", re.sub(r"^(\w{2,}):/+", r"\1://", str(out)))
     parent = parse_folder(address).joinpath(*names)
