@@ -864,7 +864,7 @@ document.querySelector("iframe").addEventListener("load", () => {
     seen.lines = all("figure[data-kind=lines]").map((f) => f.querySelectorAll("path.line").length);
     seen.dots = all("figure[data-kind=dots]").map((f) => f.querySelectorAll("circle.mark").length);
     seen.words = all("svg[role=img], div[role=img]").map((node) => node.getAttribute("aria-label"));
-    seen.tables = all("table caption").map((node) => node.textContent);
+    seen.tables = all("p.caption").map((node) => node.textContent);
     seen.headings = all("h2").map((node) => node.textContent);
     seen.ticks = [...all("figure svg")[1].querySelectorAll("text")].map((node) => node.textContent);
     document.querySelector("pre").textContent = JSON.stringify(seen);
