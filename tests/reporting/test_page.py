@@ -23,6 +23,7 @@ from recollect.reporting.runs import read_runs
 from recollect.reporting.sections import rename
 from recollect.reporting.summary import as_json, summarise
 
+from ..audit import audit
 from ..helpers import seen_by_a_browser
 
 ENVS = ("CartPole-v1", "CartPoleNoVel-v1")
@@ -407,6 +408,32 @@ def test_names_of_files_are_plain():
         "X, wind 1": "X-wind-1-2",
         "Y": "Y",
     }
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_passes_an_audit(report, tmp_path, width, dark):
+    assert audit(report / "report.html", tmp_path, width, dark) == []
+
+
+def test_the_audit_finds_what_is_wrong(tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        "<!doctype html><h1>A</h1><h3>B</h3><p style='color:#aaa;background:#fff'>pale</p><button></button>"
+        "<img src='data:,'><input><div style='width:9px;overflow-x:auto'><p style='width:99px'>x</p></div>"
+        "<p style='width:2000px'>wide</p>"
+    )
+    found = " ".join(audit(bad, tmp_path, 390, dark=False))
+    for words in (
+        "wide in",
+        "language",
+        "contrast 2.3: P",
+        "no name: BUTTON",
+        "no name: INPUT",
+        "without alt",
+    ):
+        assert words in found, words
+    assert "scrolls without a keyboard" in found and "headings 1,3" in found and "a target of" in found
 
 
 # In a browser ---------------------------------------------------------------------------------

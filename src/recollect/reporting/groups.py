@@ -118,7 +118,7 @@ def shorten(labels: Sequence[str]) -> dict[str, str]:
 
 
 def _short_option(part: str) -> str:
-    """critic.memory.name gru -> critic gru, critic.memory.context 9 -> critic.context 9, ppo.clip 1 -> clip 1."""
+    """critic.memory.name gru -> critic gru; critic.memory.width 9 -> critic.width 9; ppo.clip 1 -> clip 1."""
     return (
         part.replace(".memory.name ", " ").replace(".memory.", ".").removeprefix("ppo.").removeprefix("env.")
     )

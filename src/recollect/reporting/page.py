@@ -94,7 +94,8 @@ def _table(table: Table) -> str:
     # The caption stands outside of the part that scrolls, so that a narrow screen shows all of it.
     return (
         f'<p class="caption">{caption}</p>\n'
-        f'<div class="table" role="region" tabindex="0" aria-label="{caption}"><table aria-label="{caption}">\n'
+        f'<div class="table" role="region" tabindex="0" aria-label="{caption}">'
+        f'<table aria-label="{caption}">\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>"
     )
 

@@ -90,9 +90,9 @@ def best_blocks(summary: Summary) -> Iterator[Block]:
     if not any(intervals):
         return
     yield Text(
-        "The mean score of the best model minus that of each other model, with the 95 % confidence interval of "
-        "each single difference. A filled dot: the means differ, adjusted for all tests of the verdict. A hollow "
-        "dot: no detectable difference."
+        "The mean score of the best model minus that of each other model, with the 95 % confidence interval "
+        "of each single difference. A filled dot: the means differ, adjusted for all tests of the verdict. A "
+        "hollow dot: no detectable difference."
     )
     names = slugs(summary.envs)
     for env in summary.envs:

@@ -74,8 +74,8 @@ def rename(sections: Sequence[Section], names: Mapping[str, str]) -> list[Sectio
 
 def _curve_blocks(summary: Summary) -> Iterator[Block]:
     yield Text(
-        "Curves are drawn where all seeds of a model have a value. Return and length are means of the last 100 "
-        "training episodes, including exploration."
+        "Curves are drawn where all seeds of a model have a value. Return and length are means of the last "
+        "100 training episodes, including exploration."
     )
     names = slugs([panel.env for panel in summary.panels])
     for panel in summary.panels:
