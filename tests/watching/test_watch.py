@@ -999,7 +999,8 @@ def test_a_film_says_what_each_picture_shows() -> None:
         assert (most in note) == (sizes.max() >= LEAST_CHOICE) != ("needs no earlier step" in note)
     frames = draw_frames([enlarge(picture) for picture in episode.pictures], memory, notes)
     high = enlarge(episode.pictures[0]).shape[0]
-    assert {frame.shape for frame in frames} == {(high + 48 + 4 + 16 + 3 * LINE, WIDTH, 3)}
+    ((tall, *wide),) = {frame.shape for frame in frames}
+    assert wide == [WIDTH, 3] and 48 <= tall - high - 4 - 16 - 3 * LINE <= 128
     assert (frames[0][:LINE] != frames[1][:LINE]).any()
 
 

@@ -297,8 +297,9 @@ function moments() {
     }
     if (!attention.length) continue;
     const layer = attention.at(-1), heads = layer.shape[1];
-    const past = (t) => Math.max(0, ...row(layer, t, 0).map((_, k) => (k && k < t
-      ? [...Array(heads).keys()].reduce((sum, head) => sum + row(layer, t, head)[k], 0) / heads : 0)));
+    const mean = (t) => (_, k) => [...Array(heads).keys()].reduce((sum, head) => sum + row(layer, t, head)[k], 0) / heads;
+    // Not among the first steps, in which a single past step has a large weight because there are few.
+    const past = (t) => (t < 8 ? 0 : Math.max(...row(layer, t, 0).map(mean(t)).subarray(1)));
     peak(`${owner} attends most to one past step`, value.map((_, t) => past(t)), percent);
   }
   $("moments").replaceChildren(...peaks.map(([name, step, text]) => {
