@@ -121,21 +121,24 @@ def assert_same_results(one: Path, other: Path) -> None:
     assert {**said, "agent": None} == {**also, "agent": None}
 
 
-def seen_by_a_browser(page: Path, script: str, folder: Path) -> dict[str, Any]:
-    """What a script saw of a page, shown in a window as narrow as a small phone; skips without Chromium."""
+def seen_by_a_browser(
+    page: Path, script: str, folder: Path, width: int = 360, dark: bool = False
+) -> dict[str, Any]:
+    """What a script saw of a page, by default as narrow as on a small phone; skips without Chromium."""
     names = ("chromium", "chromium-browser", "google-chrome")
     browser = next((found for found in map(shutil.which, names) if found), None)
     if browser is None:
         pytest.skip("no Chromium here")
     inside = html.escape(page.read_text())
-    outside = f'<pre></pre><iframe style="width:360px;height:800px;border:0" srcdoc="{inside}"></iframe>'
+    outside = f'<pre></pre><iframe style="width:{width}px;height:800px;border:0" srcdoc="{inside}"></iframe>'
     (folder / "visit.html").write_text(f"<meta charset=utf-8>{outside}<script>{script}</script>")
     flags = [
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
         f"--user-data-dir={folder}",
-        "--window-size=800,900",
+        f"--window-size={max(800, width + 50)},900",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
     ]
     command = [browser, *flags, "--virtual-time-budget=8000", "--dump-dom", f"file://{folder}/visit.html"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout

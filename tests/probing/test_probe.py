@@ -59,6 +59,7 @@ from recollect.run.recording import (
 )
 from recollect.run.run import Trained
 
+from ..audit import audit
 from ..helpers import (
     CRITICS,
     MEMORIES,
@@ -864,7 +865,7 @@ document.querySelector("iframe").addEventListener("load", () => {
     seen.lines = all("figure[data-kind=lines]").map((f) => f.querySelectorAll("path.line").length);
     seen.dots = all("figure[data-kind=dots]").map((f) => f.querySelectorAll("circle.mark").length);
     seen.words = all("svg[role=img], div[role=img]").map((node) => node.getAttribute("aria-label"));
-    seen.tables = all("table caption").map((node) => node.textContent);
+    seen.tables = all("p.caption").map((node) => node.textContent);
     seen.headings = all("h2").map((node) => node.textContent);
     seen.ticks = [...all("figure svg")[1].querySelectorAll("text")].map((node) => node.textContent);
     document.querySelector("pre").textContent = JSON.stringify(seen);
@@ -885,6 +886,11 @@ def test_the_page_shows_itself_on_a_phone(visited):
     assert len(visited["words"]) == len(visited["lines"]) + len(visited["dots"]) and all(visited["words"])
     assert visited["headings"][:2] == ["Verdict", "Loss of the actor"]
     assert "Return, with its loss, over 20 episodes" in visited["tables"]
+
+
+def test_the_page_passes_an_audit(page, tmp_path):
+    for width, dark in ((390, True), (1400, False)):
+        assert audit(page, tmp_path, width, dark) == []
 
 
 def test_the_page_loads_nothing(page):

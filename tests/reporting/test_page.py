@@ -16,11 +16,14 @@ from benchmarks.report import evaluation, invent_run
 
 from recollect import cli
 from recollect.reporting import figures
-from recollect.reporting.blocks import slug, slugs
+from recollect.reporting.blocks import Code, Section, Text, slug, slugs
+from recollect.reporting.groups import shorten
 from recollect.reporting.report import write_report
 from recollect.reporting.runs import read_runs
+from recollect.reporting.sections import rename
 from recollect.reporting.summary import as_json, summarise
 
+from ..audit import audit
 from ..helpers import seen_by_a_browser
 
 ENVS = ("CartPole-v1", "CartPoleNoVel-v1")
@@ -91,6 +94,7 @@ def test_the_text_holds_every_part(report):
         "0 is a random agent in CartPole-v1; 0 is the worst run",
         "| random agent | - | - |",
         "means | P(A beats B) |",
+        "## Difference to the best\n\nThe mean score of the best model minus that of each other model",
         "| ppo | 1 2 3 |",
         "Probability of improvement",
         "90 % of the way",
@@ -104,7 +108,7 @@ def test_the_text_holds_every_part(report):
     ):
         assert words in text, words
     pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", text)
-    assert len(pictures) == 6
+    assert len(pictures) == 8
     for picture in pictures:
         drawn = (report / picture).read_text()
         assert drawn.startswith("<?xml") and (report / picture).with_suffix(".png").stat().st_size > 1000
@@ -230,6 +234,38 @@ def test_one_seed_has_a_curve_without_an_interval_and_says_so(runs, tmp_path, ca
     assert panel["lines"][0]["curves"]["return"]["step"]["low"] is None
 
 
+def test_one_environment_has_no_aggregate_scores(runs, tmp_path):
+    for model in ("ppo", "ppo_lstm"):
+        shutil.copytree(runs / model / "CartPole-v1", tmp_path / "runs" / model)
+    assert cli.main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]) == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Aggregate scores" not in page and "Difference to the best" in page
+
+
+@pytest.mark.parametrize(("scores", "said"), [((500.0, 500.0, 400.0), True), ((500.0, 499.0, 400.0), False)])
+def test_a_ceiling_is_named(scores, said, runs, tmp_path):
+    for model in ("ppo", "ppo_lstm"):
+        shutil.copytree(runs / model / "CartPole-v1", tmp_path / "runs" / model)
+    for seed, score in enumerate(scores, 1):
+        path = tmp_path / "runs" / "ppo" / f"s{seed}" / "evaluation.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "mean": score}))
+    assert cli.main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]) == 0
+    words = "500 looks like the highest possible score: ppo 2 of 3 seeds have exactly this score."
+    assert (words in (tmp_path / "out" / "report.md").read_text()) == said
+
+
+def test_labels_are_shortened_to_what_differs():
+    labels = ["ppo, critic.memory.name gru", "ppo, ppo.clip 0.1", "ppo, ppo.clip 0.15", "ppo"]
+    assert shorten(labels) == dict(zip(labels, ["critic gru", "clip 0.1", "clip 0.15", "ppo"], strict=True))
+    ambiguous = ["a, ppo.gamma 1", "a, env.gamma 1"]
+    assert shorten(ambiguous) == {label: label for label in ambiguous}
+    assert shorten(["ppo, ppo.clip 1"]) == {"ppo, ppo.clip 1": "ppo, clip 1"}
+    text = Text('"ppo, ppo.clip 0.15" beats "ppo, ppo.clip 0.1"; ppo does not')
+    code = Code("recollect train ppo, ppo.clip 0.1")
+    (section,) = rename([Section("Verdict", [text, code])], shorten(labels))
+    assert section.blocks == [Text('"clip 0.15" beats "clip 0.1"; ppo does not'), code]
+
+
 def test_without_evaluations_training_counts_and_it_is_said(runs, tmp_path):
     for seed, model in itertools.product((1, 2), ("ppo", "ppo_lstm")):
         shutil.copytree(runs / model / "CartPole-v1" / f"s{seed}", tmp_path / "runs" / f"{model}{seed}")
@@ -344,6 +380,27 @@ def test_figures_have_the_colours_of_the_page():
     assert list(figures.COLOURS) == re.findall(r"--c\d: (#\w{6})", THEMES["light"])
 
 
+def test_figures_and_page_bands_are_those_of_the_default_statistic(runs, tmp_path, monkeypatch):
+    """The band of the interquartile mean, and titles and legends outside of the plots."""
+    drawn = []
+    draw = figures._curves
+    monkeypatch.setattr(figures, "_curves", lambda *inputs: drawn.append(draw(*inputs)) or drawn[-1])
+    assert cli.main(["report", str(runs), "-o", str(tmp_path)]) == 0
+    (line, *_) = json.loads((tmp_path / "report.json").read_text())["panels"][0]["lines"]
+    axes = drawn[0].axes[0]
+    expected = np.array(line["curves"]["return"]["step"]["iqm"], dtype=np.float64)
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), expected, rtol=1e-5)
+    assert axes.get_legend() is None and len(drawn[0].legends) == 1
+    assert [a.get_ylabel() for a in drawn[0].axes] == list(figures.FIGURE_METRICS.values())
+    drawn[0].draw_without_rendering()
+    title = drawn[0].texts[0].get_window_extent()
+    assert title.x0 >= 0 and title.x1 <= drawn[0].bbox.width
+
+
+def test_ticks_are_short():
+    assert [figures._tick(x, 0) for x in (0, 500, 12_000, 1_500_000)] == ["0", "500", "12k", "1.5M"]
+
+
 def test_names_of_files_are_plain():
     assert slug("popgym:RepeatPrevious, env.mask 1 3") == "popgym-RepeatPrevious-env.mask-1-3"
     assert slugs(["X, wind -1", "X, wind 1", "Y"]) == {
@@ -351,6 +408,32 @@ def test_names_of_files_are_plain():
         "X, wind 1": "X-wind-1-2",
         "Y": "Y",
     }
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_passes_an_audit(report, tmp_path, width, dark):
+    assert audit(report / "report.html", tmp_path, width, dark) == []
+
+
+def test_the_audit_finds_what_is_wrong(tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        "<!doctype html><h1>A</h1><h3>B</h3><p style='color:#aaa;background:#fff'>pale</p><button></button>"
+        "<img src='data:,'><input><div style='width:9px;overflow-x:auto'><p style='width:99px'>x</p></div>"
+        "<p style='width:2000px'>wide</p>"
+    )
+    found = " ".join(audit(bad, tmp_path, 390, dark=False))
+    for words in (
+        "wide in",
+        "language",
+        "contrast 2.3: P",
+        "no name: BUTTON",
+        "no name: INPUT",
+        "without alt",
+    ):
+        assert words in found, words
+    assert "scrolls without a keyboard" in found and "headings 1,3" in found and "a target of" in found
 
 
 # In a browser ---------------------------------------------------------------------------------
@@ -374,7 +457,20 @@ function visit() {
   const seen = { errors, drawn: Number(page.document.documentElement.dataset.drawn), curves: curves() };
   seen.wide = page.document.documentElement.scrollWidth;
   seen.profiles = all("figure[data-kind=lines] path.line").length;
-  seen.dots = all("figure[data-kind=dots] circle.mark").length;
+  seen.marks = all("figure[data-kind=dots] circle.mark").length;
+  seen.seeds = all("figure[data-kind=dots] circle.dot").map((dot) => Number(dot.getAttribute("cy")));
+  seen.mean = Number(first("circle.mark").getAttribute("cy"));
+  seen.hollow = all("circle.mark.hollow").length;
+  seen.zero = all("line.zero").length;
+  const profile = first("figure[data-kind=lines] path.line").getAttribute("d").slice(1).split("L");
+  seen.profile = profile.map((point) => point.split(",").map(Number));
+  seen.caption = first("figcaption small").textContent;
+  seen.scroll = all(".table.wide").map((table) => page.getComputedStyle(table, "::before").content);
+  seen.overprinted = all("figure svg").flatMap((svg) => {
+    const boxes = [...svg.querySelectorAll("text")].map((text) => text.getBoundingClientRect());
+    return boxes.filter((a, i) => boxes.slice(i + 1).some((b) =>
+      a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2)).length;
+  });
   seen.words = all("svg[role=img], div[role=img]").map((node) => node.getAttribute("aria-label"));
   seen.metrics = [...all(".controls select")[0].options].map((option) => option.value);
   seen.bands = all("figure[data-kind=curves] path.band").length;
@@ -386,9 +482,11 @@ function visit() {
   choose(1, "time");
   seen.time = [curves(), drawn(), first("figure svg[role=img]").textContent.includes("wall-clock time")];
   choose(1, "step");
-  choose(2, "iqm");
-  seen.iqm = [curves(), drawn()];
   choose(2, "seeds");
+  seen.range = [curves(), drawn()];
+  seen.recaptioned = first("figcaption small").textContent;
+  seen.reworded = first("figure[data-kind=curves] svg[role=img]").getAttribute("aria-label");
+  choose(2, "iqm");
   choose(0, "entropy");
   seen.entropy = [curves(), drawn()];
   choose(0, "return");
@@ -402,18 +500,19 @@ function visit() {
   seen.log = [curves(), drawn()];
   first("input[type=checkbox]").click();
   seen.back = !drawn();
-  const svg = first("figure svg[role=img]");
+  const svg = first("figure[data-kind=curves] svg[role=img]");
   says(svg, "keydown", { key: "End" });
-  seen.tip = first(".tip").innerText;
+  const tip = first("figure[data-kind=curves] .tip");
+  seen.tip = tip.innerText;
   says(svg, "keydown", { key: "ArrowLeft" });
-  seen.moved = first(".tip").innerText !== seen.tip;
+  seen.moved = tip.innerText !== seen.tip;
   says(svg, "keydown", { key: "Escape" });
-  seen.gone = first(".tip").hidden;
+  seen.gone = tip.hidden;
   const finger = { pointerType: "touch", bubbles: true };
   const touch = (type) => svg.dispatchEvent(new page.PointerEvent(type, finger));
   touch("pointerdown");
   touch("pointerleave");
-  seen.touched = first(".tip").hidden ? "" : first(".tip").innerText;
+  seen.touched = tip.hidden ? "" : tip.innerText;
   const buttons = all("figure[data-kind=lines] .legend button");
   buttons.forEach((button) => button.click());
   seen.none = first("figure[data-kind=lines] .plot").innerText;
@@ -442,7 +541,7 @@ def visited(report, tmp_path_factory):
 def test_the_page_shows_a_curve_for_every_group(visited):
     assert visited["errors"] == []
     assert visited["curves"] == [5, 2]  # one of CartPole's is imported
-    assert (visited["profiles"], visited["dots"], visited["bands"]) == (2, 7, 4)
+    assert (visited["profiles"], visited["marks"], visited["bands"]) == (2, 9, 4)
     assert visited["drawn"] < 2000
 
 
@@ -451,10 +550,37 @@ def test_the_page_fits_a_small_phone(visited):
 
 
 def test_the_page_says_in_words_what_it_draws(visited):
-    assert len(visited["words"]) == 6 and all(visited["words"])
-    assert visited["words"][0].startswith(
+    assert len(visited["words"]) == 8 and all(visited["words"])
+    assert visited["words"][0].startswith("CartPole-v1: mean score of ppo")
+    assert visited["words"][2].startswith(
         "Learning curves over steps in CartPole-v1. Return at the end: ppo "
     )
+
+
+def test_the_caption_of_the_curves_follows_the_statistic(visited):
+    assert visited["caption"].startswith("interquartile mean (IQM) over seeds; the band is its 95 %")
+    assert visited["recaptioned"] == "mean over seeds; the band is from the lowest to the highest seed"
+    assert visited["reworded"].startswith("return in CartPole-v1. At the end: ")
+
+
+def test_seeds_are_drawn_beside_the_mean(visited):
+    assert len(visited["seeds"]) == 12 and min(visited["seeds"]) > visited["mean"] + 6
+
+
+def test_differences_are_marked_at_zero_and_hollow_where_not_detectable(report, visited):
+    differences = json.loads((report / "report.json").read_text())["differences"]
+    assert visited["hollow"] == sum(d["p"] >= 0.05 for d in differences) and visited["zero"] == 2
+
+
+def test_profiles_are_steps_that_do_not_end_with_a_fall(visited):
+    corners = list(itertools.pairwise(visited["profile"]))
+    assert all(a[0] == b[0] or a[1] == b[1] for a, b in corners)
+    assert corners[-1][0][1] == corners[-1][1][1] and corners[-1][0][0] < corners[-1][1][0]
+
+
+def test_wide_tables_say_that_they_scroll_and_no_label_hides_another(visited):
+    assert visited["scroll"] and all("scroll sideways" in text for text in visited["scroll"])
+    assert not any(visited["overprinted"])
 
 
 def test_a_reader_chooses_what_the_curves_show(visited):
@@ -469,7 +595,7 @@ def test_a_reader_chooses_what_the_curves_show(visited):
     assert visited["hidden"] == [[4, 1], "false"]
     assert visited["time"] == [[4, 2], True, True]  # the imported curve knows no time
     assert visited["entropy"] == [[3, 2], True]
-    for change in ("iqm", "smooth", "log"):
+    for change in ("range", "smooth", "log"):
         assert visited[change] == [[5, 2], True], change
     assert visited["back"]
 

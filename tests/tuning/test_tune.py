@@ -40,6 +40,7 @@ from recollect.tuning.result import TuningResult, importances, trial_results
 from recollect.tuning.space_file import build_space
 from recollect.tuning.successive_halving import SuccessiveHalving
 
+from ..audit import audit
 from ..helpers import assert_same_end, run_quietly, seen_by_a_browser, wait_for
 
 pytest.importorskip("optuna")
@@ -474,6 +475,7 @@ def test_the_page_shows_every_trial_on_a_small_phone(result, tmp_path):
     assert not re.search(r"(src|href)=\"(?!#|data:)", page), "it fetches something"
     seen = seen_by_a_browser(result.folder / "tune.html", VISIT, tmp_path)
     assert seen["errors"] == [] and seen["wide"] <= 360 and seen["lines"] == 12
+    assert audit(result.folder / "tune.html", tmp_path, 390, dark=True) == []
     assert seen["figures"] == ["scores", "history", "early", "importance", "trials"]
     assert seen["tip"].startswith("trial 7") and "score 92" in seen["tip"]
     assert seen["here"] == 1 and seen["gone"] and seen["fewer"] < 12

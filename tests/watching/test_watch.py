@@ -34,6 +34,7 @@ from recollect.run.recording import has_memory, record
 from recollect.run.run import Trained
 from recollect.run.weights import load_rewards
 from recollect.watching.episodes import select, watch
+from recollect.watching.film_notes import LINE, WIDTH, describe_steps, enlarge
 from recollect.watching.film_strip import draw_frames
 from recollect.watching.influence import (
     LEAST_CHOICE,
@@ -50,9 +51,11 @@ from recollect.watching.internals import (
     compute_components,
     compute_internals,
     name_states,
+    trace_memories,
 )
 from recollect.watching.watch_page import Gallery, pack, pack_exactly
 
+from ..audit import audit
 from ..helpers import (
     CRITICS,
     MEMORIES,
@@ -491,16 +494,28 @@ function key(name, more = {}) {
 }
 function visit() {
   const seen = { errors, wide: page.document.documentElement.scrollWidth, begin: state() };
+  const texts = (what) => all(what).map((x) => x.textContent);
+  seen.actions = texts("#choice .name");
+  seen.heads = texts(".heads span");
+  seen.moments = all("#moments button").flatMap((x) => [x.firstChild.data, x.lastChild.textContent]);
+  const reward = all(".lane")[0], value = all(".lane")[1];
+  seen.range = [...value.querySelectorAll(".range span")].map((x) => x.textContent);
+  seen.rewards = reward.querySelector("polyline").getAttribute("points");
+  seen.heights = [];
+  const height = () => seen.heights.push(page.document.documentElement.scrollHeight);
+  height();
   seen.titles = all("h2, h3").map((x) => x.textContent);
   seen.words = all("canvas[role=img], svg[role=img]").map((x) => x.getAttribute("aria-label"));
   key("ArrowRight"); key("ArrowRight"); key("ArrowRight");
   seen.third = state();
+  height();
   const range = one("#time");
   range.value = 7;
   range.dispatchEvent(new page.Event("input", { bubbles: true }));
   seen.seventh = state();
   key("End");
   seen.end = state();
+  height();
   key("Home"); key("2");
   seen.other = state();
   seen.pressed = all("#picks button").map((x) => x.getAttribute("aria-pressed"));
@@ -589,6 +604,75 @@ def test_the_page_shows_the_numbers_of_each_step(shown) -> None:
                 check_words(told["influence"][name], influence, step)
     assert seen["end"]["clock"].startswith("the end, terminated") and seen["end"]["reward"] == "-"
     assert same(seen["end"]["sum"], again[0].score)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_player_passes_an_audit(shown, tmp_path, width, dark) -> None:
+    assert audit(shown[1], tmp_path, width, dark) == []
+
+
+def test_names_moments_heads_and_scales_are_shown(shown) -> None:
+    run, page, seen = shown
+    assert data(page)["actions"] == ["push left", "push right"] == seen["actions"]
+    assert data(page)["observations"][0] == "cart position"
+    assert seen["heads"][:2] == ["head 1", "head 2"]
+    again = watch(run, 3, 3, 0, False, None).episodes[0]
+    inner = compute_internals(
+        run.agent, again.record, run.config.ppo, load_rewards(run.folder, run.config, 1), ("gpt2", "lstm")
+    )
+    moments = dict(zip(seen["moments"][::2], seen["moments"][1::2], strict=True))
+    for name, values in (("least certain action", inner.entropy), ("highest value", inner.value)):
+        step = int(re.match(r"step (\d+), ", moments[name])[1])
+        assert values[step] == pytest.approx(values[: again.length].max(), rel=1e-5)  # as rounded on the page
+    high, low = seen["range"]
+    assert same(high, inner.value[: again.length].max()) and same(low, inner.value[: again.length].min())
+    corners = [point.split(",") for point in seen["rewards"].split()]
+    assert len(corners) == 2 * again.length
+    assert all(a[1] == b[1] for a, b in zip(corners[::2], corners[1::2], strict=True))
+
+
+def test_the_heights_of_the_page_stay_while_it_plays(shown) -> None:
+    assert len(set(shown[2]["heights"])) == 1
+
+
+BESIDE = """
+document.querySelector("iframe").addEventListener("load", () => setTimeout(() => {
+  const page = document.querySelector("iframe").contentWindow;
+  page.document.querySelector("#beside")?.click();
+  setTimeout(() => {
+    const players = [...page.document.querySelectorAll("iframe")].map((frame) => frame.contentWindow);
+    const text = (what) => players.map((player) => player.document.querySelector(what).textContent);
+    const seen = { facts: text("#facts"), wide: page.document.documentElement.scrollWidth };
+    players[1].go(3);
+    seen.linked = text("#clock");
+    page.document.querySelector("input").click();
+    players[0].go(5);
+    seen.apart = text("#clock");
+    seen.again = players.map((player) => player.document.querySelector("#beside").hidden);
+    document.querySelector("pre").textContent = JSON.stringify(seen);
+  }, 1500);
+}, 400));
+"""
+
+
+def test_two_episodes_are_shown_side_by_side(shown, tmp_path) -> None:
+    seen = seen_by_a_browser(shown[1], BESIDE, tmp_path)
+    assert [facts.split()[0] for facts in seen["facts"]] == ["best", "typical"]
+    assert [clock.split(" of")[0] for clock in seen["linked"]] == ["step 3", "step 3"]
+    assert [clock.split(" of")[0] for clock in seen["apart"]] == ["step 5", "step 3"]
+    assert seen["again"] == [True, True] and seen["wide"] <= 360
+
+
+def test_two_agents_are_shown_side_by_side(shown, tmp_path, capsys) -> None:
+    page = tmp_path / "pair.html"
+    folder = str(shown[0].folder)
+    assert cli.main(["watch", folder, "--beside", folder, "-o", str(page), "--episodes", "2"]) == 0
+    seen = seen_by_a_browser(page, BESIDE, tmp_path)
+    assert [facts.split()[0] for facts in seen["facts"]] == ["best", "best"]
+    assert seen["linked"][0] == seen["linked"][1] and seen["apart"][0] != seen["apart"][1]
+    assert cli.main(["watch", folder, "--beside", folder, "-o", str(tmp_path / "film.gif")]) == 2
+    assert "use -o FILE.html" in capsys.readouterr().err
 
 
 def test_the_page_plays_scrubs_and_changes_episodes(shown) -> None:
@@ -721,7 +805,7 @@ def test_a_film_has_a_picture_for_each_step_and_the_memory_below(shown, tmp_path
     film = tmp_path / "new folder" / f"film.{suffix}"
     assert cli.main(["watch", str(shown[0].folder), "-o", str(film), "--episodes", "1"]) == 0
     with image.open(film) as frames:
-        assert frames.n_frames > 3 and frames.width == 300 and frames.height > 200  # 400 x 600, and a strip
+        assert frames.n_frames > 3 and frames.width == 480 and frames.height > 320  # 400 x 600, and strips
 
 
 def test_a_window_shows_every_picture_until_it_is_closed(monkeypatch) -> None:
@@ -894,6 +978,30 @@ def test_the_strip_of_influence_is_at_the_steps_and_dark_where_nothing_is_measur
         "00",
         "0+",
     ]
+
+
+@torch.no_grad()
+def test_a_film_says_what_each_picture_shows() -> None:
+    pytest.importorskip("PIL")
+    it = trained(actor="lstm", critic="mlp")
+    (episode,) = watch(it, 1, 1, 0, False, np.copy).episodes
+    rows, spec = episode.record.rows, it.agent.action_spec
+    memory = trace_memories(it.agent, rows, ("lstm", None), 1.0)[0]
+    notes = describe_steps(episode, memory, spec, ["none", "one", "two"])
+    assert len(notes) == len(episode.pictures) == LENGTH + 1
+    assert notes[-1] == f"The end (terminated): return {episode.score:.4g}"
+    (influence,) = memory.influence.values()
+    for t, note in enumerate(notes[:-1]):
+        action = ("none", "one", "two")[int(rows.prev_action[t + 1, 0, 0])]
+        sizes = np.abs(influence.changes[t])
+        most = f"depends most on step {t - sizes.argmax()} ("
+        assert note.startswith(f"Step {t}: {action}; ")
+        assert (most in note) == (sizes.max() >= LEAST_CHOICE) != ("needs no earlier step" in note)
+    frames = draw_frames([enlarge(picture) for picture in episode.pictures], memory, notes)
+    high = enlarge(episode.pictures[0]).shape[0]
+    ((tall, *wide),) = {frame.shape for frame in frames}
+    assert wide == [WIDTH, 3] and 48 <= tall - high - 4 - 16 - 3 * LINE <= 128
+    assert (frames[0][:LINE] != frames[1][:LINE]).any()
 
 
 # The example of the documentation ---------------------------------------------------------------

@@ -134,6 +134,10 @@ class VecEnv(ABC):
         """Variables (N,) by name that the current observation does not show; NaN where it shows them."""
         return {}
 
+    def names(self) -> dict[str, list[str]]:
+        """Names for people to read: "actions" and "observations", each if the environment has some."""
+        return {}
+
     def render(self) -> Array | None:
         """An image of environment 0, (H, W, 3) uint8; None if the environment cannot be rendered.
 

@@ -3,6 +3,7 @@
 import importlib
 import warnings
 from collections.abc import Callable, Sequence
+from enum import EnumMeta
 from functools import partial
 from typing import Any, Literal
 
@@ -158,6 +159,19 @@ class GymEnv(VecEnv):
     def local_envs(self) -> Sequence[gym.Env[Any, Any]]:
         """The environments, if they are in this process."""
         return self._vec.envs if isinstance(self._vec, SyncVectorEnv) else ()
+
+    def names(self) -> dict[str, list[str]]:
+        """Of the attributes action_names and observation_names, or what Atari and MiniGrid have."""
+        if not isinstance(self._vec, SyncVectorEnv):
+            return {}
+        env: Any = self._vec.envs[0].unwrapped
+        actions = getattr(env, "action_names", None)
+        if actions is None and hasattr(env, "get_action_meanings"):
+            actions = env.get_action_meanings()
+        if actions is None and isinstance(getattr(env, "actions", None), EnumMeta):
+            actions = [action.name for action in env.actions]
+        by_kind = {"actions": actions, "observations": getattr(env, "observation_names", None)}
+        return {kind: [str(name) for name in names] for kind, names in by_kind.items() if names is not None}
 
     def render(self) -> Array | None:
         if not isinstance(self._vec, SyncVectorEnv):

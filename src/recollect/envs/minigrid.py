@@ -157,6 +157,10 @@ class MiniGrid(VecEnv):
         except gym.error.DependencyNotInstalled as error:  # some worlds are built from image files
             raise UsageError(f"the environment cannot be built: {error}") from error
 
+    def names(self) -> dict[str, list[str]]:
+        assert isinstance(self.action_space, spaces.Discrete)
+        return {kind: names[: self.action_space.n] for kind, names in self._inner.names().items()}
+
     def step(self, action: Array) -> Step:
         step = self._inner.step(action)
         # EnvPool reports every end at the time limit as a truncation; only terminations have a reward.

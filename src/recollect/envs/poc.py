@@ -87,6 +87,9 @@ class Poc(VecEnv):
         success = np.where(self._ended, at_goal, np.nan)
         return Step(self._observe(), reward, terminated, truncated, success)
 
+    def names(self) -> dict[str, list[str]]:
+        return {"actions": ["left", "right"], "observations": ["left end", "position", "right end"]}
+
     def render(self) -> Array:
         """The line with its ends, faded once they are hidden, and the agent as a disc."""
         cells = np.full((2 * END + 1, 3), GREY)

@@ -57,6 +57,8 @@ class DotRow:
     dots: Floats
     value: float
     interval: Interval | None
+    hollow: bool = False
+    """Draw the outline of the mean alone, as for a difference that is not detectable."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class Plot:
     lines: list[Line]
     log: bool = False
     """Logarithmic x axis with a tick at each grid point, for grids that double."""
+    steps: bool = False
+    """Each value holds up to the next point of the grid; the last one only ends the line."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,8 @@ class Chart:
     words: str
     panel: Panel | None = None
     rows: list[DotRow] = field(default_factory=list)
+    zero: bool = False
+    """Mark 0 in a dot plot, as for differences."""
     plot: Plot | None = None
     parallel: ParallelCoordinates | None = None
 

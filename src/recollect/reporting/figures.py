@@ -1,7 +1,7 @@
 """The charts of a report as figures drawn by matplotlib."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -12,7 +12,6 @@ from ..common.errors import UsageError, install_hint
 from ..common.intervals import Floats
 from .blocks import Chart, Plot
 from .curves import Panel
-from .summary import Summary
 
 # As in page.css; distinguishable with every kind of colour vision.
 COLOURS = ("#0072b2", "#d1580f", "#6f7c52", "#502742", "#ad7d9b", "#19278a", "#7b1507")
@@ -22,7 +21,7 @@ FIGURE_METRICS = {
     "return": "return",
     "length": "episode length",
     "value_loss": "critic loss",
-    "policy_loss": "actor loss",
+    "explained_variance": "explained variance",
 }
 UNFINISHED = (0, (1, 2))
 INK, SOFT, GRID = "#1c2128", "#59636e", "#e5e8eb"
@@ -48,9 +47,12 @@ X_NAMES = {"step": "steps", "iteration": "epochs (rollouts)", "time": "seconds",
 
 
 def draw_figures(
-    charts: Sequence[Chart], summary: Summary, folder: Path, axis: str = "step"
+    charts: Sequence[Chart], colours: Mapping[str, int], folder: Path, axis: str = "step"
 ) -> dict[str, str]:
-    """Every chart as SVG and PNG, curves along an axis; its name -> the SVG's path beside the report."""
+    """Every chart as SVG and PNG, curves along an axis; its name -> the SVG's path beside the report.
+
+    colours  label -> index of its colour, the same in all figures
+    """
     try:
         import matplotlib
     except ImportError as error:
@@ -59,7 +61,7 @@ def draw_figures(
     paths: dict[str, str] = {}
     with matplotlib.rc_context(STYLE):
         for chart in charts:
-            figure = _figure(chart, summary, axis)
+            figure = _figure(chart, colours, axis)
             # Without a date, because equal reports are to be equal files.
             figure.savefig(folder / f"{chart.name}.svg", metadata={"Date": None})
             figure.savefig(folder / f"{chart.name}.png", dpi=120)
@@ -67,97 +69,132 @@ def draw_figures(
     return paths
 
 
-def _figure(chart: Chart, summary: Summary, axis: str) -> Any:
+def _figure(chart: Chart, colours: Mapping[str, int], axis: str) -> Any:
     # Without pyplot, which keeps figures open and may open windows.
     from matplotlib.figure import Figure
 
     if chart.kind == "curves":
         assert chart.panel is not None
-        return _curves(Figure(layout="constrained"), chart.panel, summary, axis)
+        return _curves(Figure(layout="constrained"), chart.panel, colours, axis)
     rows = len(chart.rows)
     figure = Figure(figsize=(7.2, 1.0 + 0.5 * rows if rows else 4.0), layout="constrained")
+    _title(figure, chart.title)
     axes = figure.subplots()
-    axes.set_title(chart.title)
     axes.grid(axis="x" if rows else "y")
     axes.set_axisbelow(True)
     if chart.kind == "dots":
-        _dots(axes, chart, summary)
+        _dots(axes, chart, colours)
     else:
         assert chart.plot is not None
-        _lines(axes, chart.plot, summary)
+        _lines(axes, chart.plot, colours)
+        _legend(figure, axes)
     return figure
 
 
-def _curves(figure: Any, panel: Panel, summary: Summary, axis: str) -> Any:
+def _title(figure: Any, text: str) -> None:
+    """At the left edge of the figure, in as many lines as its width asks for."""
+    inches, _ = figure.get_size_inches()
+    figure.suptitle(fill(text, int(12 * inches)), x=0.01, ha="left", fontsize=11, color=INK)
+
+
+def _curves(figure: Any, panel: Panel, colours: Mapping[str, int], axis: str) -> Any:
     """One plot per metric that some run has."""
     known = {metric for line in panel.lines for metric, along in line.curves.items() if axis in along}
     metrics = [metric for metric in FIGURE_METRICS if metric in known]
     rows, columns = (1, 1) if len(metrics) < 2 else (math.ceil(len(metrics) / 2), 2)
     figure.set_size_inches(7.2 if columns == 1 else 10.0, 4.0 if rows == 1 else 3.1 * rows)
-    figure.suptitle(panel.env, x=0.01, ha="left", fontsize=11, color=INK)
+    _title(figure, f"{panel.env}: interquartile mean over seeds with its 95 % confidence interval")
     plots = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
     for axes in plots[len(metrics) :]:
         axes.remove()
     for axes, metric in zip(plots, metrics, strict=False):
-        _curve(axes, panel, summary, metric, axis)
+        _curve(axes, panel, colours, metric, axis)
     figure.supxlabel(X_NAMES[axis], fontsize=9.5, color=SOFT)
-    _legend(plots[0])
+    _legend(figure, plots[0])
     return figure
 
 
-def _curve(axes: Any, panel: Panel, summary: Summary, metric: str, axis: str) -> None:
-    """One metric along an axis: the mean, and a band from the lowest to the highest seed."""
+def _curve(axes: Any, panel: Panel, colours: Mapping[str, int], metric: str, axis: str) -> None:
+    """One metric along an axis: the interquartile mean with its interval, or the only seed."""
     grid = panel.grids[axis]
     for line in panel.lines:
         curve = line.curves.get(metric, {}).get(axis)
         if curve is not None:
-            colour, dash = _style(summary, line.label)
+            colour, dash = _style(colours, line.label)
             dash = UNFINISHED if line.kind in ("unfinished", "random") else dash
             label = line.label if line.kind == "random" else f"{line.label} ({line.seeds})"
-            axes.plot(grid, curve.mean, color=colour, linestyle=dash, label=label)
-            if curve.low is not None and curve.high is not None:
-                _band(axes, grid, curve.low, curve.high, colour)
+            middle = curve.mean if curve.iqm is None else curve.iqm
+            axes.plot(grid, middle, color=colour, linestyle=dash, label=label)
+            if curve.iqm_low is not None and curve.iqm_high is not None:
+                _band(axes, grid, curve.iqm_low, curve.iqm_high, colour)
     axes.grid(axis="y")
     axes.set_axisbelow(True)
     axes.set_ylabel(FIGURE_METRICS[metric])
     if metric == "value_loss":  # the first values are hundreds of times larger than the last
         axes.set_yscale("log")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    elif metric == "explained_variance":  # the first values are far below 0
+        axes.set_ylim(-0.1, 1.05)
+    axes.xaxis.set_major_formatter(_tick)
 
 
-def _lines(axes: Any, plot: Plot, summary: Summary) -> None:
+def _tick(x: float, _place: int) -> str:
+    """12000 -> 12k, 1500000 -> 1.5M."""
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(x) >= unit:
+            return f"{x / unit:.4g}{letter}"
+    return f"{x:.4g}"
+
+
+def _lines(axes: Any, plot: Plot, colours: Mapping[str, int]) -> None:
     for line in plot.lines:
-        colour, dash = _style(summary, line.label)
-        axes.plot(plot.grid, line.middle, color=colour, linestyle=dash, label=line.label)
+        colour, dash = _style(colours, line.label)
+        middle, how, step = line.middle, "default", None
+        if plot.steps:  # the last value has no width: the one before ends the line
+            middle, how, step = np.append(middle[:-1], middle[-2]), "steps-post", "post"
+        axes.plot(plot.grid, middle, color=colour, linestyle=dash, label=line.label, drawstyle=how)
         if line.low is not None and line.high is not None:
-            _band(axes, plot.grid, line.low, line.high, colour)
+            _band(axes, plot.grid, line.low, line.high, colour, step)
     axes.set(xlabel=plot.x, ylabel=plot.y)
-    _legend(axes)
 
 
-def _band(axes: Any, x: Floats, low: Floats, high: Floats, colour: str) -> None:
-    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+def _band(axes: Any, x: Floats, low: Floats, high: Floats, colour: str, step: str | None = None) -> None:
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, step=step)
 
 
-def _dots(axes: Any, chart: Chart, summary: Summary) -> None:
-    """One row per model: a dot for each seed, the mean, and its interval."""
+def _dots(axes: Any, chart: Chart, colours: Mapping[str, int]) -> None:
+    """One row per model: the mean with its interval, and below them a dot for each seed."""
+    if chart.zero:
+        axes.axvline(0, color=SOFT, linewidth=1)
     for place, row in enumerate(chart.rows):
-        colour, _ = _style(summary, row.label)
-        axes.plot(row.dots, np.full(len(row.dots), place), "o", color=colour, alpha=0.3, markersize=6)
+        colour, _ = _style(colours, row.label)
+        below = np.full(len(row.dots), place + 0.25)
+        axes.plot(row.dots, below, "o", color=colour, alpha=0.35, markersize=5, markeredgewidth=0)
         if row.interval is not None:
             axes.plot(row.interval, [place, place], color=colour, linewidth=2.2)
-        axes.plot([row.value], [place], "o", color=colour, markersize=8, markeredgecolor="white")
+        inside = {"markerfacecolor": "white"} if row.hollow else {"markeredgecolor": "white"}
+        axes.plot([row.value], [place], "o", color=colour, markersize=8, **inside)
     axes.set_yticks(range(len(chart.rows)), [fill(row.label, 34) for row in chart.rows])
     axes.set_ylim(len(chart.rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
 
 
-def _style(summary: Summary, model: str) -> tuple[str, Any]:
+def _style(colours: Mapping[str, int], model: str) -> tuple[str, Any]:
     """Colour and dashes of a model, the same in all figures."""
-    cycle, index = divmod(summary.labels.index(model), len(COLOURS))
+    cycle, index = divmod(colours[model], len(COLOURS))
     return COLOURS[index], DASHES[cycle % len(DASHES)]
 
 
-def _legend(axes: Any) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8.5, loc="best")
+def _legend(figure: Any, axes: Any) -> None:
+    """Below the plots, where it hides no curve."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        inches, _ = figure.get_size_inches()
+        columns = max(1, int(13 * inches / (6 + max(map(len, labels)))))
+        figure.legend(
+            handles,
+            labels,
+            frameon=False,
+            fontsize=8.5,
+            loc="outside lower left",
+            ncols=min(columns, len(labels)),
+        )

@@ -105,6 +105,25 @@ def _most_distinguishing(keys: Sequence[str], families: Sequence[Sequence[FlatCo
     return chosen
 
 
+def shorten(labels: Sequence[str]) -> dict[str, str]:
+    """Each label -> a name for charts and tables: what differs, with the options by their last names."""
+    parts = {label: label.split(", ") for label in labels}
+    common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
+    names = {
+        # A model without a difference, as the preset among its ablations, keeps its name.
+        label: ", ".join(_short_option(part) for part in words if part not in common) or label
+        for label, words in parts.items()
+    }
+    return names if len({*names.values()}) == len(names) else {label: label for label in labels}
+
+
+def _short_option(part: str) -> str:
+    """critic.memory.name gru -> critic gru; critic.memory.width 9 -> critic.width 9; ppo.clip 1 -> clip 1."""
+    return (
+        part.replace(".memory.name ", " ").replace(".memory.", ".").removeprefix("ppo.").removeprefix("env.")
+    )
+
+
 def differing_keys(configs: Sequence[FlatConfig]) -> list[str]:
     """The settings in which configs differ; options of a memory are compared only for the same memory."""
     keys = dict.fromkeys(key for config in configs for key in config)

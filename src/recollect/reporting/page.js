@@ -11,12 +11,16 @@ const METRICS = {
   explained_variance: "explained variance",
 };
 const AXES = { step: "steps", iteration: "epochs (rollouts)", time: "wall-clock time", episodes: "episodes" };
-const BANDS = { seeds: "mean, lowest to highest seed", iqm: "IQM, 95 % confidence interval" };
+const BANDS = { iqm: "IQM, 95 % confidence interval", seeds: "mean, lowest to highest seed" };
+const STATISTICS = {
+  iqm: "interquartile mean (IQM) over seeds; the band is its 95 % confidence interval",
+  seeds: "mean over seeds; the band is from the lowest to the highest seed",
+};
 const COLOURS = 7;
 const DASHES = ["", "7 4", "2 4", "10 4 2 4"];
 
 // The choices of the reader, common to all learning curves.
-const view = { metric: "return", axis: "step", band: "seeds", smooth: 0, log: false, hidden: new Set() };
+const view = { metric: "return", axis: "step", band: "iqm", smooth: 0, log: false, hidden: new Set() };
 const redraws = [];
 
 // Elements -----------------------------------------------------------------------------------
@@ -31,17 +35,22 @@ function dash(index) {
 
 // Numbers ------------------------------------------------------------------------------------
 
-function short(x) {
+function short(x, kilo = 1e4) {
   if (x === null || x === undefined) return "-";
   const size = Math.abs(x);
   if (size >= 1e9) return `${trim(x / 1e9)}G`;
   if (size >= 1e6) return `${trim(x / 1e6)}M`;
-  if (size >= 1e4) return `${trim(x / 1e3)}k`;
+  if (size >= kilo) return `${trim(x / 1e3)}k`;
   return size !== 0 && size < 1e-3 ? x.toExponential(1) : trim(x);
 }
 
 function trim(x) {
   return String(Number(x.toPrecision(4)));
+}
+
+// The label of a tick: a round number, so that 2k needs no digits that 2000 would have.
+function tick(x) {
+  return short(x, 1e3);
 }
 
 // Seconds in the unit of the whole axis.
@@ -51,7 +60,7 @@ function clock(seconds, whole) {
 }
 
 function coordinate(x, whole) {
-  return view.axis === "time" ? clock(x, whole) : short(x);
+  return view.axis === "time" ? clock(x, whole) : tick(x);
 }
 
 // About `count` round numbers in a range.
@@ -86,6 +95,17 @@ function logTicks(low, high) {
 function thinned(grid, fit) {
   const every = Math.ceil(grid.length / fit);
   return grid.filter((_, i) => i % every === 0);
+}
+
+// Ticks with their labels, without those whose label would overlap the one before.
+function labelled(values, x, format) {
+  let end = -Infinity;
+  return values.map((t) => [t, format(t)]).filter(([t, text]) => {
+    const half = text.length * 3.5 + 3; // digits of 12 px are about 7 px wide
+    const free = x(t) - half >= end;
+    if (free) end = x(t) + half;
+    return free;
+  });
 }
 
 // Maps a range of numbers to a range of pixels.
@@ -123,12 +143,13 @@ function drawCurves(figure, chart) {
   const grid = chart.grids[view.axis];
   const lines = chart.lines.map(columns).filter((line) => line && !view.hidden.has(line.label));
   const yName = METRICS[view.metric];
+  figure.querySelector("figcaption small").textContent = STATISTICS[view.band];
   if (!lines.length) return nothing(figure, `No visible line has ${yName} over ${AXES[view.axis]}.`);
   plot(figure, box, grid, lines, {
     yName,
     xName: AXES[view.axis],
     log: view.log,
-    words: view.metric === "return" && view.axis === "step" ? chart.words : ends(lines, yName, chart.title),
+    words: view.metric === "return" && view.axis === "step" && view.band === "iqm" ? chart.words : ends(lines, yName, chart.title),
     format: (x) => coordinate(x, grid[grid.length - 1]),
     ticks: view.axis === "time" ? clockTicks : ticks,
   });
@@ -141,8 +162,9 @@ function drawLines(figure, chart) {
     yName: chart.y,
     xName: chart.x,
     log: chart.log,
+    steps: chart.steps,
     words: chart.words,
-    format: short,
+    format: tick,
     ticks: chart.grid.every(Number.isInteger) ? wholeTicks : ticks,
     marks: chart.log ? (fit) => thinned(chart.grid, fit) : null,
   });
@@ -184,7 +206,7 @@ function plot(figure, box, grid, lines, options) {
   const xs = options.marks ? options.marks(width / 40) : fromRange();
   svg.append(...axes(area, x, y, xs, ticks(low, high, 5), options));
   const faint = lines.length > 4 ? 0.09 : 0.16; // more would merge many bands into one
-  for (const line of lines) svg.append(...drawLine(line, grid, shown, x, y, faint));
+  for (const line of lines) svg.append(...drawLine(line, grid, shown, x, y, faint, options.steps));
   box.replaceChildren(svg);
   follow(figure, svg, { grid, shown, lines, x, area, width, options });
   tabulate(figure, grid, shown, lines, options);
@@ -194,11 +216,11 @@ function axes(area, x, y, xs, ys, options) {
   const parts = [];
   for (const t of ys) {
     parts.push(shape("line", { class: "gridline", x1: area.left, x2: area.right, y1: y(t), y2: y(t) }));
-    parts.push(shape("text", { x: area.left - 6, y: y(t) + 4, "text-anchor": "end" }, short(t)));
+    parts.push(shape("text", { x: area.left - 6, y: y(t) + 4, "text-anchor": "end" }, tick(t)));
   }
-  for (const t of xs) {
+  for (const [t, text] of labelled(xs, x, options.format)) {
     parts.push(shape("line", { class: "axis", x1: x(t), x2: x(t), y1: area.bottom, y2: area.bottom + 4 }));
-    parts.push(shape("text", { x: x(t), y: area.bottom + 17, "text-anchor": "middle" }, options.format(t)));
+    parts.push(shape("text", { x: x(t), y: area.bottom + 17, "text-anchor": "middle" }, text));
   }
   parts.push(shape("line", { class: "axis", x1: area.left, x2: area.right, y1: area.bottom, y2: area.bottom }));
   parts.push(shape("text", { x: 0, y: 12 }, options.yName));
@@ -208,16 +230,23 @@ function axes(area, x, y, xs, ys, options) {
   return parts;
 }
 
+// Points with a corner before each, where a value holds up to the next point; the last one has no width.
+function stepped(points) {
+  return points.flatMap((point, i) => (i ? [[point[0], points[i - 1][1]], ...(i < points.length - 1 ? [point] : [])] : [point]));
+}
+
 // The band and the line of one model; null values are skipped.
-function drawLine(line, grid, shown, x, y, faint) {
+function drawLine(line, grid, shown, x, y, faint, steps) {
   const parts = [];
+  const trace = (values, places) => {
+    const points = places.map((i) => [x(grid[i]).toFixed(1), y(values[i]).toFixed(1)]);
+    return steps ? stepped(points) : points;
+  };
   const paint = colour(line.colour);
   const known = shown.filter((i) => line.middle[i] !== null);
   if (line.low) {
     const there = known.filter((i) => line.low[i] !== null);
-    const up = there.map((i) => `${x(grid[i]).toFixed(1)},${y(line.high[i]).toFixed(1)}`);
-    const down = there.map((i) => `${x(grid[i]).toFixed(1)},${y(line.low[i]).toFixed(1)}`).reverse();
-    const edge = `M${[...up, ...down].join("L")}Z`;
+    const edge = `M${[...trace(line.high, there), ...trace(line.low, there).reverse()].join("L")}Z`;
     if (there.length) parts.push(shape("path", { class: "band", d: edge, fill: paint, "fill-opacity": faint }));
   }
   if (line.dots) {
@@ -225,9 +254,8 @@ function drawLine(line, grid, shown, x, y, faint) {
     for (const part of parts) part.dataset.label = line.label;
     return parts;
   }
-  const points = known.map((i) => `${x(grid[i]).toFixed(1)},${y(line.middle[i]).toFixed(1)}`);
   const broken = ["unfinished", "random"].includes(line.kind) ? "2 4" : dash(line.colour);
-  parts.push(shape("path", { class: "line", d: `M${points.join("L")}`, stroke: paint, "stroke-dasharray": broken }));
+  parts.push(shape("path", { class: "line", d: `M${trace(line.middle, known).join("L")}`, stroke: paint, "stroke-dasharray": broken }));
   for (const part of parts) part.dataset.label = line.label;
   return parts;
 }
@@ -311,43 +339,62 @@ function tabulate(figure, grid, shown, lines, options) {
 function drawDots(figure, chart) {
   const box = figure.querySelector(".plot");
   const values = chart.rows.flatMap((row) => [...row.dots, row.value, ...(row.interval ?? [])]);
+  if (chart.zero) values.push(0);
   let [low, high] = [Math.min(...values), Math.max(...values)];
   const room = (high - low) * 0.05 || Math.abs(high) * 0.1 || 1;
   [low, high] = [low - room, high + room];
   const list = element("div", { role: "img", "aria-label": chart.words });
   box.replaceChildren(list);
+  const strip = (name, value) => {
+    const cell = element("div", { class: "strip" });
+    list.append(element("div", { class: "row" }, name, cell, value));
+    const width = Math.max(160, cell.clientWidth);
+    return [cell, scale(low, high, 8, width - 8), width];
+  };
   for (const row of chart.rows) {
-    const strip = element("div", { class: "strip" });
-    const name = element("div", { class: "name" }, row.label);
-    list.append(element("div", { class: "row" }, name, strip, element("div", { class: "value" }, short(row.value))));
-    const width = Math.max(160, strip.clientWidth);
-    const x = scale(low, high, 6, width - 6);
-    strip.append(dots(row, x, width));
+    const value = element("div", { class: "value" }, short(row.value));
+    if (row.interval) value.append(element("small", {}, row.interval.map((end) => short(end)).join(" to ")));
+    const [cell, x, width] = strip(element("div", { class: "name" }, row.label), value);
+    cell.append(dots(row, x, width, chart.zero));
   }
-  const strip = element("div", { class: "strip" });
-  list.append(element("div", { class: "row" }, element("div"), strip));
-  const width = Math.max(160, strip.clientWidth);
-  const x = scale(low, high, 6, width - 6);
-  const marks = ticks(low, high, Math.max(2, Math.floor(width / 90))).flatMap((t) => [
+  const [cell, x, width] = strip(element("div"), element("div"));
+  const marks = labelled(ticks(low, high, Math.max(2, Math.floor(width / 90))), x, tick).flatMap(([t, text]) => [
     shape("line", { class: "axis", x1: x(t), x2: x(t), y1: 0, y2: 5 }),
-    shape("text", { x: x(t), y: 18, "text-anchor": "middle" }, short(t)),
+    shape("text", { x: x(t), y: 18, "text-anchor": "middle" }, text),
   ]);
   const foot = shape("svg", { viewBox: `0 0 ${width} 22` });
   foot.append(shape("line", { class: "axis", x1: 0, x2: width, y1: 0, y2: 0 }), ...marks);
-  strip.append(foot);
+  cell.append(foot);
 }
 
-function dots(row, x, width) {
+// The mean with its interval, and the seeds below it, where the mean does not hide them.
+function dots(row, x, width, zero) {
   const paint = colour(row.colour);
-  const svg = shape("svg", { viewBox: `0 0 ${width} 26` });
-  svg.append(shape("line", { class: "gridline", x1: 0, x2: width, y1: 13, y2: 13 }));
+  const [seeds, levels] = swarm(row.dots.map(x));
+  const gap = Math.min(7, 28 / levels); // many equal seeds overlap instead of making the row tall
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${20 + gap * levels + (levels && 4)}` });
+  svg.append(shape("line", { class: "gridline", x1: 0, x2: width, y1: 11, y2: 11 }));
+  if (zero) svg.append(shape("line", { class: "zero", x1: x(0), x2: x(0), y1: 0, y2: 22 }));
   if (row.interval) {
     const [low, high] = row.interval;
-    svg.append(shape("line", { class: "whisker", x1: x(low), x2: x(high), y1: 13, y2: 13, stroke: paint }));
+    svg.append(shape("line", { class: "whisker", x1: x(low), x2: x(high), y1: 11, y2: 11, stroke: paint }));
   }
-  for (const dot of row.dots) svg.append(shape("circle", { class: "dot", cx: x(dot), cy: 13, r: 4, fill: paint }));
-  svg.append(shape("circle", { class: "mark", cx: x(row.value), cy: 13, r: 6, fill: paint }));
+  const mark = row.hollow ? { class: "mark hollow", style: `stroke: ${paint}` } : { class: "mark", fill: paint };
+  svg.append(shape("circle", { ...mark, cx: x(row.value), cy: 11, r: 6 }));
+  for (const [cx, level] of seeds) svg.append(shape("circle", { class: "dot", cx, cy: 22 + gap * level, r: 3.5, fill: paint }));
   return svg;
+}
+
+// Places next to each other, or below each other where they would overlap: [place, level], and how many levels.
+function swarm(places) {
+  const ends = [];
+  const seeds = places.toSorted((a, b) => a - b).map((place) => {
+    const free = ends.findIndex((end) => place - end >= 6);
+    const level = free < 0 ? ends.length : free;
+    ends[level] = place;
+    return [place, level];
+  });
+  return [seeds, ends.length];
 }
 
 // Parallel coordinates ------------------------------------------------------------------------------------
@@ -461,6 +508,7 @@ function legend(chart) {
 
 function build(figure) {
   const chart = DATA.charts[figure.dataset.chart];
+  if (chart.kind === "curves") figure.querySelector("figcaption").append(element("small", {}));
   if (chart.lines) {
     const table = element("div", { class: "table", tabindex: 0 });
     figure.append(legend(chart), element("div", { class: "plot" }));
@@ -520,6 +568,11 @@ function controls() {
     element("label", {}, log, "log x"),
   );
 }
+
+// A table that is wider than the page says that it scrolls.
+const widths = new ResizeObserver((entries) => entries.forEach(({ target }) =>
+  target.classList.toggle("wide", target.scrollWidth > target.clientWidth)));
+document.querySelectorAll(".table").forEach((table) => widths.observe(table));
 
 const first = document.querySelector('figure[data-kind="curves"]');
 first?.parentNode.before(controls());

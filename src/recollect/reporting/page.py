@@ -91,9 +91,12 @@ def _table(table: Table) -> str:
     )
     rows = "\n".join(f"<tr>{''.join(_cells(row, table))}</tr>" for row in table.rows)
     caption = escape(table.caption)
+    # The caption stands outside of the part that scrolls, so that a narrow screen shows all of it.
     return (
-        f'<div class="table" role="region" tabindex="0" aria-label="{caption}"><table>'
-        f"<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>"
+        f'<p class="caption">{caption}</p>\n'
+        f'<div class="table" role="region" tabindex="0" aria-label="{caption}">'
+        f'<table aria-label="{caption}">\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>"
     )
 
 
@@ -138,7 +141,7 @@ def _chart(chart: Chart, colours: Mapping[str, int]) -> dict[str, Any]:
             assert chart.panel is not None
             data |= to_json_data({"grids": chart.panel.grids, "lines": chart.panel.lines}, CHART_DIGITS)
         case "dots":
-            data["rows"] = to_json_data(chart.rows, CHART_DIGITS)
+            data |= to_json_data({"rows": chart.rows, "zero": chart.zero}, CHART_DIGITS)
         case "lines":
             assert chart.plot is not None
             data |= to_json_data(chart.plot, CHART_DIGITS)

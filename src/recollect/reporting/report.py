@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..common.errors import UsageError
@@ -10,11 +10,11 @@ from ..common.format import duration
 from .blocks import Chart, charts
 from .external_curves import read_imports
 from .figures import draw_figures
-from .groups import group_runs
+from .groups import group_runs, shorten
 from .markdown import render_markdown
 from .page import render_page
 from .runs import Run, read_runs
-from .sections import report_sections, report_title
+from .sections import rename, report_sections, report_title
 from .summary import Summary, as_json, summarise
 
 MAX_LISTED = 10  # folders that were left out, on the screen
@@ -42,21 +42,24 @@ def write_report(
     imported = read_imports(imports, sorted({group.env for group in group_runs(collection.runs)}))
     summary = summarise(collection, imported)
     command = command or ["recollect", "report", *map(str, paths), "-o", str(out)]
-    sections = report_sections(summary, command, out)
+    names = shorten(sorted({group.label for group in summary.groups}))
+    sections = rename(report_sections(summary, command, out), names)
     title, facts = report_title(summary), _describe_size(collection.runs)
-    colours = {label: index for index, label in enumerate(summary.labels)}
+    colours = {names.get(label, label): index for index, label in enumerate(summary.labels)}
     out.mkdir(parents=True, exist_ok=True)
     _write(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
     _write(out / "report.html", render_page("recollect report", title, facts, sections, colours))
-    figures = _draw_figures(charts(sections), summary, out / "figures", axis)
+    figures = _draw_figures(charts(sections), colours, out / "figures", axis)
     _write(out / "report.md", render_markdown(title, facts, sections, figures))
     _print(summary, out)
 
 
-def _draw_figures(charts: Sequence[Chart], summary: Summary, folder: Path, axis: str) -> dict[str, str]:
+def _draw_figures(
+    charts: Sequence[Chart], colours: Mapping[str, int], folder: Path, axis: str
+) -> dict[str, str]:
     """Chart name -> path of its figure; empty without matplotlib, which the page never needs."""
     try:
-        return draw_figures(charts, summary, folder, axis)
+        return draw_figures(charts, colours, folder, axis)
     except UsageError as error:
         print(f"recollect: {error}; report.html has all charts, report.md has none", file=sys.stderr)
         return {}

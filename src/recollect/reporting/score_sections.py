@@ -44,6 +44,22 @@ def score_blocks(summary: Summary) -> Iterator[Block]:
             for final in finals:
                 if final.all_equal:
                     yield Text(f"{final.label}: {describe_equal_seeds(len(final.scores))}.")
+            yield from _ceiling(finals)
+
+
+def _ceiling(finals: Sequence[FinalScores]) -> Iterator[Text]:
+    """A remark if at least half of the seeds of a model have exactly the highest score of all."""
+    scores = np.concatenate([final.scores for final in finals])
+    highest = scores.max()
+    counts = {f.label: (int((f.scores == highest).sum()), len(f.scores)) for f in finals}
+    if not any(n > 1 and 2 * at >= n for at, n in counts.values()) or highest == scores.min():
+        return
+    seeds = ", ".join(f"{label} {at} of {n} seeds" for label, (at, n) in counts.items() if at)
+    yield Text(
+        f"{number(float(highest))} looks like the highest possible score: {seeds} have exactly this score. "
+        "Scores at a ceiling hide differences between models, and intervals may extend above it.",
+        lead="Ceiling",
+    )
 
 
 def _score_table(caption: str, finals: Sequence[FinalScores], random: float | None) -> Table:
@@ -68,6 +84,32 @@ def _score_table(caption: str, finals: Sequence[FinalScores], random: float | No
     return Table(caption, columns, rows)
 
 
+def best_blocks(summary: Summary) -> Iterator[Block]:
+    """A forest plot for each environment: how much the best model is better than each other one."""
+    intervals = [difference.interval for difference in summary.differences]
+    if not any(intervals):
+        return
+    yield Text(
+        "The mean score of the best model minus that of each other model, with the 95 % confidence interval "
+        "of each single difference. A filled dot: the means differ, adjusted for all tests of the verdict. A "
+        "hollow dot: no detectable difference."
+    )
+    names = slugs(summary.envs)
+    for env in summary.envs:
+        pairs = [pair for pair in _best_differences(summary, env) if pair.interval is not None]
+        if pairs:
+            best = pairs[0].better
+            rows = [
+                DotRow(pair.worse, np.empty(0), pair.by, pair.interval, hollow=not pair.differs)
+                for pair in sorted(pairs, key=lambda pair: pair.by)
+            ]
+            title = f"{env}: mean score of {best} minus that of each other model"
+            words = f"{title}: " + ", ".join(
+                f"{row.label} {number(row.value)} ({interval_cell(row.interval)})" for row in rows
+            )
+            yield Chart(f"differences-{names[env]}", "dots", title, f"{words}.", rows=rows, zero=True)
+
+
 def difference_blocks(summary: Summary) -> Iterator[Block]:
     """A table of pairs of models for each environment."""
     if not summary.differences:
@@ -90,11 +132,15 @@ def _shown_differences(summary: Summary, env: str) -> list[ModelDifference]:
     """All pairs of models; with many models, only the pairs with the best."""
     differences = [difference for difference in summary.differences if difference.env == env]
     models = [final for final in summary.finals if final.env == env]
-    if len(models) <= MANY_MODELS:
-        return differences
+    return differences if len(models) <= MANY_MODELS else _best_differences(summary, env)
+
+
+def _best_differences(summary: Summary, env: str) -> list[ModelDifference]:
+    """The pairs of the best model of an environment."""
     # The same best model as in `model_differences`, which puts it first in each of its pairs.
-    best = max(models, key=lambda final: final.mean).label
-    return [difference for difference in differences if difference.better == best]
+    models = [final for final in summary.finals if final.env == env]
+    best = max(models, key=lambda final: final.mean).label if models else ""
+    return [pair for pair in summary.differences if (pair.env, pair.better) == (env, best)]
 
 
 def _difference_row(d: ModelDifference) -> list[str]:
@@ -113,7 +159,8 @@ def _difference_row(d: ModelDifference) -> list[str]:
 
 def aggregate_blocks(summary: Summary) -> Iterator[Block]:
     """Normalised scores over all environments, performance profiles and probabilities of improvement."""
-    if len(summary.aggregates) < 2:
+    # In one environment they would repeat its scores in another unit.
+    if len(summary.aggregates) < 2 or len(summary.scales) < 2:
         return
     yield Text(f"Scores are normalised: {_describe_scales(summary)}.")
     rows = [DotRow(a.label, np.empty(0), a.iqm, a.iqm_interval) for a in summary.aggregates]
@@ -128,7 +175,7 @@ def aggregate_blocks(summary: Summary) -> Iterator[Block]:
     shares = ", ".join(f"{p.label} {p.share[half]:.2f}" for p in summary.profiles)
     words = f"Share of runs above {number(float(summary.profile_grid[half]))}: {shares}."
     lines = [Line(p.label, p.share, p.low, p.high) for p in summary.profiles]
-    plot = Plot("normalised score", "share of runs above", summary.profile_grid, lines)
+    plot = Plot("normalised score", "share of runs above", summary.profile_grid, lines, steps=True)
     yield Chart("profiles", "lines", "Share of runs above a normalised score", words, plot=plot)
     if summary.improvements:
         yield _improvement_table(summary)

@@ -1,16 +1,19 @@
 """The content of a report in order, before it is a page or a text: sections of text, tables and charts."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..common.format import number
-from .blocks import Block, Bullets, Chart, Section, Text, slugs
+from .blocks import Block, Bullets, Chart, Code, Section, Text, slugs
 from .curves import ModelCurves
 from .efficiency_section import efficiency_blocks
 from .provenance import command_blocks, left_out_blocks, link_blocks, setting_blocks, version_blocks
-from .score_sections import aggregate_blocks, difference_blocks, score_blocks
+from .score_sections import aggregate_blocks, best_blocks, difference_blocks, score_blocks
 from .summary import Summary
 
 
@@ -31,6 +34,7 @@ def report_sections(summary: Summary, command: Sequence[str], out: Path) -> list
     """
     sections = [
         Section("Verdict", [Text(statement.text, lead=statement.about) for statement in summary.verdict]),
+        Section("Difference to the best", list(best_blocks(summary))),
         Section("Caveats", [Bullets(summary.notes)] if summary.notes else []),
         Section("Learning curves", list(_curve_blocks(summary))),
         Section("Final scores", list(score_blocks(summary))),
@@ -46,11 +50,32 @@ def report_sections(summary: Summary, command: Sequence[str], out: Path) -> list
     return [section for section in sections if section.blocks]
 
 
+def rename(sections: Sequence[Section], names: Mapping[str, str]) -> list[Section]:
+    """The sections with other names of models, also within sentences, but not in commands."""
+    # The longest first, because one label may begin with another.
+    changed = sorted((label for label in names if names[label] != label), key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, changed)))
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, str):
+            return pattern.sub(lambda match: names[match[0]], value)
+        if isinstance(value, list):
+            return [renamed(item) for item in value]
+        if type(value) is tuple:
+            return tuple(renamed(item) for item in value)
+        if is_dataclass(value) and not isinstance(value, Code | type):
+            return replace(
+                value, **{field.name: renamed(getattr(value, field.name)) for field in fields(value)}
+            )
+        return value
+
+    return [renamed(section) for section in sections] if changed else list(sections)
+
+
 def _curve_blocks(summary: Summary) -> Iterator[Block]:
     yield Text(
-        "Each point is the mean over the seeds of a model, drawn where all seeds have a value. The band is "
-        "from the lowest to the highest seed. Return and length are means of the last 100 training episodes, "
-        "including exploration."
+        "Curves are drawn where all seeds of a model have a value. Return and length are means of the last "
+        "100 training episodes, including exploration."
     )
     names = slugs([panel.env for panel in summary.panels])
     for panel in summary.panels:
@@ -63,4 +88,5 @@ def _final_return(line: ModelCurves) -> str:
     curve = line.curves.get("return", {}).get("step")
     if curve is None:
         return "unknown"
-    return number(float(curve.mean[np.isfinite(curve.mean)][-1]))
+    middle = curve.mean if curve.iqm is None else curve.iqm
+    return number(float(middle[np.isfinite(middle)][-1]))

@@ -19,10 +19,12 @@ from ..run.run import Trained
 from ..run.weights import load_rewards
 from .episodes import Watched
 from .episodes import watch as play
+from .film_notes import describe_steps, enlarge
 from .film_strip import draw_frames
-from .internals import Internals, compute_internals
+from .internals import Internals, MemoryTrace, compute_internals
+from .labels import name_actions, parse_labels
 from .options import WatchOptions
-from .watch_page import Gallery, missing_package, render_player
+from .watch_page import Gallery, missing_package, render_pair, render_player
 
 PAGE = ".html"
 
@@ -34,6 +36,8 @@ def watch(  # noqa: PLR0913 (options by keyword, each with a default)
     episodes: int = 10,
     shown: int = 3,
     seed: int = 0,
+    beside: str | None = None,
+    labels: Sequence[str] = (),
     sample: bool = False,
     device: str = "cpu",
     env: Environment | None = None,
@@ -43,6 +47,8 @@ def watch(  # noqa: PLR0913 (options by keyword, each with a default)
 
     run      a run folder, a checkpoint, a saved agent, or what train and load return
     out      ends in .html, .mp4, .gif or .webp
+    beside   a second agent, shown next to the first on the page
+    labels   names, as ["actions=left,right", "observations=position,speed"]
     env      an environment for an agent that is given as a path; None: that of training
     imports  names of third-party memories and encoders that the file may import
 
@@ -54,9 +60,12 @@ def watch(  # noqa: PLR0913 (options by keyword, each with a default)
         out=str(out),
         episodes=episodes,
         shown=shown,
+        beside=beside,
+        labels=tuple(labels),
         seed=seed,
         sample=sample,
         device=device,
+        imports=tuple(imports),
     )
     _show(options, _path(options), trained)
     return Path(out)
@@ -84,6 +93,9 @@ def _path(options: WatchOptions) -> Path | None:
     path = None if target == WINDOW else Path(target)
     if path is not None and path.suffix.lower() not in suffixes:
         raise UsageError(f"-o {target}: use {WINDOW}, or a file that ends in {', '.join(suffixes)}")
+    if options.beside is not None and (path is None or path.suffix.lower() != PAGE):
+        raise UsageError("--beside shows two agents on a page: use -o FILE.html")
+    parse_labels(options.labels)  # before episodes are played
     return path
 
 
@@ -110,16 +122,38 @@ def _default_target(run: str) -> str:
 
 
 def _write_page(path: Path, trained: Trained, options: WatchOptions) -> None:
-    """Write all numbers and pictures as one file."""
+    """Write all numbers and pictures as one file, of a second agent as well if the options name one."""
+    page = _render(trained, options)
+    if options.beside is not None:
+        other = _in_environment_of(trained, _load(options.beside, None, options.imports, options.device))
+        page = render_pair([(str(trained.folder), page), (str(other.folder), _render(other, options))])
+    path.write_text(page, encoding="utf-8")
+    print(f"{path} is written; open it in a browser")
+
+
+def _in_environment_of(trained: Trained, other: Trained) -> Trained:
+    """Another agent in the environment of the first, with the rewards that it was trained on."""
+    own = other.config.env
+    env = replace(
+        trained.config.env,
+        normalize_obs=own.normalize_obs,
+        normalize_reward=own.normalize_reward,
+        reward_scale=own.reward_scale,
+    )
+    return replace(other, config=replace(other.config, env=env), factory=trained.factory)
+
+
+def _render(trained: Trained, options: WatchOptions) -> str:
+    """The page of one agent."""
     gallery, missing = Gallery(), missing_package()
     watched = _watch(trained, options, options.shown, None if missing else gallery)
     if missing:
         watched = replace(watched, note=missing)
-    computed, scaled = _compute(trained, watched)
-    path.write_text(render_player(trained, watched, computed, scaled, gallery.images), encoding="utf-8")
     if watched.note:
         print(f"without pictures: {watched.note}")
-    print(f"{path} is written; open it in a browser")
+    computed, scaled = _compute(trained, watched)
+    given = parse_labels(options.labels)
+    return render_player(trained, watched, computed, scaled, gallery.images, given)
 
 
 def _write_film(path: Path | None, trained: Trained, options: WatchOptions) -> None:
@@ -131,12 +165,26 @@ def _write_film(path: Path | None, trained: Trained, options: WatchOptions) -> N
         raise UsageError(f"{env} has no pictures for a film ({watched.note}); -o FILE.html shows its numbers")
     (computed,), _ = _compute(trained, watched)
     memory = next((memory for memory in computed.memories if memory.kind), None)
-    frames = draw_frames(episode.pictures, memory)
+    if missing_package():  # a window can do without
+        frames = draw_frames(episode.pictures, memory)
+    else:
+        notes = _describe_steps(trained, watched, memory, options)
+        frames = draw_frames([enlarge(picture) for picture in episode.pictures], memory, notes)
     if path is None:
         film.show_window(frames, watched.fps, f"{trained.folder} on {env}")
         return
     film.write_film(path, frames, watched.fps)
     print(f"{path} is written")
+
+
+def _describe_steps(
+    trained: Trained, watched: Watched, memory: MemoryTrace | None, options: WatchOptions
+) -> list[str]:
+    """A line for each picture of the film."""
+    (episode,), spec = watched.episodes, trained.agent.action_spec
+    given = parse_labels(options.labels)
+    actions = name_actions(spec, trained.config.env.id, given, watched.names)
+    return describe_steps(episode, memory, spec, actions)
 
 
 def _watch(trained: Trained, options: WatchOptions, shown: int, keep: KeepPicture | None) -> Watched:

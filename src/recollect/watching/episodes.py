@@ -3,7 +3,7 @@
 Shapes.  T steps of one episode, recorded with row T, the final observation, which has no action.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class Watched:
 
     note        why there are no pictures; empty if there are
     reproduced  whether the replayed episodes have the returns that they were selected by
+    names       of actions and observations, if the environment has some
     """
 
     episodes: list[Episode]
@@ -51,6 +52,7 @@ class Watched:
     fps: int
     note: str
     reproduced: bool
+    names: Mapping[str, Sequence[str]]
 
 
 def watch(
@@ -81,7 +83,7 @@ def watch(
             one.score == scores[number] for one, (number, _) in zip(replayed, names, strict=True)
         )
         note = "" if replayed[0].pictures or keep is None else note
-        return Watched(replayed, episodes, envs.adapter.fps, note, reproduced)
+        return Watched(replayed, episodes, envs.adapter.fps, note, reproduced, envs.adapter.names())
     finally:
         envs.adapter.close()
 

@@ -1,11 +1,12 @@
 """Strips of colours below each picture of a film: memory state or attention weights, and influence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ..common.intervals import Floats
 from ..envs import Array
+from .film_notes import INFLUENCE, describe_memory, draw_line
 from .influence import Influence
 from .internals import MemoryTrace
 
@@ -16,21 +17,30 @@ GROUND, MORE, LESS = (24, 27, 32), (240, 128, 60), (86, 167, 234)
 LINE = (92, 98, 108)
 
 
-def draw_frames(pictures: Sequence[Array], memory: MemoryTrace | None) -> list[Array]:
-    """Append strips to each picture: memory state or attention weights, and the influence of each step."""
-    if not pictures or memory is None or memory.kind is None:
-        return list(pictures)
-    width = pictures[0].shape[1]
-    strips = [_draw_memory(memory, width)]
+def draw_frames(
+    pictures: Sequence[Array], memory: MemoryTrace | None, notes: Sequence[str] = ()
+) -> list[Array]:
+    """Append strips to each picture: memory state or attention weights, and the influence of each step.
+
+    notes  a line of text above each picture; with them every strip has a title (needs Pillow)
+    """
+    frames = []
+    strips = list(_strips(memory, pictures[0].shape[1])) if pictures and memory and memory.kind else []
+    for t, picture in enumerate(pictures):
+        parts = [draw_line(notes[t], picture.shape[1]), picture] if notes else [picture]
+        for title, strip in strips:
+            parts += [draw_line(title, picture.shape[1])] if notes else []
+            parts.append(strip[min(t, len(strip) - 1)])  # the picture of row T has no step of its own
+        frames.append(np.concatenate(parts) if len(parts) > 1 else picture)
+    return frames
+
+
+def _strips(memory: MemoryTrace, width: int) -> Iterator[tuple[str, list[Array]]]:
+    """Titles, and a strip for each step: the memory, and the influence of remembered steps."""
+    yield describe_memory(memory), _draw_memory(memory, width)
     if memory.influence:
         lags = memory.attention[0].shape[2] if memory.attention else None
-        strips.append(_draw_influence(next(iter(memory.influence.values())), lags, width))
-    last = len(strips[0]) - 1
-    return [
-        # The picture of row T has no step, and repeats the last strip.
-        np.concatenate([picture, *(strip[min(t, last)] for strip in strips)])
-        for t, picture in enumerate(pictures)
-    ]
+        yield INFLUENCE, _draw_influence(next(iter(memory.influence.values())), lags, width)
 
 
 def _draw_memory(memory: MemoryTrace, width: int) -> list[Array]:

@@ -27,5 +27,10 @@ class WatchOptions(Playing):
     """Episodes to play and to choose from."""
     shown: int = 3
     """Episodes of the page: the best, a typical one, the worst, then others; a film has one."""
+    beside: str | None = None
+    """A second agent, which plays the same episodes next to the first on the page."""
+    labels: tuple[str, ...] = ()
+    """Names for the page: actions=NAME,NAME or observations=NAME,NAME; by default those of the
+    environment, if it has some."""
     sample: bool = False
     """Sample actions from the policy instead of taking the most likely."""

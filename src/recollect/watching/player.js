@@ -93,15 +93,17 @@ function steps() {
   return episode().reward.length;
 }
 
-function go(step) {
+// Another player next to this one follows; `mirrored`: this one follows the other.
+function go(step, mirrored = false) {
   at.step = Math.max(0, Math.min(steps(), Math.round(step)));
   if (at.step === steps()) pause();
   update();
+  if (!mirrored) parent.mirror?.(window, at.step);
 }
 
 function pick(index) {
   pause();
-  at.episode = index;
+  at.episode = Math.min(index, DATA.episodes.length - 1);
   at.step = 0;
   build();
 }
@@ -185,7 +187,8 @@ function bar(name, x, low, high, text, mark = null) {
 function choice(step) {
   const box = $("choice");
   box.replaceChildren();
-  if (step === steps()) return;
+  box.classList.toggle("over", step === steps()); // there is no action; the bars keep their place
+  step = Math.min(step, steps() - 1);
   const policy = episode().policy, taken = episode().action[step];
   if (DATA.choices.length) {
     const allowed = episode().allowed && row(episode().allowed, step);
@@ -193,7 +196,7 @@ function choice(step) {
     DATA.choices.forEach((size, component) => {
       const likely = row(policy, step, component), start = DATA.start[component] || 0;
       for (let i = 0; i < size; i++) {
-        const name = DATA.choices.length > 1 ? `action ${component}: ${i + start}` : `action ${i + start}`;
+        const name = DATA.choices.length > 1 ? `${DATA.actions[component]}: ${i + start}` : DATA.actions[i];
         const forbidden = allowed !== null && !allowed[place++];
         const probability = bar(name, likely[i], 0, 1, forbidden ? "masked" : percent(likely[i]));
         probability.classList.toggle("forbidden", forbidden);
@@ -208,7 +211,7 @@ function choice(step) {
     const all = episode().action.map((action) => action[i]);
     const low = DATA.low[i] ?? Math.min(-1, ...all), high = DATA.high[i] ?? Math.max(1, ...all);
     const spread = number(Number(deviation[i].toPrecision(2)));
-    box.append(bar(`action ${i}`, mean[i], low, high, `${number(mean[i])} ±${spread}`, taken[i]));
+    box.append(bar(DATA.actions[i], mean[i], low, high, `${number(mean[i])} ±${spread}`, taken[i]));
   }
 }
 
@@ -256,20 +259,54 @@ function over(...children) {
   return box;
 }
 
+// Values range from their least to their largest; other quantities from 0, which means something for them.
 function lane(name, values) {
-  const finite = values.filter((x) => x !== null);
-  const low = Math.min(0, ...finite), high = Math.max(0, ...finite), span = high - low || 1;
-  const x = (t) => ((t + 0.5) / steps()) * 1000, y = (v) => 54 - (48 * (v - low)) / span;
-  const points = values.map((v, t) => `${x(t).toFixed(1)},${y(v).toFixed(1)}`).join(" ");
+  const finite = values.filter((x) => x !== null), ends = name === "value" ? finite : [0, ...finite];
+  const low = Math.min(...ends), high = Math.max(...ends), span = high - low || 1;
+  const x = (t) => (t / steps()) * 1000, y = (v) => 54 - (48 * (v - low)) / span;
+  // Rewards hold for a step; a slope between two of them would show rewards that were never there.
+  const places = name === "reward" ? [0, 1] : [0.5];
+  const points = values.flatMap((v, t) => places.map((part) => `${x(t + part).toFixed(1)},${y(v).toFixed(1)}`)).join(" ");
   const words = `${name} over ${steps()} steps, from ${number(Math.min(...finite))} to ${number(Math.max(...finite))}`;
   const picture = shape(
     "svg",
     { viewBox: "0 0 1000 60", preserveAspectRatio: "none", role: "img", "aria-label": words },
-    shape("line", { x1: 0, x2: 1000, y1: y(0), y2: y(0), class: "axis", "vector-effect": "non-scaling-stroke" }),
+    shape("line", { x1: 0, x2: 1000, y1: y(Math.max(low, 0)), y2: y(Math.max(low, 0)), class: "axis", "vector-effect": "non-scaling-stroke" }),
     shape("polyline", { points, class: "line", stroke: "var(--c0)", "vector-effect": "non-scaling-stroke" }),
   );
   const value = element("span", { class: "number", "data-lane": name });
-  return element("div", { class: "lane" }, element("span", {}, name), over(picture), value);
+  const range = element("span", { class: "range" }, element("span", {}, number(high)), element("span", {}, number(low)));
+  return element("div", { class: "lane" }, element("span", {}, name), range, over(picture), value);
+}
+
+// The steps worth a look: where a quantity of the agent is largest, if it varies.
+function moments() {
+  const e = episode(), peaks = [];
+  const peak = (name, values, text = number) => {
+    const most = Math.max(...values), step = values.indexOf(most);
+    if (most > Math.min(...values) + 1e-9 * Math.abs(most) && most !== 0) peaks.push([name, step, text(most)]);
+  };
+  const value = e.value.slice(0, steps());
+  peak("least certain action", e.entropy, (x) => `entropy ${number(x)}`);
+  peak("highest value", value);
+  peak("largest fall of value", value.map((x, t) => (t ? value[t - 1] - x : 0)), (x) => `by ${number(x)}`);
+  for (const { name: owner, influence, attention } of e.memories) {
+    for (const [name, { total, changes, least }] of Object.entries(influence)) {
+      const sizes = total.map((x, t) => (Math.max(...row(changes, t).map(Math.abs)) >= least ? x : 0));
+      peak(`memory matters most to the ${name}`, sizes, (x) => `changes it by ${number(x)}`);
+    }
+    if (!attention.length) continue;
+    const layer = attention.at(-1), heads = layer.shape[1];
+    const mean = (t) => (_, k) => [...Array(heads).keys()].reduce((sum, head) => sum + row(layer, t, head)[k], 0) / heads;
+    // Not among the first steps, in which a single past step has a large weight because there are few.
+    const past = (t) => (t < 8 ? 0 : Math.max(...row(layer, t, 0).map(mean(t)).subarray(1)));
+    peak(`${owner} attends most to one past step`, value.map((_, t) => past(t)), percent);
+  }
+  $("moments").replaceChildren(...peaks.map(([name, step, text]) => {
+    const button = element("button", { type: "button" }, name, element("small", {}, `step ${step}, ${text}`));
+    button.addEventListener("click", () => (pause(), go(step)));
+    return button;
+  }));
 }
 
 function lanes() {
@@ -318,6 +355,10 @@ function thumbs(box, shares, label = () => "") {
   box.replaceChildren(...buttons);
 }
 
+function thumbStrip(words) {
+  return element("div", { class: "thumbs", role: "group", tabindex: 0, "aria-label": words });
+}
+
 // A map of the past: a click goes to the step under it.
 function pastCanvas(tall, reach) {
   const canvas = element("canvas", { class: "map", role: "img", style: `height:${tall}rem` });
@@ -340,7 +381,7 @@ function attention(memory, index) {
   layerOf[index] ??= layers.length - 1;
   const heads = layers[0].shape[1], reach = layers[0].shape[2];
   const canvas = pastCanvas(Math.max(3, heads * 1.1), reach);
-  const strip = element("div", { class: "thumbs" });
+  const strip = thumbStrip("steps with the largest attention weights");
   const draw = () => {
     const step = acted(), layer = layers[layerOf[index]];
     const rows = [...Array(heads).keys()].map((head) => row(layer, step, head));
@@ -351,13 +392,15 @@ function attention(memory, index) {
     strip.dataset.weight = mean[most];
     thumbs(strip, mean);
   };
+  const labels = element("div", { "aria-hidden": "true" }, ...[...Array(heads).keys()].map((head) => element("span", {}, `head ${head + 1}`)));
   const tool = selection("layer", names, layerOf[index], (chosen) => {
     layerOf[index] = chosen;
     draw();
   });
   const ends = element("div", { class: "ends" }, element("span", {}, ago(reach - 1)), element("span", {}, `one row per head, ${heads} heads`), element("span", {}, "now"));
   memory.draws.push(draw);
-  return panel("Attention weights", layers.length > 1 ? [tool] : [], canvas, ends, strip);
+  const title = layers.length > 1 ? "Attention weights" : "Attention weights, layer 1 of 1";
+  return panel(title, layers.length > 1 ? [tool] : [], element("div", { class: "heads" }, labels, canvas), ends, strip);
 }
 
 // Changes by remembering one more step, as shares of the sum of their sizes; none if all are too small.
@@ -365,7 +408,7 @@ function influence(memory, name) {
   const { changes, total, least, unit, level, alone } = memory.influence[name], reach = changes.shape[1];
   const words = element("p", { class: "note", "data-influence": name });
   const canvas = pastCanvas(1.6, reach);
-  const strip = element("div", { class: "thumbs" });
+  const strip = thumbStrip(`steps with the largest influence on the ${name}`);
   memory.draws.push(() => {
     const step = acted(), signed = row(changes, step), sizes = signed.map(Math.abs);
     const measurable = total[step] > 0 && Math.max(...sizes) >= least;
@@ -451,7 +494,7 @@ function block(memory, index) {
   const left = memory.path ? Object.keys(memory.states).map((title) => states(memory, index, title)) : [];
   if (memory.attention.length) left.push(attention(memory, index));
   const right = Object.keys(memory.influence).map((name) => influence(memory, name));
-  const columns = element("div", { class: "columns" }, element("div", {}, ...left), element("div", {}, ...right, ...(memory.path ? [trail(memory)] : [])));
+  const columns = element("div", { class: "columns" }, ...left, ...right, ...(memory.path ? [trail(memory)] : []));
   const title = memory.kind ? `The ${memory.name}'s memory: ${memory.kind}` : `The ${memory.name} has no memory`;
   return element("section", { class: "memory", "data-memory": memory.name }, element("h2", {}, title), columns);
 }
@@ -469,6 +512,7 @@ function build() {
   facts();
   [...$("picks").children].forEach((button, i) => button.setAttribute("aria-pressed", i === at.episode));
   $("time").max = steps();
+  moments();
   lanes();
   $("memories").replaceChildren(...episode().memories.map(block));
   update();
@@ -516,6 +560,15 @@ function keys(event) {
   event.preventDefault();
 }
 
+// Two players with the page itself, which starts anew in each.
+function beside() {
+  pause();
+  const html = `<!doctype html>${document.documentElement.outerHTML}`, second = at.episode ? 0 : 1;
+  const title = (i) => `${DATA.title}, ${DATA.episodes[i].name} episode`;
+  pair([at.episode, second].map((i) => ({ title: title(i), html, episode: i })));
+}
+
+$("picks").replaceChildren();
 DATA.episodes.forEach((e, i) => {
   const button = element("button", { type: "button" }, e.name, element("small", {}, `return ${number(e.score)}`));
   button.addEventListener("click", (event) => {
@@ -531,5 +584,7 @@ $("time").addEventListener("input", () => (pause(), go(Number($("time").value)))
 $("speed").addEventListener("change", () => at.playing && (pause(), play()));
 document.addEventListener("keydown", keys);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
-if (DATA.note) document.querySelector(".stage").append(element("p", { class: "note" }, `No pictures: ${DATA.note}.`));
+$("missing").textContent = DATA.note ? `No pictures: ${DATA.note}.` : "";
+$("beside").addEventListener("click", beside);
+$("beside").hidden = Boolean(parent.mirror) || DATA.episodes.length < 2;
 build();

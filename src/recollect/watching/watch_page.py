@@ -5,7 +5,7 @@ import hashlib
 import importlib.util
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -24,20 +24,27 @@ from ..run.run import Trained
 from .episodes import Episode, Watched
 from .influence import Influence
 from .internals import Internals, MemoryTrace
+from .labels import SHOWN_APART, name_actions, name_observations
 
-SHOWN_APART = ("picture", "mask")  # kinds of leaves that are not among the numbers of the observation
+_HERE, _REPORTING = files(__package__), files("recollect.reporting")
 DIGITS = 6  # significant digits of a number
 LEVELS = 65535  # levels of a 16-bit number
 WIDEST, QUALITY = 320, 60  # largest width of a picture in pixels, and quality of its compression
 
 
 def render_player(
-    trained: Trained, watched: Watched, computed: Sequence[Internals], scaled: bool, images: Sequence[str]
+    trained: Trained,
+    watched: Watched,
+    computed: Sequence[Internals],
+    scaled: bool,
+    images: Sequence[str],
+    given: Mapping[str, Sequence[str]],
 ) -> str:
     """The HTML of the page.
 
     scaled  whether values are in units of the task's rewards
     images  data URLs, by the numbers that the episodes refer to
+    given   names of actions and observations (labels.parse_labels)
     """
     pairs = zip(watched.episodes, computed, strict=True)
     shown = [_episode(trained.agent, episode, inside) for episode, inside in pairs]
@@ -55,34 +62,40 @@ def render_player(
         "width": spec.width,
         "low": to_json_data(np.array(spec.low)),
         "high": to_json_data(np.array(spec.high)),
-        "observations": name_observations(trained.agent),
+        "actions": name_actions(spec, trained.config.env.id, given, watched.names),
+        "observations": name_observations(
+            trained.agent.obs_spec, trained.config.env.id, given, watched.names
+        ),
         "masked": list(trained.agent.obs_spec.mask),
         "episodes": shown,
     }
-    # Without "<", no text in the data can end its script element.
-    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    here, there = files(__package__), files("recollect.reporting")
-
-    def read(*parts: Traversable) -> str:
-        return "".join(part.read_text(encoding="utf-8") for part in parts)
-
     # player.html may have no other "$"; styles, scripts and data may, because values are not searched again.
-    return Template(read(here / "player.html")).substitute(
+    return Template(_read(_HERE / "player.html")).substitute(
         title=escape(title),
-        css=read(there / "page.css", here / "player.css"),
-        js=read(there / "elements.js", here / "player.js"),
-        data=text,
+        css=_read(_REPORTING / "page.css", _HERE / "player.css"),
+        js=_read(_REPORTING / "elements.js", _HERE / "pair.js", _HERE / "player.js"),
+        data=_to_json(data),
     )
 
 
-def name_observations(agent: Agent) -> list[str]:
-    """A name for each number of the observation that is not a picture."""
-    names = []
-    for name, leaf in agent.obs_spec.leaves.items():
-        if leaf.kind not in SHOWN_APART:
-            width = int(np.prod(leaf.shape)) if leaf.shape else 1
-            names += [name] if width == 1 else [f"{name}[{i}]" for i in range(width)]
-    return names
+def render_pair(pages: Sequence[tuple[str, str]]) -> str:
+    """The HTML of two players next to each other; pages: title and HTML of each."""
+    shown = [{"title": title, "html": page, "episode": 0} for title, page in pages]
+    return Template(_read(_HERE / "pair.html")).substitute(
+        title=escape(" beside ".join(title for title, _ in pages)),
+        css=_read(_REPORTING / "page.css", _HERE / "player.css"),
+        js=_read(_REPORTING / "elements.js", _HERE / "pair.js"),
+        pages=_to_json(shown),
+    )
+
+
+def _read(*parts: Traversable) -> str:
+    return "".join(part.read_text(encoding="utf-8") for part in parts)
+
+
+def _to_json(data: Any) -> str:
+    # Without "<", no text in the data can end its script element.
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _episode(agent: Agent, episode: Episode, inside: Internals) -> dict[str, Any]:
