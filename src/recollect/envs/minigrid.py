@@ -324,10 +324,6 @@ def _ids() -> list[str]:
 def listing() -> dict[str, str]:
     """Id -> one-line description: the memory tasks, then all others."""
     about = {f"{MEMORY}{name}-v0": line for name, line in _MEMORY_TASKS.items()}
-    known = _ids()
-    lines = {name: line for name, line in about.items() if name in known}
-    return lines | {
-        name: "grid world with a 7 x 7 window; the mission text is not observed"
-        for name in known
-        if name not in lines
-    }
+    known, other = _ids(), "grid world with a 7 x 7 window; the mission text is not observed"
+    ids = [*(name for name in about if name in known), *known]
+    return {name: about.get(name, other) for name in ids}

@@ -133,12 +133,12 @@ def _write_page(path: Path, trained: Trained, options: WatchOptions) -> None:
 
 def _in_environment_of(trained: Trained, other: Trained) -> Trained:
     """Another agent in the environment of the first, with the rewards that it was trained on."""
-    own = other.config.env
+    scaling = other.config.env
     env = replace(
         trained.config.env,
-        normalize_obs=own.normalize_obs,
-        normalize_reward=own.normalize_reward,
-        reward_scale=own.reward_scale,
+        normalize_obs=scaling.normalize_obs,
+        normalize_reward=scaling.normalize_reward,
+        reward_scale=scaling.reward_scale,
     )
     return replace(other, config=replace(other.config, env=env), factory=trained.factory)
 
