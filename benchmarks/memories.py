@@ -20,6 +20,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,16 @@ def parameters(net: Memory) -> int:
     return sum(p.numel() for p in net.parameters())
 
 
-def of_equal_size(config: MemoryConfig, features: int, size: int) -> MemoryConfig:
+def layered(name: str) -> LayeredConfig:
+    """The config of a memory at the width of the benchmark."""
+    kind = memory.find(name)
+    assert issubclass(kind, LayeredConfig)
+    return kind(width=WIDTH)
+
+
+def of_equal_size(config: LayeredConfig, features: int, size: int) -> LayeredConfig:
     """The config with the width at which its memory has about `size` parameters."""
-    configs = [replace(config, width=width) for width in WIDTHS]  # type: ignore[call-arg]
+    configs = [replace(config, width=width) for width in WIDTHS]
     return min(configs, key=lambda c: abs(parameters(c.build(features)) - size))
 
 
@@ -104,23 +112,23 @@ def acting(net: Memory) -> float:
 
 def measure(names: list[str], rounds: int) -> dict[str, dict[str, float]]:
     """Name -> measurements; the best of the rounds."""
-    size = parameters(memory.find(REFERENCE)(width=WIDTH).build(WIDTH))  # type: ignore[call-arg]
+    size = parameters(layered(REFERENCE).build(WIDTH))
     runs: dict[str, dict[str, Callable[[], float]]] = {}
     rows: dict[str, dict[str, float]] = {}
     for name in names:
-        config = memory.find(name)(width=WIDTH)  # type: ignore[call-arg]
+        config = layered(name)
         equal = of_equal_size(config, WIDTH, size)
         net = config.build(WIDTH)
         rows[name] = {
             "parameters": parameters(net),
             "state": sum(x[0].numel() for x in tree.leaves(net.initial_state(1)).values()),
-            "equal width": equal.width,  # type: ignore[attr-defined]
+            "equal width": equal.width,
         }
         runs[name] = {
             "steps/s": training(config),
             "equal steps/s": training(equal),
-            "sequence ms": lambda net=net: sequence(net),  # type: ignore[misc]
-            "acting us": lambda net=net: acting(net),  # type: ignore[misc]
+            "sequence ms": partial(sequence, net),
+            "acting us": partial(acting, net),
         }
     for _ in range(rounds):
         for name, tasks in runs.items():

@@ -25,7 +25,7 @@ recollect tune -e CartPoleMasked -m ppo_gru --trials 14 --steps 20000
 ```
 
 `recollect tune` searches them ([tuning](tuning.md)). What each does in the update is in [algorithm](algorithm.md).
-"""  # noqa: E501
+"""  # noqa: E501 (in Markdown a paragraph is one line)
 
 
 def render() -> str:

@@ -25,7 +25,7 @@ The examples run in order, as one script:
 ```python
 import recollect
 ```
-"""  # noqa: E501
+"""  # noqa: E501 (in Markdown a paragraph is one line)
 
 # Name: what is documented, and an example.
 NAMES: dict[str, tuple[Any, str]] = {

@@ -170,6 +170,5 @@ def minibatches(
             advantage = standardize(advantage, weight)
         # `index` goes block by block, so the chunks of this rank are one slice of it.
         local = ranks.block(len(local_index))
-        part = take(batch, local_index)
-        part = part._replace(weight=weight[:, local], advantage=advantage[:, local])
+        part = take(batch, local_index)._replace(weight=weight[:, local], advantage=advantage[:, local])
         yield from repeat(part, draw.repeats)
