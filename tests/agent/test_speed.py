@@ -15,7 +15,7 @@ from recollect.agent.speed import faster
 from recollect.common import tree
 from recollect.common.errors import DisagreementError
 from recollect.config.assembly import configure
-from recollect.config.data import config_hash, settings_in
+from recollect.config.data import settings_in
 from recollect.learn import ppo
 from recollect.learn.maths import LARGEST_BF16_ERROR, LARGEST_ERROR, agreement
 from recollect.learn.rollout import Rollout
@@ -139,9 +139,3 @@ def test_a_shared_branch_is_compiled_once(monkeypatch):
         assert len(compiled) == 2  # the inputs and the encoder of the branch with the GRU
         assert agent.actor.bf16 and agent.critic.trunk is agent.actor
     assert not agent.actor.bf16 and "forward" not in vars(agent.actor.encoder)
-
-
-def test_new_options_at_their_defaults_leave_the_hash_of_earlier_versions():
-    config = configure(settings_in({"env.id": "CartPole-v1"}, "test"))
-    assert config_hash(config) != config_hash(configure(settings_in({"amp": "bf16"}, "test")))
-    assert config_hash(config) != config_hash(configure(settings_in({"compile": True}, "test")))

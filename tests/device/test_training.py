@@ -97,7 +97,7 @@ def test_every_kind_of_run_gives_the_numbers_of_the_cpu_and_resumes_to_the_bit(n
     if case.needs and importlib.util.find_spec(case.needs) is None:
         pytest.skip(f"{case.needs} is not installed")
     here = run(tmp_path / "cpu", case, "cpu")
-    with fake.measured(rounding=1e-6):
+    with fake.measured(rounding=1e-6, float64=False):
         there = run(tmp_path / "fake", case, "fake", save_interval=1)
         assert there.agent.device.type == "fake" and there.config.device == "fake"
         for ours, theirs in zip(metrics_of(there), metrics_of(here), strict=True):
@@ -111,6 +111,15 @@ def test_every_kind_of_run_gives_the_numbers_of_the_cpu_and_resumes_to_the_bit(n
             torch.testing.assert_close(x, weights[key], rtol=1e-2, atol=5e-3)
         if case.env not in FUNCTIONS:  # `resume` finds environments by their ids
             assert_resumes_equally(there, 1)
+
+
+def test_ranks_send_tensors_of_the_cpu(tmp_path, monkeypatch):
+    """Pickled, a tensor of a GPU would arrive on a GPU that may belong to another rank."""
+    sent = []
+    monkeypatch.setattr(Ranks, "gather", lambda ranks, x: sent.append(x) or [x])
+    run(tmp_path, CASES["gru"], "fake", save_interval=1)
+    tensors = [x for block, _ in sent for x in block.values()]
+    assert tensors and all(x.is_cpu for x in tensors)
 
 
 def test_a_run_with_barriers_resumes_to_the_bit(tmp_path):

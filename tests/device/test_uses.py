@@ -11,7 +11,9 @@ from recollect import cli
 from recollect.agent.agent import build_agent
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, make
+from recollect.probing.interventions import measure_spread
 from recollect.probing.measure import probe
+from recollect.probing.readout import build_untrained
 from recollect.run import api
 from recollect.run.recording import has_memory, record_deterministic
 from recollect.run.run import Trained
@@ -71,9 +73,25 @@ def test_watch_computes_the_same(critic):
 
 @pytest.mark.parametrize("memory", [name for name in MEMORIES if name != "mlp"])
 def test_probe_measures_the_same(memory):
-    here, there = (probe(one, episodes=10) for one in trained(memory, memory))
+    with fake.measured(float64=False):
+        here, there = (probe(one, episodes=10) for one in trained(memory, memory))
     assert there.actor == memory
     assert_close(there, here)
+
+
+def test_probe_measures_on_the_device():
+    there = trained("gru", "gru")[1]
+    envs = make(ENV)
+    _, record = record_deterministic(there.agent, envs, 4, 0)
+    envs.adapter.close()
+    spread = measure_spread(there.agent.actor, record)
+    untrained = build_untrained(there.agent, there.config, 0)
+    tensors = (
+        *spread.mean.values(),
+        *spread.deviation.values(),
+        *(w for net in untrained for w in net.parameters()),
+    )
+    assert tensors and all(fake.is_fake(x) for x in tensors)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,16 @@ from .values import BOOLEANS, Setting, YamlWord
 
 # Fields that earlier versions lacked, with their defaults. At these they are not in the hash of a run: a
 # comparison would repeat runs of earlier versions instead of finding them.
-LATER = {"amp": None, "compile": False, "cuda_graphs": False, "kernels": "auto"}
+LATER: dict[str, Any] = {
+    "amp": None,
+    "compile": False,
+    "cuda_graphs": False,
+    "kernels": "auto",
+    "env.action_mask": False,
+    "env.hidden": False,
+    "actor.sees": [],
+    "critic.sees": [],
+}
 
 
 def to_dict(value: Any) -> Any:
@@ -40,8 +51,12 @@ def config_hash(config: RunConfig) -> str:
     # The number of cores is in it as well (env.threads), unless it is set, as comparisons do.
     fields = to_dict(config)
     for name, default in LATER.items():
-        if fields[name] == default:
-            del fields[name]
+        *groups, option = name.split(".")
+        group = reduce(getitem, groups, fields)
+        if group[option] == default:
+            del group[option]
+    if fields["device"] == "auto":
+        fields["device"] = "cpu"  # the default, and the only device, of earlier versions
     for branch in (fields["actor"], fields["critic"]):
         # Earlier versions had these encoders alone, as two options.
         if branch["encoder"]["name"] in ("nature", "residual"):
