@@ -77,10 +77,18 @@ class RunConfig:
         if any("hidden" in branch.sees for branch in (self.actor, self.critic)) and not self.env.hidden:
             # Here, so that whoever builds the environments of this config need not know of `sees`.
             object.__setattr__(self, "env", dataclasses.replace(self.env, hidden=True))
+        if self.env.trial > 1:
+            self._add_trial_inputs()
         if self.critic.shared and self.critic.sees:
             raise UsageError("a shared critic has no inputs of its own: critic.sees needs --critic MEMORY")
         if self.algorithm == "trpo" and self.critic.shared:
             raise UsageError("trpo updates the actor alone: a shared critic is not supported")
+
+    def _add_trial_inputs(self) -> None:
+        """Let both branches get the previous action and reward, from which a task is inferred."""
+        for side in ("actor", "critic"):
+            branch = dataclasses.replace(getattr(self, side), prev_action=True, prev_reward=True)
+            object.__setattr__(self, side, branch)
 
     def __repr__(self) -> str:
         critic = "shared" if self.critic.shared else self.critic.memory.name

@@ -20,6 +20,7 @@ from ..common.errors import UsageError
 Array: TypeAlias = NDArray[Any]
 Obs: TypeAlias = dict[str, Array]
 ACTION_MASK = "action_mask"  # name of the leaf with the allowed choices of each action component
+NEW_EPISODE = "new_episode"  # name of the leaf that is 1 where an episode of a trial begins
 HIDDEN = "hidden"  # name of the leaf with the variables of the environment that no observation shows
 SMALLEST_PICTURE = 16  # pixels per side; smaller uint8 boxes are vectors
 
@@ -119,10 +120,10 @@ class ObsSpec:
     def inputs(self, sees: tuple[str, ...] = ()) -> dict[str, Leaf]:
         """The leaves that a network gets: the observation, or those under some names of `sees`.
 
-        A name is that of a leaf, or of a Dict that contains it; the prefix `obs.` may be omitted.
+        A name is that of a leaf, or of a Dict that contains it, without `obs.`. All get `new_episode`.
         """
         names = [name for name, leaf in self.leaves.items() if leaf.kind != "mask"]
-        chosen: set[str] = set()
+        chosen = {NEW_EPISODE} & set(names)
         for key in sees or ("obs",):
             starts = f"{key}.", f"obs.{key}."
             matches = {name for name in names if f"{name}.".startswith(starts)}
@@ -239,6 +240,8 @@ def read_spaces(
         leaves[ACTION_MASK] = Leaf("mask", (sum(action_spec.sizes),), action_spec.sizes)
     if isinstance(observation, Extended) and HIDDEN in observation.spaces:
         leaves[HIDDEN] = Leaf("vector", observation[HIDDEN].shape)
+    if isinstance(observation, Extended) and NEW_EPISODE in observation.spaces:
+        leaves[NEW_EPISODE] = Leaf("binary", (1,))
     return ObsSpec(leaves, mask), action_spec
 
 
