@@ -20,7 +20,7 @@ EVALUATION_LIMIT = (
 
 NOT_SUITES = (
     *("base", "extended", "given", "gym", "info", "make", "minigrid_state", "rendering", "spaces"),
-    "trial",
+    *("spaces_json", "trial"),
 )
 
 

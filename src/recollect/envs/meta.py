@@ -23,7 +23,7 @@ CELL = 32  # pixels per cell in an image
 GREY, GREEN, BLUE = (226, 229, 233), (46, 160, 98), (22, 92, 170)
 
 
-class Task(gymnasium.Env[Any, Any]):
+class Task(gymnasium.Env[Any, Any]):  # type: ignore[misc]
     """An environment that draws a task where a trial begins."""
 
     time_limit: int
@@ -83,7 +83,7 @@ class Bandit(Task):
         reward = float(self.np_random.random() < self.chances[action])
         return np.zeros(1, np.float32), reward, True, False, {}
 
-    def render(self) -> Array:  # type: ignore[override]
+    def render(self) -> Array:
         """The chances of the arms as bars."""
         height = 4 * CELL
         image = np.full((height, self.size * CELL, 3), 255, dtype=np.uint8)
@@ -128,7 +128,7 @@ class Grid(Task):
         at_goal = self._place == self.goal
         return np.array(self._place), 1.0 if at_goal else -0.01, at_goal, False, {"success": at_goal}
 
-    def render(self) -> Array:  # type: ignore[override]
+    def render(self) -> Array:
         """The cells, the goal and the agent."""
         cells = np.full((self.size, self.size, 3), GREY, dtype=np.uint8)
         cells[self.goal], cells[self._place] = GREEN, BLUE

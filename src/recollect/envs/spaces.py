@@ -6,7 +6,7 @@ name. Outside of `envs`, observations are dicts of leaves, and Gymnasium's space
 Shapes.  N environments, K components of an action.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -204,6 +204,16 @@ class ActionSpec:
         begins = np.cumsum((0, *self.sizes[:-1]))
         return np.flatnonzero(~np.logical_or.reduceat(allowed, begins, axis=1).all(1))
 
+    def from_env(self, action: Array) -> Array:
+        """Actions of the environment (N, *shape) -> policy actions (N, K); undoes to_env within the bounds."""
+        flat = np.asarray(action).reshape(len(action), self.width)
+        if self.kind == "categorical":
+            return flat.astype(np.int64) - np.array(self.start or 0)
+        low, high = (bound.astype(np.float64) for bound in self._bounds)
+        with np.errstate(invalid="ignore"):
+            units = (flat - low) / (high - low) * 2 - 1
+        return np.where(self._bounded, units, flat).astype(np.float32)
+
     def to_prev_action(self, action: Array) -> Array:
         """Policy actions (N, K) -> the previous-action input of the next step: clipped like in to_env."""
         if self.kind == "categorical":
@@ -243,27 +253,6 @@ def read_spaces(
     if isinstance(observation, Extended) and NEW_EPISODE in observation.spaces:
         leaves[NEW_EPISODE] = Leaf("binary", (1,))
     return ObsSpec(leaves, mask), action_spec
-
-
-def spaces_to_json(obs: ObsSpec, action: ActionSpec) -> dict[str, Any]:
-    """Both specs as data for JSON; inverse of spaces_from_json."""
-    return {
-        "obs": {name: asdict(leaf) for name, leaf in obs.leaves.items()},
-        "order": list(obs.leaves),  # of the input features; files sort the keys of a dict
-        "mask": list(obs.mask),
-        "action": asdict(action),
-    }
-
-
-def spaces_from_json(data: dict[str, Any]) -> tuple[ObsSpec, ActionSpec]:
-    """The specs of spaces_to_json."""
-
-    def tuples(entry: dict[str, Any]) -> dict[str, Any]:
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
-
-    # Files of earlier versions have no order; they kept that of the names.
-    leaves = {name: Leaf(**tuples(data["obs"][name])) for name in data.get("order", data["obs"])}
-    return ObsSpec(leaves, tuple(data["mask"])), ActionSpec(**tuples(data["action"]))
 
 
 def _read_leaves(space: gym.Space[Any], name: str, out: dict[str, Leaf]) -> None:
