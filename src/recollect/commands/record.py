@@ -46,7 +46,7 @@ def run_record(options: RecordOptions) -> int:
     dataset.write(options.out, data)
     steps = len(data.first) - options.episodes
     print(
-        f"{options.out}: {options.episodes} episodes of {trained.config.env.id}, {steps:,} steps, mean return "
-        f"{data.returns.mean():.4g}"
+        f"{options.out}: {options.episodes} episodes of {trained.config.env.id}, {steps:,} steps, "
+        f"mean return {data.returns.mean():.4g}"
     )
     return 0

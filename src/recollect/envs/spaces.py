@@ -205,7 +205,7 @@ class ActionSpec:
         return np.flatnonzero(~np.logical_or.reduceat(allowed, begins, axis=1).all(1))
 
     def from_env(self, action: Array) -> Array:
-        """Actions of the environment (N, *shape) -> policy actions (N, K); undoes to_env within the bounds."""
+        """Actions of the environment (N, *shape) -> policy actions (N, K): the inverse of to_env."""
         flat = np.asarray(action).reshape(len(action), self.width)
         if self.kind == "categorical":
             return flat.astype(np.int64) - np.array(self.start or 0)

@@ -145,9 +145,9 @@ class Rollout:
         self._sent = None  # outdated on a GPU
 
     def fill(self, rows: Mapping[str, Array]) -> None:
-        """Take recorded steps by the names of the fields; (T, N, ...), and (T + 1, N, ...) where row T has one.
+        """Take recorded steps by the names of the fields, those of observations with the prefix OBS.
 
-        Observations have their names with a prefix, as obs.NAME.
+        Outcomes and actions are (T, N, ...), inputs and `valid` (T + 1, N, ...).
         """
         for name, x in self._buffer.fields.items():
             x[: len(rows[name])].copy_(torch.from_numpy(rows[name]))
