@@ -114,7 +114,7 @@ def test_another_agent_is_refused_in_one_line_that_names_both(config, message, s
 
 
 def test_parts_that_nobody_has_are_refused(source):
-    with pytest.raises(UsageError, match="init.parts names actor.mind, .* it has .*actor.memory"):
+    with pytest.raises(UsageError, match=r"init\.parts names actor\.mind, .* it has .*actor\.memory"):
         build(from_source(source, parts=("actor.mind",)))
     with pytest.raises(UsageError, match=r"init\.parts actor needs the agent"):
         InitConfig(parts=("actor",))
@@ -258,7 +258,9 @@ def test_a_student_with_memory_learns_from_a_teacher_that_sees_what_it_does_not(
     teacher = recollect.train("poc", steps=15_000, options=options, out=tmp_path, quiet=True)
     assert teacher.evaluate(50).summary()["success"] > 0.95
     config = poc(True)
-    with pytest.raises(UsageError, match="teacher T sees hidden .* and poc has none; add --env.hidden True"):
+    with pytest.raises(
+        UsageError, match=r"teacher T sees hidden .* and poc has none; add --env\.hidden True"
+    ):
         clone_teacher(config, teacher.agent, "T", lambda _: None)
     config = replace(config, env=replace(config.env, hidden=True))
     learner, config = clone_teacher(config, teacher.agent, "T", lambda _: None)

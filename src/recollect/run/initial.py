@@ -45,13 +45,13 @@ def _load(agent: Agent, config: RunConfig) -> None:
     tensors, meta = checkpoint.read(weights_file(Path(path)))
     if not config.init.parts:
         _check_spaces(agent, config, meta)
-    own: dict[str, Tensor] = agent.state_dict()
+    weights: dict[str, Tensor] = agent.state_dict()
     saved = {name.removeprefix("agent."): x for name, x in tensors.items() if name.startswith("agent.")}
     chosen: dict[str, Tensor] = {}
     for part in parts:
-        chosen |= _part(part, own, saved, path)
+        chosen |= _part(part, weights, saved, path)
     with torch.no_grad():
-        agent.load_state_dict({**own, **chosen})
+        agent.load_state_dict({**weights, **chosen})
 
 
 def _check_spaces(agent: Agent, config: RunConfig, meta: Mapping[str, Any]) -> None:
@@ -66,13 +66,16 @@ def _check_spaces(agent: Agent, config: RunConfig, meta: Mapping[str, Any]) -> N
             )
 
 
-def _part(part: str, own: Mapping[str, Tensor], saved: Mapping[str, Tensor], path: str) -> dict[str, Tensor]:
+def _part(
+    part: str, weights: Mapping[str, Tensor], saved: Mapping[str, Tensor], path: str
+) -> dict[str, Tensor]:
     """The weights of a part, whose names and shapes are equal on both sides."""
     ours, theirs = (
-        {name: x for name, x in side.items() if f"{name}.".startswith(f"{part}.")} for side in (own, saved)
+        {name: x for name, x in side.items() if f"{name}.".startswith(f"{part}.")}
+        for side in (weights, saved)
     )
     if not ours:
-        known = dict.fromkeys(".".join(name.split(".")[:2]) for name in own)
+        known = dict.fromkeys(".".join(name.split(".")[:2]) for name in weights)
         raise UsageError(f"init.parts names {part}, which the agent does not have; it has {', '.join(known)}")
     if not theirs:
         raise UsageError(f"init.parts names {part}, which the agent of {path} does not have")

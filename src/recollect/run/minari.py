@@ -8,7 +8,7 @@ from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
 from ..envs import Obs, ObsSpec
 from ..envs.spaces import read_spaces
-from .dataset import Dataset
+from .dataset import COLUMNS, Dataset
 
 PREFIX = "minari:"
 
@@ -24,15 +24,9 @@ def read(name: str, config: RunConfig) -> Dataset:
     if not episodes:
         raise UsageError(f"{name} has no episodes")
     obs = {key: np.concatenate([one[0][key] for one in episodes]) for key in obs_spec.leaves}
-    action = np.concatenate([one[1]["action"] for one in episodes])
-    columns = {
-        key: np.concatenate([one[1][key] for one in episodes])
-        for key in ("reward", "terminated", "truncated", "first")
-    }
-    about = {"env": name, "agent": name}
-    return Dataset(
-        name, (obs_spec, action_spec), obs, action=action_spec.from_env(action), **columns, about=about
-    )
+    columns = {key: np.concatenate([one[1][key] for one in episodes]) for key in COLUMNS}
+    columns["action"] = action_spec.from_env(columns["action"])
+    return Dataset(name, (obs_spec, action_spec), obs, **columns, about={})
 
 
 def _load(name: str) -> Any:
