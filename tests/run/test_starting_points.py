@@ -258,9 +258,7 @@ def test_a_student_with_memory_learns_from_a_teacher_that_sees_what_it_does_not(
     teacher = recollect.train("poc", steps=15_000, options=options, out=tmp_path, quiet=True)
     assert teacher.evaluate(50).summary()["success"] > 0.95
     config = poc(True)
-    with pytest.raises(
-        UsageError, match=r"teacher T sees hidden .* and poc has none; add --env\.hidden True"
-    ):
+    with pytest.raises(UsageError, match=r"T sees hidden .* and poc has none; add --env\.hidden"):
         clone_teacher(config, teacher.agent, "T", lambda _: None)
     config = replace(config, env=replace(config.env, hidden=True))
     learner, config = clone_teacher(config, teacher.agent, "T", lambda _: None)

@@ -75,8 +75,8 @@ def _part(
         for side in (weights, saved)
     )
     if not ours:
-        known = dict.fromkeys(".".join(name.split(".")[:2]) for name in weights)
-        raise UsageError(f"init.parts names {part}, which the agent does not have; it has {', '.join(known)}")
+        known = ", ".join(dict.fromkeys(".".join(name.split(".")[:2]) for name in weights))
+        raise UsageError(f"init.parts names {part}, which the agent does not have; it has {known}")
     if not theirs:
         raise UsageError(f"init.parts names {part}, which the agent of {path} does not have")
     problem = f"the {part} of this run is another one than that of {path}"
