@@ -318,6 +318,7 @@ def test_pictures_of_the_tasks():
         assert isinstance(envs, Envs)
         envs.reset([0])
         picture = envs.adapter.render()
+        assert envs.adapter.names()["actions"]
         assert picture.dtype == np.uint8 and picture.ndim == 3 and len(np.unique(picture)) > 2
 
 

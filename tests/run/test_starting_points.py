@@ -95,6 +95,10 @@ def test_a_run_is_resumed_exactly_although_the_agent_it_began_from_is_gone(sourc
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(3))
     stopped = run_quietly(config, tmp_path, "stopped")
     monkeypatch.undo()
+    shutil.copytree(stopped.folder, tmp_path / "without")
+    for path in checkpoint.existing(tmp_path / "without" / "checkpoints"):
+        path.unlink()
+    assert_same_end(whole.folder, recollect.resume(tmp_path / "without", quiet=True).folder)
     shutil.rmtree(place)
     assert_same_end(whole.folder, recollect.resume(stopped.folder, quiet=True).folder)
 

@@ -12,6 +12,7 @@ from ..agent.normalize import RewardScale
 from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..envs.spaces_json import spaces_from_json
+from ..learn.learner import Learner
 from ..memory import Memory
 from . import checkpoint
 from .weights import weights_file
@@ -26,6 +27,12 @@ def begin_weights(agent: Agent, config: RunConfig) -> None:
             module.begin()
     if config.init.path is not None:
         _load(agent, config)
+
+
+def begin_again(learner: Learner, config: RunConfig) -> None:
+    """Take a learner back to the start of its run, but for its environments."""
+    begin_weights(learner.agent, config)
+    begin_rewards(learner.rewards, config)
 
 
 def begin_rewards(rewards: RewardScale, config: RunConfig) -> None:
@@ -55,14 +62,17 @@ def _load(agent: Agent, config: RunConfig) -> None:
 
 
 def _check_spaces(agent: Agent, config: RunConfig, meta: Mapping[str, Any]) -> None:
-    spaces = spaces_from_json(meta["spaces"])
-    for kind, theirs, ours in zip(
-        ("observations", "actions"), spaces, (agent.obs_spec, agent.action_spec), strict=True
+    obs, action = spaces_from_json(meta["spaces"])
+    # As lists, because the order of the leaves is that of the input weights.
+    theirs, ours = (list(spec.leaves.items()) for spec in (obs, agent.obs_spec))
+    for kind, one, other in (
+        ("observations", (theirs, obs.mask), (ours, agent.obs_spec.mask)),
+        ("actions", action, agent.action_spec),
     ):
-        if theirs != ours:
+        if one != other:
             raise UsageError(
-                f"init.path {config.init.path} is an agent with {kind} {theirs}, and {config.env.id} has "
-                f"{ours}; choose the parts that fit with --init.parts, as actor.memory"
+                f"init.path {config.init.path} is an agent with {kind} {one}, and {config.env.id} has "
+                f"{other}; choose the parts that fit with --init.parts, as actor.memory"
             )
 
 

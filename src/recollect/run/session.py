@@ -30,7 +30,7 @@ from . import checkpoint
 from .build import Factory, training_mode
 from .display import make_display
 from .episode_log import format_episodes
-from .initial import begin_weights
+from .initial import begin_again
 from .kernels import computed_by, engine, resume_with
 from .log import JsonLines, TensorBoard, Wandb
 from .run_folder import write_json
@@ -151,7 +151,7 @@ class Session:
         if self.is_rank_zero:
             # `prune` keeps the highest iterations, so the damaged files would outlive the new ones.
             checkpoint.clear(self.checkpoints)
-        begin_weights(self.learner.agent, self.config)
+        begin_again(self.learner, self.config)
         self.learner.restart(self.envs, self.config.seed)
 
     # Run ------------------------------------------------------------------------------------------
