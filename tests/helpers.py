@@ -150,6 +150,7 @@ def seen_by_a_browser(
 
 # Learners in float64 ---------------------------------------------------------------------------
 
+ROOT_MODELS = Path(__file__).parents[1] / "models"
 N, T, L = 3, 12, 4
 VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
 MEMORIES = memory.available()

@@ -16,7 +16,8 @@ from recollect.encoder.nature import NatureConfig, nature
 from recollect.encoder.pictures import PictureEncoder, distinct
 from recollect.encoder.residual import ResidualConfig, residual
 from recollect.envs import EnvConfig, make
-from recollect.envs.spaces import read_spaces, spaces_from_json, spaces_to_json
+from recollect.envs.spaces import read_spaces
+from recollect.envs.spaces_json import spaces_from_json, spaces_to_json
 from recollect.learn import ppo
 from recollect.learn.learner import begin
 from recollect.learn.settings import Decay, Plan, PPOConfig

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..agent.agent import Agent
 from ..common.errors import UsageError
 from ..config.options import Playing
@@ -103,6 +105,9 @@ def _summary(result: Evaluation) -> str:
         f"  return  mean {s['mean']:.2f}   95 % interval {interval}",
         f"          std {s['std']:.2f}   interquartile mean {s['iqm']:.2f}   length {s['length']:.1f}",
     ]
+    if result.by_episode:
+        means = np.mean(result.by_episode, axis=0)
+        lines.append(f"  by episode of a trial  {' '.join(f'{x:.4g}' for x in means)}")
     if s["success"] is not None:
         lines.append(f"  success {s['success']:.1%}")
     return "\n".join(lines)

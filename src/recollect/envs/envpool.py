@@ -26,8 +26,8 @@ def _envpool() -> Any:
 
 def supports(config: EnvConfig) -> bool:
     """Whether EnvPool is installed and has the id; with backend auto, only without keyword arguments."""
-    if config.kwargs and config.backend == "auto":
-        return False  # EnvPool and Gymnasium take different keyword arguments
+    if (config.kwargs or config.trial > 1) and config.backend == "auto":
+        return False  # EnvPool takes other keyword arguments than Gymnasium, and cannot keep a task
     return _envpool() is not None and config.id in _envpool().list_all_envs()
 
 

@@ -15,7 +15,9 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from ..common.errors import UsageError, nearest
 from .base import EnvConfig, EnvState, Step, VecEnv
 from .info import read_numbers, read_success
-from .spaces import ACTION_MASK, Array
+from .rendering import as_rgb, images_per_second, rendered
+from .spaces import ACTION_MASK, NEW_EPISODE, Array
+from .trial import Trial
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]
@@ -28,7 +30,8 @@ def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
     if factory is None:
         name, spec = find_spec(config.id)
         options = dict(config.kwargs)
-        if name == "CartPole-v1" and not options and config.backend != "workers":
+        plain = not options and config.trial == 1 and config.backend != "workers"
+        if name == "CartPole-v1" and plain:
             return CartPole(config.num_envs, config.time_limit or 500)
         if config.time_limit is not None:
             options["max_episode_steps"] = config.time_limit
@@ -65,13 +68,18 @@ def _with_time_limit(factory: Factory, limit: int) -> gym.Env[Any, Any]:
     return gym.wrappers.TimeLimit(factory(), limit)
 
 
+def _as_trials(factory: Factory, episodes: int) -> gym.Env[Any, Any]:
+    return Trial(factory(), episodes)
+
+
 class GymEnv(VecEnv):
     """Any Gymnasium environment. Classic control in this process is native, everything else barrier."""
 
     def __init__(self, factory: Factory, config: EnvConfig) -> None:
         self.num_envs = config.num_envs
         self.backend = "workers" if config.backend == "workers" else "gymnasium"
-        self._factory = factory
+        self._trial = config.trial
+        self._factory = partial(_as_trials, factory, config.trial) if config.trial > 1 else factory
         self._fresh = False
         self._info: dict[str, Any] = {}
         self._ended = np.zeros(self.num_envs, dtype=bool)
@@ -81,7 +89,7 @@ class GymEnv(VecEnv):
         self.tier = self._tier()
         self.time_limit = self._limit()
         if isinstance(self._vec, SyncVectorEnv):
-            self.fps = _fps(self._vec.envs[0].metadata)
+            self.fps = images_per_second(self._vec.envs[0].metadata)
 
     def _build(self) -> None:
         factories = [self._factory] * self.num_envs
@@ -155,6 +163,12 @@ class GymEnv(VecEnv):
         """The numbers and vectors of numbers in `info`."""
         return read_numbers(self._info, self.num_envs)
 
+    def new_episode(self) -> Array | None:
+        """The entry `new_episode` of info, which the wrapper Trial sets."""
+        if self._trial == 1:
+            return None
+        return np.asarray(self._info.get(NEW_EPISODE, np.zeros(self.num_envs, dtype=bool)))
+
     @property
     def local_envs(self) -> Sequence[gym.Env[Any, Any]]:
         """The environments, if they are in this process."""
@@ -181,7 +195,7 @@ class GymEnv(VecEnv):
             return None
         # Set here and not at construction, where some environments then render every step.
         env.unwrapped.render_mode = "rgb_array"
-        return _as_rgb(_rendered(env.render))
+        return as_rgb(rendered(env.render))
 
     def get_state(self) -> EnvState:
         assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
@@ -239,7 +253,7 @@ class CartPole(VecEnv):
         self.time_limit = time_limit
         self.backend = "gymnasium"
         self._vec = CartPoleVectorEnv(num_envs, max_episode_steps=time_limit)
-        self.fps = _fps(self._vec.metadata)
+        self.fps = images_per_second(self._vec.metadata)
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
 
@@ -254,7 +268,7 @@ class CartPole(VecEnv):
 
     def render(self) -> Array:
         self._vec.render_mode = "rgb_array"
-        return _rendered(self._vec.render)[0]
+        return rendered(self._vec.render)[0]
 
     def get_state(self) -> EnvState:
         # Gymnasium keeps the state as (4, N); the first axis of a saved array is the environment.
@@ -268,30 +282,6 @@ class CartPole(VecEnv):
         self._vec.steps = state.arrays["steps"].copy()
         self._vec.prev_done = state.arrays["resets"].copy()
         self._vec.np_random.bit_generator.state = state.data["random"]
-
-
-def _rendered(render: Callable[[], Any]) -> Any:
-    """The result of a renderer; UsageError if it lacks a package."""
-    try:
-        return render()
-    except (gym.error.DependencyNotInstalled, ImportError) as error:
-        raise UsageError(f"the environment cannot be rendered: {error}") from error
-
-
-def _as_rgb(rendered: Any) -> Array | None:
-    """An image in grey, RGB or RGBA -> (H, W, 3) uint8; None for everything else."""
-    image = np.asarray(rendered)
-    if image.ndim == 2:
-        image = image[..., None].repeat(3, -1)
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (3, 4):
-        return None
-    return image[..., :3]
-
-
-def _fps(metadata: dict[str, Any]) -> int:
-    """Images per second, at least 1; third-party metadata may hold anything, so 30 if it is no number."""
-    fps = metadata.get("render_fps")
-    return max(1, round(fps)) if isinstance(fps, int | float) else 30
 
 
 def _time_limit(env: gym.Env[Any, Any]) -> Any:

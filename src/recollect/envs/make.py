@@ -18,7 +18,10 @@ EVALUATION_LIMIT = (
     50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
 )
 
-NOT_SUITES = ("base", "extended", "given", "gym", "info", "make", "minigrid_state", "spaces")
+NOT_SUITES = (
+    *("base", "extended", "given", "gym", "info", "make", "minigrid_state", "rendering", "spaces"),
+    *("spaces_json", "trial"),
+)
 
 
 def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None) -> Envs:
@@ -40,7 +43,7 @@ def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | Non
 
 def _extended(adapter: VecEnv, config: EnvConfig) -> Envs:
     """The environments, with the leaves beside the observation that the config asks for."""
-    if config.action_mask or config.hidden:
+    if config.action_mask or config.hidden or config.trial > 1:
         adapter = ExtendedEnv(adapter, config)
     return Envs(adapter, config.mask)
 

@@ -139,6 +139,22 @@ class Rollout:
         np.multiply(self._spec.to_prev_action(action), ~first[:, None], out=self._prev_action[t + 1])
         np.multiply(step.reward, ~first, out=self._prev_reward[t + 1], casting="same_kind")
 
+    def relabel(self, action: Tensor) -> None:
+        """Replace the actions (T, N, K) by those of somebody else; previous actions stay what they were."""
+        self.action.copy_(action)
+        self._sent = None  # outdated on a GPU
+
+    def fill(self, rows: Mapping[str, Array]) -> None:
+        """Take recorded steps by the names of the fields, those of observations with the prefix OBS.
+
+        Outcomes and actions are (T, N, ...), inputs and `valid` (T + 1, N, ...).
+        """
+        for name, x in self._buffer.fields.items():
+            x[: len(rows[name])].copy_(torch.from_numpy(rows[name]))
+        for name in ("reward", "terminated", "truncated"):
+            getattr(self, name).copy_(torch.from_numpy(rows[name]))
+        self._sent = self._outcome = None
+
     def truncate(self) -> None:
         """At a barrier: truncate every unfinished episode after step T-1."""
         view, last = self._views, self.num_steps - 1

@@ -156,7 +156,7 @@ def _seeds(envs: Envs, seed: int) -> list[int]:
 
 
 def _play(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> EpisodeScores:
-    columns = play_episodes(envs, player, episodes, seeds)
+    columns = play_episodes(envs, player, episodes, seeds)[:3]
     return EpisodeScores(*(np.array(column, dtype=np.float64) for column in columns))
 
 

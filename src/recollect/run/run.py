@@ -33,6 +33,7 @@ from .build import Factory, build, build_learner
 from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
+from .initial import begin_rewards
 from .onnx import export
 from .run_folder import find_unfinished, is_unstarted, locked, new_folder, read_summary, write_json
 from .session import Destination, Session, initial_summary
@@ -190,6 +191,7 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
                 write_yaml(config, folder / "config.yaml")
                 write_json(folder / "summary.json", initial_summary(config, destination))
             learner = build_learner(config, envs, agent, ranks)
+            begin_rewards(learner.rewards, config)
             summary = yield from Session(config, folder, envs, learner, destination, factory).iterate()
             return Trained(agent, config, folder, summary, factory)
 

@@ -27,9 +27,10 @@ from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import train
 from . import checkpoint
-from .build import Factory, begin_memories, training_mode
+from .build import Factory, training_mode
 from .display import make_display
 from .episode_log import format_episodes
+from .initial import begin_again
 from .kernels import computed_by, engine, resume_with
 from .log import JsonLines, TensorBoard, Wandb
 from .run_folder import write_json
@@ -150,7 +151,7 @@ class Session:
         if self.is_rank_zero:
             # `prune` keeps the highest iterations, so the damaged files would outlive the new ones.
             checkpoint.clear(self.checkpoints)
-        begin_memories(self.learner.agent)
+        begin_again(self.learner, self.config)
         self.learner.restart(self.envs, self.config.seed)
 
     # Run ------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ class Validation:
         if self._envs is None:
             self._envs = make_for_evaluation(replace(config.env, num_envs=episodes), self.factory)
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, iteration, episodes)
-        return float(np.mean(play_episodes(self._envs, self.agent.player(episodes), episodes, seeds)[0]))
+        return float(np.mean(play_episodes(self._envs, self.agent.player(episodes), episodes, seeds).returns))
 
     def close(self) -> None:
         """Close the environments."""

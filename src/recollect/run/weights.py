@@ -16,7 +16,7 @@ from ..agent.normalize import RewardScale
 from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..config.data import to_dict
-from ..envs.spaces import spaces_from_json, spaces_to_json
+from ..envs.spaces_json import spaces_from_json, spaces_to_json
 from . import checkpoint
 
 SHOWN = 5  # agents that an error names
@@ -34,10 +34,7 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
 
     config_of  parses the config; it decides which modules the file may import. Nothing else is executed.
     """
-    file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
-    if not file.exists():
-        raise UsageError(_describe_missing(path, file))
-    tensors, meta = checkpoint.read(file)
+    tensors, meta = checkpoint.read(weights_file(path))
     config = config_of(meta["config"])
     # The seed is arbitrary, because all weights are overwritten.
     agent = build_agent(
@@ -45,6 +42,14 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     )
     checkpoint.load_weights(agent, tensors)
     return agent, config
+
+
+def weights_file(path: Path) -> Path:
+    """The file with the weights of a run folder, a checkpoint or a weights file."""
+    file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
+    if not file.exists():
+        raise UsageError(_describe_missing(path, file))
+    return file
 
 
 def _describe_missing(path: Path, file: Path) -> str:
