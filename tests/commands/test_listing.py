@@ -47,7 +47,9 @@ def test_other_lists_have_no_more(kind, capsys):
 def test_a_listed_agent_can_be_copied(columns, tmp_path, monkeypatch, capsys):
     folder = "runs/ppo_gru-critic_shared/minigrid-MiniGrid-MemoryS9-v0/s1-20260101-120000"
     (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / folder / "summary.json").write_text('{"status": "finished", "step": 5, "return": 0.5, "time": 9}')
+    (tmp_path / folder / "summary.json").write_text(
+        '{"status": "finished", "step": 5, "return": 0.5, "time": 9}'
+    )
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / f"{'a' * 90}.safetensors").touch()
     monkeypatch.chdir(tmp_path)

@@ -293,7 +293,9 @@ def test_wrong_arguments_are_refused_before_a_run_begins(arguments, message, tmp
 
 
 def test_numbers_that_are_whole_may_be_floats_as_on_the_command_line(tmp_path):
-    run = recollect.train("CartPole-v1", steps=1e2, options=OPTIONS, seed=np.int64(3), out=tmp_path, quiet=True)
+    run = recollect.train(
+        "CartPole-v1", steps=1e2, options=OPTIONS, seed=np.int64(3), out=tmp_path, quiet=True
+    )
     assert (run.config.steps, run.config.seed) == (100, 3)
 
 

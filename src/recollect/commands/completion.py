@@ -30,8 +30,8 @@ complete -o filenames -F _recollect recollect
 class CompletionOptions:
     """Print a script that completes commands and options in a shell.
 
-      source <(recollect completion bash)
-      source <(recollect completion zsh)
+    source <(recollect completion bash)
+    source <(recollect completion zsh)
     """
 
     POSITIONAL: ClassVar = ("shell",)

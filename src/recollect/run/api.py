@@ -98,7 +98,8 @@ def _prepare(
         fields = {"env.id": env_id, "model": model or "ppo", **(options or {})}
         config = configure(settings_in(fields, "options"))
     steps, seed = (
-        value_of(Setting(name, number, name), int | None) for name, number in (("steps", steps), ("seed", seed))
+        value_of(Setting(name, number, name), int | None)
+        for name, number in (("steps", steps), ("seed", seed))
     )
     if steps is not None:
         # A preset's budget in rollouts would otherwise remain: a run ends at whichever budget is used up
