@@ -409,6 +409,14 @@ def test_the_display_is_lines_without_a_terminal_and_a_panel_on_one(tmp_path) ->
     screen.close()
     text = stream.getvalue()
     assert "a run" in text and "100%" in text and "50,000" in text and "↑" in text and "█" in text
+    # A long title takes the room of the bar, not of the time left.
+    stream = io.StringIO()
+    title = "ppo_gru-critic_shared  minigrid:MiniGrid-MemoryS9-v0  seed 1"
+    screen = PanelDisplay(title, Console(file=stream, force_terminal=True, width=80))
+    screen.show({**row, "return": 1.0}, 0.5)
+    screen.close()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert re.search(rf"{title}.*50%  left 3s", plain)
 
 
 def test_bench_says_that_its_figures_are_of_one_run(monkeypatch, capsys) -> None:

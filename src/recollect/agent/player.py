@@ -47,6 +47,8 @@ class Player:
     """
 
     def __init__(self, agent: "Agent", num_envs: int, deterministic: bool, seed: int) -> None:
+        if num_envs < 1:
+            raise UsageError(f"player: num_envs is {num_envs}, at least 1 is needed")
         self.agent, self.num_envs, self.deterministic = agent, num_envs, deterministic
         self._rng = rng.generator(seed, rng.Purpose.PLAY)
         self._dtype = next(agent.parameters()).dtype

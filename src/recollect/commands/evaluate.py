@@ -14,7 +14,7 @@ from ..config.presets import preset
 from ..envs import EnvConfig
 from ..run import api
 from ..run.evaluate import Evaluation, evaluate
-from ..run.film import render
+from ..run.film import WINDOW, render
 
 EPISODES = 100  # one where they are rendered
 
@@ -63,7 +63,8 @@ def run_eval(options: EvalOptions) -> int:
     if options.render:
         episodes = options.episodes or 1
         returns = render(agent, config, options.render, episodes, options.seed, not options.sample)
-        print(f"played {config.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
+        played = f"{config.id}: return {', '.join(f'{x:.1f}' for x in returns)}"
+        print(played if options.render == WINDOW else f"{options.render} is written; {played}")
         return 0
     on_episode = _running_mean(options.running_rew_len) if options.running_rew_len else None
     episodes = options.episodes or EPISODES

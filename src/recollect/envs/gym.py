@@ -38,9 +38,7 @@ def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
         # `Envs` checks the data itself, and Gymnasium's checker would cost a tenth of each step.
         factory = partial(gym.make, spec, disable_env_checker=True, **options)
     else:
-        factory = partial(factory, **config.kwargs)
-        if config.time_limit is not None:
-            factory = partial(_with_time_limit, factory, config.time_limit)
+        factory = partial(_build_given, partial(factory, **config.kwargs), config.time_limit)
     env = GymEnv(factory, config)
     if config.id == OLD_LANDER:
         env.note = f"{OLD_LANDER} is not in Gymnasium: {NEW_LANDER} is used instead (EnvPool has both)"
@@ -64,8 +62,11 @@ def find_spec(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
     return name, spec
 
 
-def _with_time_limit(factory: Factory, limit: int) -> gym.Env[Any, Any]:
-    return gym.wrappers.TimeLimit(factory(), limit)
+def _build_given(factory: Factory, time_limit: int | None) -> gym.Env[Any, Any]:
+    env = factory()
+    if not isinstance(env, gym.Env):
+        raise UsageError(f"the environment's function returned {env!r:.80}; it must return a gymnasium.Env")
+    return env if time_limit is None else gym.wrappers.TimeLimit(env, time_limit)
 
 
 def _as_trials(factory: Factory, episodes: int) -> gym.Env[Any, Any]:

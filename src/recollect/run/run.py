@@ -91,11 +91,14 @@ class Trained:
 
         A name that ends in .onnx saves an ONNX graph, which acts without recollect (onnx.py).
         """
-        if Path(path).suffix == ".onnx":
-            export(self.agent, Path(path))
+        file = Path(path)
+        if not file.parent.is_dir():
+            raise UsageError(f"{file.parent} is not a folder: create it, or choose another place for {file}")
+        if file.suffix == ".onnx":
+            export(self.agent, file)
             return
         rewards = load_rewards(self.folder, self.config, self.config.env.num_envs)
-        save_weights(Path(path), self.agent, self.config, rewards)
+        save_weights(file, self.agent, self.config, rewards)
 
     def predict(
         self,

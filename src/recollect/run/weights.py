@@ -58,11 +58,22 @@ def _describe_missing(path: Path, file: Path) -> str:
         return f"{file} does not exist; recollect list agents lists agents"
     if (path / "config.yaml").exists() or (path / "checkpoints").is_dir():
         return f"{file} does not exist; the run has saved nothing yet"
-    runs = [summary.parent for summary in path.glob("**/summary.json")]
     files = [one for one in path.glob("**/*.safetensors") if one.parent.name != "checkpoints"]
-    names = sorted(map(str, [*runs, *files]))
-    if not names:
-        return f"{path} holds no run and no saved agent"
+    names = sorted(map(str, [*_runs_below(path), *files]))
+    return _describe_names(path, names) if names else f"{path} holds no run and no saved agent"
+
+
+def describe_missing_run(path: Path) -> str:
+    """Why a path is no run folder, and which there are below it."""
+    names = sorted(map(str, _runs_below(path)))
+    return _describe_names(path, names) if names else f"{path} is not a run: it has no config.yaml"
+
+
+def _runs_below(path: Path) -> list[Path]:
+    return [summary.parent for summary in path.glob("**/summary.json")]
+
+
+def _describe_names(path: Path, names: list[str]) -> str:
     more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{path} is not one run; it holds {', '.join(names[:SHOWN])}{more}"
 
