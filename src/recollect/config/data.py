@@ -26,6 +26,8 @@ LATER: dict[str, Any] = {
     "kernels": "auto",
     "env.action_mask": False,
     "env.hidden": False,
+    "env.trial": 1,
+    "init": {"path": None, "parts": [], "critic_rollouts": 0},
     "actor.sees": [],
     "critic.sees": [],
 }
