@@ -219,6 +219,13 @@ def roll(s, length=L):
     ppo.value(s.learner, s.rollout, length)
 
 
+def small_memory(name):
+    """A memory with one layer and a context of a few steps, where it has these."""
+    kind = MEMORIES[name]
+    sizes = {"layers": 1, "context": 8}
+    return kind(**{field: size for field, size in sizes.items() if field in kind.__dataclass_fields__})
+
+
 def branch(name, **options):
     """A small branch with a memory of this name; "shared": a critic on the actor's features."""
     if name == "shared":

@@ -45,8 +45,9 @@ def iterate(parts, bf16=False, compiled=False):
     return metrics
 
 
-def memories(name):
-    return {"actor": name, "critic": name, "actor.hidden": [16], "critic.hidden": [16]}
+def memories(name, **sizes):
+    options = {"actor": name, "critic": name, "actor.hidden": [16], "critic.hidden": [16]}
+    return options | {f"{side}.{key}": size for side in ("actor", "critic") for key, size in sizes.items()}
 
 
 def test_the_memories_that_allow_it_are_those_without_recurrence():
@@ -101,15 +102,17 @@ def test_the_limit_of_the_agreement_follows_the_precision(error, bf16):
 
 
 @pytest.mark.filterwarnings(TORCH_WARNS)
-@pytest.mark.parametrize("name", ["mlp", "gru", "gpt2"])
-def test_compiled_networks_compute_the_same(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("mlp", {}), ("gru", {}), ("gpt2", {"layers": 1, "width": 16, "heads": 2})]
+)
+def test_compiled_networks_compute_the_same(name, sizes, monkeypatch):
     # Traced and differentiated as by default, but executed by torch itself: code for the CPU takes a minute.
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     torch._dynamo.reset()
     try:
         metrics = []
         for compiled in (False, True):
-            one = parts(**memories(name))
+            one = parts(**memories(name, **sizes))
             metrics.append([iterate(one, compiled=compiled) for _ in range(2)])
             weights = torch.cat(one[1].optimizer.flats)
             metrics[-1].append({"weights": weights.double().norm().item()})

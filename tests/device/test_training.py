@@ -28,6 +28,7 @@ from recollect.run import checkpoint
 from recollect.run.build import build, build_learner
 from recollect.testing import check_memory
 
+from ..helpers import small_memory
 from . import fake
 
 D = fake.install()
@@ -37,7 +38,7 @@ SHORT = {
     "rollouts": 2,
     "env.time_limit": 9,
     "ppo.num_steps": 16,
-    "ppo.update_epochs": 2,
+    "ppo.update_epochs": 1,
     "ppo.num_minibatches": 2,
 }
 COMPARED = "policy_loss", "value_loss", "entropy", "kl", "explained_variance", "return", "val_return"
@@ -223,13 +224,13 @@ def test_a_bound_on_the_kl_waits_once_per_epoch():
 @pytest.mark.parametrize("name", memory.available())
 def test_memories_keep_their_contract_on_the_device(name):
     with torch.device("fake"):
-        check_memory(memory.find(name)())
+        check_memory(small_memory(name))
 
 
 @pytest.mark.parametrize("name", memory.available())
 def test_memories_give_the_outputs_and_gradients_of_the_cpu(name):
     torch.manual_seed(0)
-    ours = memory.find(name)().build(5).double().eval()
+    ours = small_memory(name).build(5).double().eval()
     for p in ours.parameters():
         p.data.add_(0.05 * torch.randn_like(p))  # weights that start at zero would hide mistakes
     x, first = torch.randn(9, 3, 5, dtype=torch.float64), torch.rand(9, 3) < 0.3
@@ -237,7 +238,7 @@ def test_memories_give_the_outputs_and_gradients_of_the_cpu(name):
     state = tree.map_leaves(lambda leaf: leaf.detach(), state)
     results = []
     for device in ("cpu", "fake"):
-        net = memory.find(name)().build(5).double().eval()
+        net = small_memory(name).build(5).double().eval()
         net.load_state_dict(ours.state_dict())
         net.to(device)
         there = tree.map_leaves(lambda leaf, to=device: leaf.to(to), state)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from benchmarks.report import evaluation, invent_run
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.common.metrics import METRICS
@@ -252,6 +252,7 @@ def test_a_baseline_and_what_differs_from_it_in_one_setting_each_have_one_name_e
     assert names[0] == names[1] == {0: "m", 1: "m, a 2", 2: "m, b 2", 3: "m, c 2", 4: "m, d 2", 5: "m, e 2"}
 
 
+@settings(max_examples=15)
 @given(st.randoms())
 def test_names_that_stay_alike_are_numbered_the_same_in_any_order(order):
     """Each with each of five settings: three that are named leave four models of a name."""
