@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from benchmarks.starting_points import steps_to_best
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -349,3 +350,9 @@ def test_about_is_plain_json(source, tmp_path):
     with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
         assert about["env"] == "CartPole-v1" and set(file.files) == {"about", "obs", *dataset.COLUMNS}
+
+
+def test_the_benchmark_counts_steps_to_three_validations_in_a_row():
+    returns = [500.0, 499.0, 500.0, 500.0, 500.0, 80.0]
+    assert steps_to_best(list(enumerate(returns))) == 2
+    assert steps_to_best(list(enumerate(returns[:4]))) is None
