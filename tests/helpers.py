@@ -220,9 +220,9 @@ def roll(s, length=L):
 
 
 def small_memory(name):
-    """A memory with one layer and a context of a few steps, where it has these."""
+    """A memory with two layers and a context of a few steps, where it has these."""
     kind = MEMORIES[name]
-    sizes = {"layers": 1, "context": 8}
+    sizes = {"layers": 2, "context": 8}
     return kind(**{field: size for field, size in sizes.items() if field in kind.__dataclass_fields__})
 
 
