@@ -21,7 +21,7 @@ from recollect.run import api, checkpoint
 from recollect.run.run import start_run
 from recollect.run.session import Destination
 
-from ..helpers import small_config
+from ..helpers import assert_same_end, small_config
 from .cases import ACTIONS, config, kernels, make_agent, make_batch
 
 NATIVE = {"kernels": "native"}
@@ -165,6 +165,7 @@ def test_torch_computes_the_branch_that_the_kernels_cannot(tmp_path, capsys, par
     checkpoint.existing(again.folder / "checkpoints")[-1].unlink()
     unfinish(again.folder)
     assert torch.equal(weights(api.resume(again.folder)), weights(trained))
+    assert_same_end(again.folder, trained.folder)
 
 
 def test_a_subclass_of_a_layer_is_not_taken_for_it():

@@ -67,10 +67,10 @@ class Dataset:
 def write(path: Path, data: Dataset) -> None:
     """Write a file, compressed."""
     about = {"format": FORMAT, "spaces": spaces_to_json(*data.spaces), **data.about}
-    columns = {name: getattr(data, name) for name in COLUMNS}
-    columns["action"] = data.spaces[1].to_env(data.action)
+    arrays: dict[str, Any] = {name: getattr(data, name) for name in COLUMNS}
+    arrays |= {"about": np.array(json.dumps(about)), "action": data.spaces[1].to_env(data.action), **data.obs}
     with open(path, "wb") as file:  # numpy would add a suffix to a name without one
-        np.savez_compressed(file, about=np.array(json.dumps(about)), **columns, **data.obs)
+        np.savez_compressed(file, **arrays)
 
 
 def read(path: Path) -> Dataset:

@@ -75,6 +75,8 @@ def resume_with(learner: Learner, meta: Mapping[str, Any], kernels: str | None) 
             f"the run was trained with the kernels {recorded!r}, here they are {learner.engine.name!r}; "
             f"install the version and the compiler of the run, or resume with --kernels torch: {ROUNDED}"
         )
+    if recorded == learner.engine.name:
+        learner.engine.error = meta.get("kernel_error")
     now = {**computed_by(learner), "processes": learner.ranks.size}
     return [
         f"{kind}: {before[kind]} before, {value} now; {ROUNDED}"
