@@ -70,7 +70,8 @@ def write(path: Path, data: Dataset) -> None:
     columns = {name: getattr(data, name) for name in COLUMNS}
     columns["action"] = data.spaces[1].to_env(data.action)
     with open(path, "wb") as file:  # numpy would add a suffix to a name without one
-        np.savez_compressed(file, about=np.array(json.dumps(about)), **columns, **data.obs)
+        arrays: dict[str, Any] = {"about": np.array(json.dumps(about)), **columns, **data.obs}
+        np.savez_compressed(file, **arrays)
 
 
 def read(path: Path) -> Dataset:
