@@ -14,9 +14,9 @@ The first three were chosen before any of them ran; `slow` was added after their
 
 Counted are training steps of PPO to the first of three validations in a row with a mean return of 500 over 10
 episodes; there is one after every second rollout. A clone that has 500 before PPO begins and in the first
-validations counts with the steps of the first one. `lowest` is the lowest
-of all validations. Each arm is evaluated with 100 episodes at the end, to
-show whether PPO keeps what was cloned. Runs that are finished are not repeated.
+validations counts with the steps of the first one. `lowest` is the lowest of all validations. Each arm is
+evaluated with 100 episodes at the end, to show whether PPO keeps what was cloned. Runs that are finished are
+not repeated.
 """
 
 import argparse
