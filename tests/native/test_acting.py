@@ -117,7 +117,7 @@ def to_float64(rollout, agent, obs, *shape):
     wide = Rollout(agent, other.last_row(), rollout.num_steps, torch.float64)
     for name, x in rollout.rows.obs.items():
         wide.rows.obs[name].copy_(x)
-    for x, y in zip(wide.rows[1:], rollout.rows[1:], strict=True):
+    for x, y in zip(wide.rows[1:4], rollout.rows[1:4], strict=True):
         x.copy_(y)
     return wide
 

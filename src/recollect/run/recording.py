@@ -179,7 +179,7 @@ def _assemble(recorder: Recorder, valid: Array) -> Record:
     return Record(
         rows=Rows(
             {name: torch.cat([row.obs[name] for row in rows]) for name in rows[0].obs},
-            *(torch.cat(column) for column in list(zip(*rows, strict=True))[1:]),
+            *(torch.cat(column) for column in list(zip(*rows, strict=True))[1:4]),
         ),
         valid=valid,
         reward=np.stack([step.reward for step in recorder.steps]).astype(np.float64),

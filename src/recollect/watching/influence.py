@@ -163,4 +163,4 @@ def _cut_windows(rows: Rows, step: Tensor) -> Rows:
     # caller.
     place = step.clamp(max=len(rows.first) - 1)
     obs = {name: x[place, 0] for name, x in rows.obs.items()}
-    return Rows(obs, *(x[place, 0] for x in rows[1:]))
+    return Rows(obs, *(x[place, 0] for x in rows[1:4]))
