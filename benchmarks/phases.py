@@ -31,6 +31,7 @@ TASKS = {
     "GPT-2 critic": f"{GPT} --actor.hidden 64 64 64 64 --actor.head-hidden".split(),
     "GPT-2 actor and critic": [*LANDER.split(), "-m", "ppo_gpt_actor"],
     "pictures": f"{PICTURES} --ppo.num-steps 256 --ppo.update-epochs 4 --ppo.num-minibatches 8".split(),
+    "TrXL, native": ["--config", "configs/trxl_poc.yaml", "--kernels", "native"],
     **{f"{name}, native": [*arguments, "--kernels", "native"] for name, arguments in NATIVE.items()},
 }
 
