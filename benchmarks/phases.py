@@ -32,6 +32,11 @@ TASKS = {
     "GPT-2 actor and critic": [*LANDER.split(), "-m", "ppo_gpt_actor"],
     "pictures": f"{PICTURES} --ppo.num-steps 256 --ppo.update-epochs 4 --ppo.num-minibatches 8".split(),
     "TrXL, native": ["--config", "configs/trxl_poc.yaml", "--kernels", "native"],
+    "GPT-2 critic, native": [
+        *GPT.split(),
+        *"--actor.hidden 64 64 64 64 --kernels native --actor.head-hidden".split(),
+    ],
+    "GPT-2 actor and critic, native": [*LANDER.split(), "-m", "ppo_gpt_actor", "--kernels", "native"],
     **{f"{name}, native": [*arguments, "--kernels", "native"] for name, arguments in NATIVE.items()},
 }
 

@@ -215,6 +215,7 @@ def check_bits_of_learning(memory):
     rollout = make_rollout(agent, VECTOR, 9, 6, 0.0)
     rollout.rows.obs["obs"][:-1] = batch.rows.obs["obs"]
     rollout.rows.first[:-1] = batch.rows.first
+    rollout.rows.prev_action[:-1] = batch.rows.prev_action
     params, _, _ = act(engine, agent, rollout, batch.state.actor)
     values, _ = engine.value(batch.rows, batch.state)
     log_prob, _ = agent.policy.evaluate(params, batch.action)

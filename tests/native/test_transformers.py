@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from recollect.agent.agent import BranchConfig
 from recollect.common import tree
+from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.trxl import GtrxlConfig, TrxlConfig
 from recollect.native.engine import NativeEngine
 from recollect.native.nodes import UnsupportedError
@@ -24,6 +25,10 @@ MEMORIES = {
     "trxl, normalised sums, no gradient": TrxlConfig(**SMALL, norm="post", gradient=0),
     "trxl, not normalised": TrxlConfig(**SMALL, norm=None),
     "gtrxl, not normalised, no gradient": GtrxlConfig(**SMALL, norm=None, gradient=0),
+    "gpt2, one token": Gpt2Config(width=12, layers=2, heads=2, context=5, positions=7),
+    "gpt2, two tokens": Gpt2Config(width=12, layers=2, heads=3, context=5, positions=7, tokens="interleaved"),
+    "gpt2, one layer": Gpt2Config(width=16, layers=1, heads=1, context=1, tokens="interleaved"),
+    "gpt2, three layers": Gpt2Config(width=8, layers=3, heads=1, context=30, tokens="interleaved"),
 }
 EACH = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
 
@@ -50,15 +55,19 @@ def test_residual_memories_and_shared_critics(memory, critic):
 def test_any_shape_and_option(data):
     draw = data.draw
     heads = draw(st.integers(1, 3))
-    memory = draw(st.sampled_from([TrxlConfig, GtrxlConfig]))(
-        width=heads * draw(st.integers(1, 20)),
-        heads=heads,
-        layers=draw(st.integers(1, 2)),
-        context=draw(st.integers(1, 20)),
-        positions=None,
-        norm=draw(st.sampled_from(["pre", "post", None])),
-        gradient=draw(st.sampled_from([None, 0])),
-    )
+    sizes = {
+        "width": heads * draw(st.integers(1, 20)),
+        "heads": heads,
+        "layers": draw(st.integers(1, 3)),
+        "context": draw(st.integers(1, 20)),
+    }
+    kind = draw(st.sampled_from([TrxlConfig, GtrxlConfig, Gpt2Config]))
+    if kind is Gpt2Config:
+        tokens, positions = draw(st.sampled_from(["merged", "interleaved"])), draw(st.integers(1, 30))
+        memory = Gpt2Config(**sizes, tokens=tokens, positions=positions)
+    else:
+        norm, gradient = draw(st.sampled_from(["pre", "post", None])), draw(st.sampled_from([None, 0]))
+        memory = kind(**sizes, positions=None, norm=norm, gradient=gradient)
     branch = BranchConfig(memory=memory, hidden=(9,), reset=draw(st.booleans()))
     critic = draw(st.sampled_from([PLAIN, branch, BranchConfig(shared=True)]))
     agent = make_agent(branch, critic, draw(st.sampled_from(ACTIONS)), seed=draw(st.integers(0, 9)))
@@ -98,13 +107,24 @@ def test_numbers_of_an_earlier_call_do_not_matter():
 
 
 def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_levels():
-    branch = BranchConfig(memory=GtrxlConfig(**{**SMALL, "width": 20}), hidden=(20,))
-    agent = make_agent(branch, branch)
+    actor = BranchConfig(memory=GtrxlConfig(**{**SMALL, "width": 20}), hidden=(20,))
+    gpt2 = Gpt2Config(width=20, layers=2, heads=2, context=5, tokens="interleaved")
+    agent = make_agent(actor, BranchConfig(memory=gpt2, hidden=(20,)))
     batch, results = make_batch(agent, 21, 5), set()
     for _, lib in builds():
         terms, gradient = native(agent, batch, config(), lib)
         results.add(b"".join(x.numpy().tobytes() for x in (gradient, terms.total, terms.ratio, terms.values)))
     assert len(results) == 1
+
+
+@pytest.mark.parametrize("trained_blocks", [0, 1, None])
+@pytest.mark.parametrize("trained_ends", [True, False])
+def test_parts_of_a_gpt2_that_are_not_trained(trained_blocks, trained_ends):
+    memory = Gpt2Config(
+        width=8, layers=2, heads=2, context=4, trained_blocks=trained_blocks, trained_ends=trained_ends
+    )
+    agent = make_agent(PLAIN, BranchConfig(memory=memory, hidden=(5,)))
+    check(agent, make_batch(agent, 11, 5), config())
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 /* Attention to a bounded number of past steps of the episode, over whole sequences.
 
-   The sequence is cut into blocks of queries, and a block meets only the keys that one of its steps attends to. All
-   products are those of matrix.h; a weight that the mask hides is exactly 0, so it changes no sum.
+   A block of queries meets only the keys that one of them attends to. Scores are stored across: a row has one key and
+   all queries of the block, so heads of any size fill the vectors, keys and values are read where they are, and all sums
+   run down a column, in the order of keys. A key that the mask hides has a weight of exactly 0 and changes no sum. So a
+   step has the same bits wherever its block begins: acting, which has blocks of one step, equals learning.
 
-   Shapes.  P past steps, M tokens per step, K = (P + L) M keys, D features of a head. */
+   Shapes.  P past steps, M tokens per step, K = (P + L) M keys, D features of a head. Queries are those of all M tokens
+   or of the last token of each step. */
 
 #ifndef ATTENTION_H
 #define ATTENTION_H
@@ -11,7 +14,7 @@
 #include "functions.h"
 #include "program.h"
 
-enum { QUERIES = 16 }; /* of a block: more waste scores, fewer waste calls */
+enum { QUERIES = 16 }; /* of a block: one vector of the widest */
 
 /* Steps ----------------------------------------------------------------------------------------- */
 
@@ -20,194 +23,247 @@ static void steps_forward(const Operation *op, int rows, int batch, const uint8_
   int32_t *step = (int32_t *)op->value;
   const int64_t *age = (const int64_t *)op->state[0];
   for (int row = 0; row < rows; row++) {
-    int64_t before = row < batch ? age[row] : step[row - batch] + 1;
+    int64_t before = row < batch ? age[row] : (int64_t)step[row - batch] + 1;
     int64_t now = first && first[row] ? 0 : before;
-    step[row] = now < INT32_MAX ? now : INT32_MAX - 1;
+    step[row] = now < INT32_MAX ? now : INT32_MAX;
   }
-  for (int b = 0; op->end[0] && b < batch; b++) ((int64_t *)op->end[0])[b] = step[rows - batch + b] + 1;
+  for (int b = 0; op->end[0] && b < batch; b++) ((int64_t *)op->end[0])[b] = (int64_t)step[rows - batch + b] + 1;
 }
 
-/* Attention ------------------------------------------------------------------------------------- */
+/* Heads ----------------------------------------------------------------------------------------- */
 
-/* One head of one sequence, in memory of its own: keys and values (K, n), and transposed (n, stride). */
+/* Keys or values of one head of one sequence: those of the state, P M rows, and those of this call. */
 typedef struct {
-  float *keys, *values, *keys_across, *values_across, *by_keys, *by_values, *queries, *outputs;
-  long stride;
-  int count, n; /* n = padded(D) */
+  const float *past;
+  float *now, *gradient; /* (L M, n) with n = padded(D) */
+} Side;
+
+/* One head of one sequence. */
+typedef struct {
+  Side keys, values;
+  float *across, *outputs_across; /* (D, QUERIES): queries, and outputs or their gradient */
+  float *queries, *outputs;       /* (QUERIES, n): the same in rows */
+  float *by_scores;               /* (columns, QUERIES) */
+  int past, tokens, size, n;      /* P M, M, D */
 } Head;
 
-INLINE long stride_of(int keys) { return (keys + QUERIES + LANES - 1) / LANES * LANES + LANES; }
+/* The keys of a block of queries at most. */
+INLINE int most_keys(const Operation *op, int tokens) { return op->count * tokens + QUERIES * tokens / op->tokens + tokens; }
 
-/* Floats of a Head of so many keys. */
-INLINE long size_of_head(int keys, int n) { return 6 * stride_of(keys) * n + 2L * QUERIES * n; }
-
-static Head head_in(float *memory, int keys, int n) {
-  long size = stride_of(keys) * n;
-  return (Head){memory,            memory + size,     memory + 2 * size, memory + 3 * size,
-                memory + 4 * size, memory + 5 * size, memory + 6 * size, memory + 6 * size + (long)QUERIES * n,
-                stride_of(keys),   keys,              n};
+static Head head_of(const Operation *op, const Operation *other, int steps) {
+  int tokens = other->tokens, size = op->width / op->heads, n = padded(size);
+  float *at = op->carry[0], *blocks = op->carry[1];
+  long rows = (long)steps * tokens * n, block = (long)QUERIES * n;
+  return (Head){{NULL, at, at + rows},  {NULL, at + 2 * rows, at + 3 * rows}, blocks, blocks + block, blocks + 2 * block,
+                blocks + 3 * block, blocks + 4 * block, op->count * tokens, tokens, size, n};
 }
 
-/* Row of the k-th token of sequence b within a value whose rows are (L, B, M). */
-INLINE long token_row(int token, int tokens, int batch, int b) {
-  return ((long)(token / tokens) * batch + b) * tokens + token % tokens;
+/* Row of the i-th token of sequence b within a value whose rows are (L, B, M). */
+INLINE long token_row(int i, int tokens, int batch, int b) {
+  return ((long)(i / tokens) * batch + b) * tokens + i % tokens;
 }
 
-/* Copies the keys or values of a head: those of the state (P M, W), then those of this call. */
-static void gather_head(const Operation *op, const Operation *from, int column, const float *state, int h, int b,
-                        int batch, const Head *head, float *to, float *across) {
-  int past = op->count * op->tokens, size = op->width / op->heads;
-  for (int k = 0; k < head->count; k++) {
-    const float *row = k < past ? state + (long)k * op->width
-                                : from->value + token_row(k - past, op->tokens, batch, b) * from->columns + column;
-    for (int d = 0; d < size; d++) across[d * head->stride + k] = to[(long)k * head->n + d] = row[h * size + d];
-  }
-  /* Keys after the last one meet weights of 0, which a number of an earlier call may not turn into NaN. */
-  memset(to + (long)head->count * head->n, 0, (head->stride - head->count) * head->n * sizeof(float));
-  for (int d = 0; d < size; d++)
-    memset(across + d * head->stride + head->count, 0, (head->stride - head->count) * sizeof(float));
-}
-
-/* Writes the keys or values of the last P steps as the state. */
-static void write_state(const Operation *op, int h, const Head *head, const float *from, float *state) {
-  int past = op->count * op->tokens, size = op->width / op->heads;
-  for (int k = 0; k < past; k++)
-    memcpy(state + (long)k * op->width + h * size, from + (long)(head->count - past + k) * head->n,
-           size * sizeof(float));
-}
-
-/* Softmax of scores within [low, high), 0 elsewhere; there is room for a vector after the row.
-
-   Lanes count from `low`: a step has the same sum wherever its block begins, so that acting, which has blocks of one
-   step, and learning compute the same bits. */
-static void weigh(int columns, int low, int high, float *scores) {
-  float largest = scores[low], sums[LANES] = {0};
-  for (int c = low + 1; c < high; c++) largest = scores[c] > largest ? scores[c] : largest;
-  memset(scores, 0, low * sizeof(float));
-  for (int c = low; c < high; c += WIDTH) store(scores + c, exp_(load(scores + c) - largest));
-  memset(scores + high, 0, (columns + LANES - high) * sizeof(float));
-  for (int c = low; c < high; c += LANES)
-    for (int l = 0; l < LANES && c + l < high; l++) sums[l] += scores[c + l];
-  float inverse = 1.0f / sum_lanes(sums);
-  for (int c = low; c < high; c += WIDTH) store(scores + c, load(scores + c) * inverse);
-}
-
-/* Columns of the scores of a block: a multiple of LANES, whatever the vectors are. */
-INLINE int block_columns(const Operation *op) {
-  return (op->count * op->tokens + QUERIES + LANES - 1) / LANES * LANES;
-}
-
-/* From row to row of the scores of a block. */
-INLINE int score_row(const Operation *op) { return block_columns(op) + LANES; }
-
-/* The weights of a block of queries of a head; kept if there will be a gradient. */
-INLINE float *weights_of(const Operation *op, int b, int h, int block, int blocks) {
-  if (!op->gradient) return op->saved[0];
-  return op->saved[0] + (((long)b * op->heads + h) * blocks + block) * QUERIES * score_row(op);
-}
-
-/* Copies rows of a block of a head from a value or a gradient; padding stays 0. */
-static void gather_queries(const Operation *op, const Operation *from, const float *at, float scale, int h, int b,
-                           int batch, int start, int count, int n, float *to) {
-  int size = op->width / op->heads;
+/* Features of one head of `count` tokens from the i-th on: from a value or a gradient to rows, or back. */
+static void gather(const Operation *from, const float *at, int start, int count, int batch, int b, int size, float scale,
+                   float *to, int n) {
   for (int i = 0; i < count; i++) {
-    const float *row = at + token_row(start + i, op->tokens, batch, b) * from->columns + h * size;
+    const float *row = at + token_row(start + i, from->tokens, batch, b) * from->columns;
     for (int d = 0; d < size; d++) to[(long)i * n + d] = row[d] * scale;
   }
 }
 
-static void scatter_queries(const Operation *op, const Operation *to, float *at, float scale, int h, int b, int batch,
-                            int start, int count, int n, const float *from) {
-  int size = op->width / op->heads;
+static void scatter(const Operation *to, float *at, int start, int count, int batch, int b, int size, const float *from,
+                    int row_step, int step) {
   for (int i = 0; i < count; i++) {
-    float *row = at + token_row(start + i, op->tokens, batch, b) * to->columns + h * size;
-    for (int d = 0; d < size; d++) row[d] = from[(long)i * n + d] * scale;
+    float *row = at + token_row(start + i, to->tokens, batch, b) * to->columns;
+    for (int d = 0; d < size; d++) row[d] = from[(long)i * row_step + (long)d * step];
   }
 }
 
-/* Column of the keys of `other`: it has keys and values, and in front of them queries if it is the input as well. */
-INLINE int key_column(const Operation *op, const Operation *other) {
-  return other->columns - 2 * padded(op->width);
+/* (count, n) -> (D, QUERIES), with zeros in place of missing queries. */
+static void turn(const Head *head, int count, const float *from, float *to) {
+  for (int d = 0; d < head->size; d++)
+    for (int i = 0; i < QUERIES; i++) to[d * QUERIES + i] = i < count ? from[(long)i * head->n + d] : 0.0f;
 }
 
-INLINE float score_scale(const Operation *op) { return 1.0f / __builtin_sqrtf((float)(op->width / op->heads)); }
+/* Column of the keys of `other`: it has keys and values. */
+INLINE int key_column(const Operation *op, const Operation *other) { return other->columns - 2 * padded(op->width); }
+
+static void take_side(const Operation *op, const Operation *other, Side *side, const Head *head, const float *state,
+                      int column, int h, int b, int batch, int steps) {
+  side->past = state + op->state_stride * b + h * head->size;
+  gather(other, other->value + column + h * head->size, 0, steps * head->tokens, batch, b, head->size, 1.0f, side->now,
+         head->n);
+}
+
+/* The keys or values of the last P steps, for all heads of a sequence; the state may be the one before. */
+static void write_state(const Operation *op, const Operation *other, const float *before, float *state, int column, int b,
+                        int batch, int steps) {
+  int past = op->count * other->tokens, now = steps * other->tokens, kept = now < past ? past - now : 0;
+  before += op->state_stride * b, state += op->state_stride * b;
+  memmove(state, before + (long)(past - kept) * op->width, (long)kept * op->width * sizeof(float));
+  for (int k = kept; k < past; k++) {
+    const float *row = other->value + token_row(k + now - past, other->tokens, batch, b) * other->columns;
+    memcpy(state + (long)k * op->width, row + column, op->width * sizeof(float));
+  }
+}
+
+/* A range of keys, cut at the start of this call: `past` of them are in the state. */
+typedef struct {
+  int from, past, count;
+} Range;
+
+/* to (count, QUERIES) = rows of a side times (D, QUERIES). */
+static void rows_times(const Operation *op, const Head *head, const Side *side, Range range, const float *by, float *to) {
+  Left past = {side->past + (long)range.from * op->width, op->width, 1};
+  Left now = {side->now + (long)(range.from + range.past - head->past) * head->n, head->n, 1};
+  multiply(range.past, QUERIES, head->size, past, by, QUERIES, to, QUERIES, ZERO, NULL);
+  multiply(range.count - range.past, QUERIES, head->size, now, by, QUERIES, to + (long)range.past * QUERIES, QUERIES, ZERO,
+           NULL);
+}
+
+/* to (D, QUERIES) = sum of rows of a side by the weights (count, QUERIES). */
+static void sum_rows(const Operation *op, const Head *head, const Side *side, Range range, const float *by, float *to) {
+  Left past = {side->past + (long)range.from * op->width, 1, op->width};
+  Left now = {side->now + (long)(range.from + range.past - head->past) * head->n, 1, head->n};
+  multiply(head->size, QUERIES, range.past, past, by, QUERIES, to, QUERIES, ZERO, NULL);
+  multiply(head->size, QUERIES, range.count - range.past, now, by + (long)range.past * QUERIES, QUERIES, to, QUERIES, ADD,
+           NULL);
+}
+
+/* Blocks ---------------------------------------------------------------------------------------- */
+
+/* The keys that queries attend to: [low, high) of each. */
+static Range keys_of_block(const Operation *op, const Head *head, const int32_t *step, int batch, int b, int start,
+                           int count, int32_t *low, int32_t *high) {
+  int from = INT32_MAX, end = 0;
+  for (int i = 0; i < count; i++) {
+    int t = (start + i) / op->tokens, token = (start + i) % op->tokens + head->tokens - op->tokens;
+    int back = step[(long)t * batch + b] < op->count ? step[(long)t * batch + b] : op->count;
+    low[i] = head->past + (t - back) * head->tokens;
+    high[i] = head->past + t * head->tokens + token + 1;
+    from = low[i] < from ? low[i] : from;
+    end = high[i] > end ? high[i] : end;
+  }
+  for (int i = 0; i < QUERIES; i++) {
+    low[i] = i < count ? low[i] - from : 0;
+    high[i] = i < count ? high[i] - from : 1; /* without a query: any key */
+  }
+  int past = from < head->past ? (end < head->past ? end : head->past) - from : 0;
+  return (Range){from, past, end - from};
+}
+
+/* Softmax down each column. */
+static void weigh(int keys, const int32_t *low, const int32_t *high, float *scores) {
+  for (int j = 0; j < QUERIES; j += WIDTH) {
+    Ints first, end;
+    memcpy(&first, low + j, sizeof first);
+    memcpy(&end, high + j, sizeof end);
+    Vec largest = all(-__builtin_inff()), sum = all(0.0f);
+    for (int k = 0; k < keys; k++) {
+      Ints seen = (first <= k) & (end > k);
+      largest = choose(seen, larger(largest, load(scores + (long)k * QUERIES + j)), largest);
+    }
+    for (int k = 0; k < keys; k++) {
+      float *score = scores + (long)k * QUERIES + j;
+      Vec weight = choose((first <= k) & (end > k), exp_(load(score) - largest), all(0.0f));
+      sum += weight;
+      store(score, weight);
+    }
+    Vec inverse = 1.0f / sum;
+    for (int k = 0; k < keys; k++)
+      store(scores + (long)k * QUERIES + j, load(scores + (long)k * QUERIES + j) * inverse);
+  }
+}
+
+/* The gradient of the scores from that of the weights, in its place. */
+static void by_softmax(int keys, const float *weights, float *gradient) {
+  for (int j = 0; j < QUERIES; j += WIDTH) {
+    Vec along = all(0.0f);
+    for (long k = 0; k < (long)keys * QUERIES; k += QUERIES)
+      along = fma_(load(weights + k + j), load(gradient + k + j), along);
+    for (long k = 0; k < (long)keys * QUERIES; k += QUERIES)
+      store(gradient + k + j, load(weights + k + j) * (load(gradient + k + j) - along));
+  }
+}
+
+/* The weights of a block of a head (most_keys, QUERIES); kept if there will be a gradient. */
+INLINE float *weights_of(const Operation *op, const Head *head, int b, int h, int block, int blocks) {
+  if (!op->gradient) return op->saved[0];
+  return op->saved[0] + (((long)b * op->heads + h) * blocks + block) * QUERIES * most_keys(op, head->tokens);
+}
+
+INLINE float score_scale(const Head *head) { return 1.0f / __builtin_sqrtf((float)head->size); }
 
 static void attention_forward(const Operation *op, const Operation *input, const Operation *other,
-                              const Operation *steps, int rows, int batch) {
-  int tokens = op->tokens, queries = rows / batch * tokens, past = op->count * tokens, columns = block_columns(op);
-  int wide = score_row(op);
-  int n = padded(op->width / op->heads), blocks = (queries + QUERIES - 1) / QUERIES, column = key_column(op, other);
-  const int32_t *step = (const int32_t *)steps->value;
-  Head head = head_in(op->carry[0], past + queries, n);
-  for (int b = 0; b < batch; b++)
+                              const Operation *steps_op, int rows, int batch) {
+  int steps = rows / batch, queries = steps * op->tokens, blocks = (queries + QUERIES - 1) / QUERIES;
+  int column = key_column(op, other);
+  const int32_t *step = (const int32_t *)steps_op->value;
+  int32_t low[QUERIES], high[QUERIES];
+  Head head = head_of(op, other, steps);
+  for (int b = 0; b < batch; b++) {
     for (int h = 0; h < op->heads; h++) {
-      const float *keys = op->state[0] + op->state_stride * b, *values = op->state[1] + op->state_stride * b;
-      gather_head(op, other, column, keys, h, b, batch, &head, head.keys, head.keys_across);
-      gather_head(op, other, column + padded(op->width), values, h, b, batch, &head, head.values, head.values_across);
-      if (op->end[0]) {
-        write_state(op, h, &head, head.keys, op->end[0] + op->state_stride * b);
-        write_state(op, h, &head, head.values, op->end[1] + op->state_stride * b);
-      }
+      take_side(op, other, &head.keys, &head, op->state[0], column, h, b, batch, steps);
+      take_side(op, other, &head.values, &head, op->state[1], column + padded(op->width), h, b, batch, steps);
       for (int block = 0; block < blocks; block++) {
         int start = block * QUERIES, count = queries - start < QUERIES ? queries - start : QUERIES;
-        float *weights = weights_of(op, b, h, block, blocks);
-        gather_queries(op, input, input->value, score_scale(op), h, b, batch, start, count, n, head.queries);
-        Left left = {head.queries, n, 1}, of_weights = {weights, wide, 1};
-        multiply(count, columns, op->width / op->heads, left, head.keys_across + start, head.stride, weights, wide,
-                 ZERO, NULL);
-        for (int i = 0; i < count; i++) {
-          int t = (start + i) / tokens, back = step[t * batch + b] < op->count ? step[t * batch + b] : op->count;
-          /* Key (P + t) M is the first of its own step; key `start` is column 0. */
-          weigh(columns, (op->count + t - back) * tokens - start, past + i + 1, weights + (long)i * wide);
-        }
-        multiply(count, n, columns, of_weights, head.values + (long)start * n, n, head.outputs, n, ZERO, NULL);
-        scatter_queries(op, op, op->value, 1.0f, h, b, batch, start, count, n, head.outputs);
+        float *weights = weights_of(op, &head, b, h, block, blocks);
+        Range range = keys_of_block(op, &head, step, batch, b, start, count, low, high);
+        gather(input, input->value + h * head.size, start, count, batch, b, head.size, score_scale(&head), head.queries,
+               head.n);
+        turn(&head, count, head.queries, head.across);
+        rows_times(op, &head, &head.keys, range, head.across, weights);
+        weigh(range.count, low, high, weights);
+        sum_rows(op, &head, &head.values, range, weights, head.outputs_across);
+        scatter(op, op->value + h * head.size, start, count, batch, b, head.size, head.outputs_across, 1, QUERIES);
       }
     }
+    if (!op->end[0]) continue;
+    write_state(op, other, op->state[0], op->end[0], column, b, batch, steps);
+    write_state(op, other, op->state[1], op->end[1], column + padded(op->width), b, batch, steps);
+  }
 }
 
-/* The gradients of queries, keys and values take the place of those, or are beside the queries. */
-static void attention_backward(const Operation *op, const Operation *input, const Operation *other, int rows,
-                               int batch) {
-  int tokens = op->tokens, queries = rows / batch * tokens, past = op->count * tokens, columns = block_columns(op);
-  int wide = score_row(op);
-  int size = op->width / op->heads, n = padded(size), blocks = (queries + QUERIES - 1) / QUERIES;
+/* The gradients of keys and values take the place of those. */
+static void attention_backward(const Operation *op, const Operation *input, const Operation *other,
+                               const Operation *steps_op, int rows, int batch) {
+  int steps = rows / batch, queries = steps * op->tokens, blocks = (queries + QUERIES - 1) / QUERIES;
   int column = key_column(op, other);
-  Head head = head_in(op->carry[0], past + queries, n);
-  float *by_scores = op->carry[1];
+  const int32_t *step = (const int32_t *)steps_op->value;
+  int32_t low[QUERIES], high[QUERIES];
+  Head head = head_of(op, other, steps);
+  long now = (long)steps * head.tokens * head.n;
   for (int b = 0; b < batch; b++)
     for (int h = 0; h < op->heads; h++) {
-      const float *keys = op->state[0] + op->state_stride * b, *values = op->state[1] + op->state_stride * b;
-      gather_head(op, other, column, keys, h, b, batch, &head, head.keys, head.keys_across);
-      gather_head(op, other, column + padded(op->width), values, h, b, batch, &head, head.values, head.values_across);
-      memset(head.by_keys, 0, 2 * head.stride * n * sizeof(float));
+      take_side(op, other, &head.keys, &head, op->state[0], column, h, b, batch, steps);
+      take_side(op, other, &head.values, &head, op->state[1], column + padded(op->width), h, b, batch, steps);
+      memset(head.keys.gradient, 0, now * sizeof(float));
+      memset(head.values.gradient, 0, now * sizeof(float));
       for (int block = 0; block < blocks; block++) {
         int start = block * QUERIES, count = queries - start < QUERIES ? queries - start : QUERIES;
-        const float *weights = weights_of(op, b, h, block, blocks);
-        long from = (long)start * n;
-        gather_queries(op, input, input->value, score_scale(op), h, b, batch, start, count, n, head.queries);
-        gather_queries(op, op, op->gradient, 1.0f, h, b, batch, start, count, n, head.outputs);
-        Left by_outputs = {head.outputs, n, 1};
-        multiply(count, columns, size, by_outputs, head.values_across + start, head.stride, by_scores, wide, ZERO,
-                 NULL);
-        for (int i = 0; i < count; i++) {
-          const float *weight = weights + (long)i * wide;
-          float *d = by_scores + (long)i * wide, sums[LANES] = {0};
-          for (int c = 0; c < columns; c += LANES)
-            for (int l = 0; l < LANES; l++) sums[l] += weight[c + l] * d[c + l];
-          float along = sum_lanes(sums);
-          for (int c = 0; c < columns; c += WIDTH) store(d + c, load(weight + c) * (load(d + c) - along));
-        }
-        Left across = {by_scores, 1, wide}, weights_across = {weights, 1, wide}, left = {by_scores, wide, 1};
-        multiply(columns, n, count, across, head.queries, n, head.by_keys + from, n, ADD, NULL);
-        multiply(columns, n, count, weights_across, head.outputs, n, head.by_values + from, n, ADD, NULL);
-        multiply(count, n, columns, left, head.keys + from, n, head.queries, n, ZERO, NULL);
-        scatter_queries(op, input, input->gradient, score_scale(op), h, b, batch, start, count, n, head.queries);
+        const float *weights = weights_of(op, &head, b, h, block, blocks);
+        Range range = keys_of_block(op, &head, step, batch, b, start, count, low, high);
+        gather(input, input->value + h * head.size, start, count, batch, b, head.size, score_scale(&head), head.queries,
+               head.n);
+        gather(op, op->gradient + h * head.size, start, count, batch, b, head.size, 1.0f, head.outputs, head.n);
+        turn(&head, count, head.outputs, head.outputs_across);
+        rows_times(op, &head, &head.values, range, head.outputs_across, head.by_scores);
+        by_softmax(range.count, weights, head.by_scores);
+        sum_rows(op, &head, &head.keys, range, head.by_scores, head.across);
+        for (int i = 0; i < head.size * QUERIES; i++) head.across[i] *= score_scale(&head);
+        /* The state is from earlier calls and gets no gradient. */
+        long skipped = (long)range.past * QUERIES, row = (long)(range.from + range.past - head.past) * head.n;
+        Left by_scores = {head.by_scores + skipped, QUERIES, 1}, by_weights = {weights + skipped, QUERIES, 1};
+        int keys = range.count - range.past;
+        multiply(keys, head.n, count, by_scores, head.queries, head.n, head.keys.gradient + row, head.n, ADD, NULL);
+        multiply(keys, head.n, count, by_weights, head.outputs, head.n, head.values.gradient + row, head.n, ADD, NULL);
+        scatter(input, input->gradient + h * head.size, start, count, batch, b, head.size, head.across, 1, QUERIES);
       }
-      long own = (long)past * n;
-      scatter_queries(op, other, other->gradient + column, 1.0f, h, b, batch, 0, queries, n, head.by_keys + own);
-      scatter_queries(op, other, other->gradient + column + padded(op->width), 1.0f, h, b, batch, 0, queries, n,
-                      head.by_values + own);
+      float *to = other->gradient + column + h * head.size;
+      int tokens = steps * head.tokens;
+      scatter(other, to, 0, tokens, batch, b, head.size, head.keys.gradient, head.n, 1);
+      scatter(other, to + padded(op->width), 0, tokens, batch, b, head.size, head.values.gradient, head.n, 1);
     }
 }
 

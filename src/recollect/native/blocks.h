@@ -1,4 +1,4 @@
-/* The parts of a transformer's block that work on each row alone: layer norm, GELU, gates of residual branches.
+/* The parts of a transformer that work on each row alone: embeddings, layer norm, GELU, gates of residual branches.
 
    The vectors of an operation (gain, bias) are packed into whole Vecs like the weights of linear maps, and their
    gradients are summed beside them: several operations may have the same parameters. */
@@ -19,6 +19,7 @@ static void clear_vectors(const Operation *op) {
     memset(op->vector_sums + (long)k * op->columns, 0, op->columns * sizeof(float));
     if (op->vector_gradient[k]) memset(op->vector_gradient[k], 0, op->width * sizeof(float));
   }
+  if (op->table_gradient) memset(op->table_gradient, 0, (long)op->count * op->width * sizeof(float));
 }
 
 static void unpack_vectors(const Operation *op) {
@@ -161,6 +162,93 @@ static void gate_backward(const Operation *op, const Operation *input, const Ope
   if (input->gradient)
     apply_transposed(op->weights[0], rows, gates, 3L * n, gradient_at(input, row), input->columns,
                      op->adds ? ADD : ZERO);
+}
+
+/* GELU ------------------------------------------------------------------------------------------ */
+
+static const float GELU_SLOPE = 0.797884561f, GELU_CUBE = 0.044715f; /* sqrt(2 / pi) */
+
+/* value = x (1 + tanh(s (x + c x^3))) / 2. */
+static void gelu_forward(const Operation *op, const Operation *input, int row, int count) {
+  const float *from = value_at(input, row);
+  float *value = value_at(op, row);
+  for (long i = 0; i < (long)rows_at(op, count) * op->columns; i += WIDTH) {
+    Vec x = load(from + i), bounded = tanh_(x * fma_(x * x, all(GELU_SLOPE * GELU_CUBE), all(GELU_SLOPE)));
+    store(value + i, x * fma_(bounded, all(0.5f), all(0.5f)));
+  }
+}
+
+static void gelu_backward(const Operation *op, const Operation *input, int row, int count) {
+  const float *from = value_at(input, row), *gradient = gradient_at(op, row);
+  float *dx = gradient_at(input, row);
+  for (long i = 0; i < (long)rows_at(op, count) * op->columns; i += WIDTH) {
+    Vec x = load(from + i), square = x * x;
+    Vec bounded = tanh_(x * fma_(square, all(GELU_SLOPE * GELU_CUBE), all(GELU_SLOPE)));
+    Vec inner = fma_(square, all(3.0f * GELU_SLOPE * GELU_CUBE), all(GELU_SLOPE));
+    Vec slope = fma_(bounded, all(0.5f), all(0.5f)) + 0.5f * x * inner * fma_(-bounded, bounded, all(1.0f));
+    store(dx + i, load(gradient + i) * slope);
+  }
+}
+
+/* Tokens ---------------------------------------------------------------------------------------- */
+
+/* The row of the table that a step takes; all later steps share the last. */
+INLINE long position_of(const Operation *op, const Operation *steps, int row) {
+  int step = ((const int32_t *)steps->value)[row];
+  return (long)(step < op->count ? step : op->count - 1) * op->width;
+}
+
+/* One token per step, x + position; or two, of which the first is y + position, and an own vector in place of y
+   where an episode opens. */
+static void embed_forward(const Operation *op, const Operation *input, const Operation *other, const Operation *steps,
+                          int row, int count) {
+  for (int r = 0; r < count; r++) {
+    const float *position = op->table + position_of(op, steps, row + r);
+    int opens = ((const int32_t *)steps->value)[row + r] == 0;
+    float *value = value_at(op, row) + (long)r * op->tokens * op->columns;
+    for (int m = 0; m < op->tokens; m++, value += op->columns) {
+      const float *x = m == op->tokens - 1 ? value_at(input, row) + (long)r * input->columns
+                       : opens             ? op->packed
+                                           : value_at(other, row) + (long)r * other->columns;
+      for (int i = 0; i < op->width; i++) value[i] = x[i] + position[i];
+    }
+  }
+}
+
+static void embed_backward(const Operation *op, const Operation *input, const Operation *other, const Operation *steps,
+                           int row, int count) {
+  for (int r = 0; r < count; r++) {
+    long position = position_of(op, steps, row + r);
+    int opens = ((const int32_t *)steps->value)[row + r] == 0;
+    const float *gradient = gradient_at(op, row) + (long)r * op->tokens * op->columns;
+    for (int m = 0; m < op->tokens; m++, gradient += op->columns) {
+      for (int i = 0; op->table_gradient && i < op->width; i++) op->table_gradient[position + i] += gradient[i];
+      if (m == op->tokens - 1) {
+        if (input->gradient)
+          memcpy(gradient_at(input, row) + (long)r * input->columns, gradient, op->width * sizeof(float));
+        continue;
+      }
+      if (other->gradient) memset(gradient_at(other, row) + (long)r * other->columns, 0, op->width * sizeof(float));
+      float *to = opens ? op->vector_sums : other->gradient ? gradient_at(other, row) + (long)r * other->columns : NULL;
+      for (int i = 0; to && i < op->width; i++) to[i] += gradient[i];
+    }
+  }
+}
+
+/* The last token of every step. */
+static void last_forward(const Operation *op, const Operation *input, int row, int count) {
+  long step = (long)input->tokens * input->columns, last = step - input->columns;
+  for (int r = 0; r < count; r++)
+    memcpy(value_at(op, row) + (long)r * op->columns, value_at(input, row) + r * step + last,
+           op->columns * sizeof(float));
+}
+
+static void last_backward(const Operation *op, const Operation *input, int row, int count) {
+  long step = (long)input->tokens * input->columns, last = step - input->columns;
+  float *dx = gradient_at(input, row);
+  if (!op->adds) memset(dx, 0, count * step * sizeof(float));
+  for (int r = 0; r < count; r++)
+    for (int i = 0; i < op->columns; i++) dx[r * step + last + i] += gradient_at(op, row)[(long)r * op->columns + i];
 }
 
 #endif

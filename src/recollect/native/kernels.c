@@ -39,7 +39,8 @@ INLINE Vec slope_at(int activation, Vec y) {
 
 static void linear_forward(const Operation *op, const Operation *input, int row, int count) {
   float *value = value_at(op, row);
-  apply(op->weights[0], rows_at(op, count), value_at(input, row), input->columns, value, op->columns, BIAS);
+  const float *x = value_at(input, row) + op->offset;
+  apply(op->weights[0], rows_at(op, count), x, input->columns, value, op->columns, BIAS);
   long size = (long)rows_at(op, count) * op->columns;
 #define EACH(kind) \
   if (op->activation == kind) for (long i = 0; i < size; i += WIDTH) store(value + i, activate(kind, load(value + i)));
@@ -57,7 +58,7 @@ static void linear_backward(const Operation *op, const Operation *input, int row
       store(gradient + i, load(gradient + i) * slope_at(kind, load(value + i)));
   EACH(TANH) EACH(RELU) EACH(ELU)
 #undef EACH
-  add_gradient(op->weights[0], rows, value_at(input, row), input->columns, gradient, op->columns);
+  add_gradient(op->weights[0], rows, value_at(input, row) + op->offset, input->columns, gradient, op->columns);
   if (input->gradient && !op->stops)
     apply_transposed(op->weights[0], rows, gradient, op->columns, gradient_at(input, row), input->columns,
                      op->adds ? ADD : ZERO);
@@ -90,6 +91,10 @@ static void forward_block(const Program *p, int stage, int row, int count) {
     else if (op->kind == RESIDUAL) residual_forward(op, input, p->operations + op->other, row, count);
     else if (op->kind == NORM) norm_forward(op, input, row, count);
     else if (op->kind == GATE) gate_forward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == GELU) gelu_forward(op, input, row, count);
+    else if (op->kind == LAST) last_forward(op, input, row, count);
+    else if (op->kind == EMBED)
+      embed_forward(op, input, p->operations + op->other, p->operations + op->steps, row, count);
   }
 }
 
@@ -101,6 +106,10 @@ static void backward_block(const Program *p, int stage, int row, int count) {
     else if (op->kind == RESIDUAL) residual_backward(op, input, p->operations + op->other, row, count);
     else if (op->kind == NORM) norm_backward(op, input, row, count);
     else if (op->kind == GATE) gate_backward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == GELU) gelu_backward(op, input, row, count);
+    else if (op->kind == LAST) last_backward(op, input, row, count);
+    else if (op->kind == EMBED)
+      embed_backward(op, input, p->operations + op->other, p->operations + op->steps, row, count);
   }
 }
 
@@ -122,7 +131,8 @@ static void backward_sequences(const Program *p, int stage, int rows, int batch,
   for (int i = 0; i < p->operation_count; i++) {
     const Operation *op = p->operations + i, *input = p->operations + op->input;
     if (op->stage != stage || !op->gradient) continue;
-    if (op->kind == ATTENTION) attention_backward(op, input, p->operations + op->other, rows, batch);
+    if (op->kind == ATTENTION)
+      attention_backward(op, input, p->operations + op->other, p->operations + op->steps, rows, batch);
     else if (op->kind == FRAMES) frames_backward(op, input, rows, batch, first);
     else if (op->kind == MINGRU) mingru_backward(op, input, rows, batch, first);
     else if (op->kind == GRU) gru_backward(op, input, rows, batch, first);

@@ -36,12 +36,15 @@ class Linear:
 
 
 def linear(weight: Tensor, bias: Tensor | None, blocks: int = 1, rows: slice = slice(None)) -> Linear:
-    """Some rows of a parameter; the bias has no others."""
+    """Some rows of a weight, and of the bias unless it has no others."""
     if weight.dtype != torch.float32 or not weight.is_cpu:
         raise UnsupportedError(f"weights are {weight.dtype} on {weight.device.type}, not float32 on the CPU")
     by_weight = weight.grad[rows] if weight.requires_grad and weight.grad is not None else None
-    by_bias = bias.grad if bias is not None and bias.requires_grad else None
-    return Linear(weight.detach()[rows], None if bias is None else bias.detach(), by_weight, by_bias, blocks)
+    if bias is None:
+        return Linear(weight.detach()[rows], None, by_weight, None, blocks)
+    rows = rows if len(bias) == len(weight) else slice(None)
+    by_bias = bias.grad[rows] if bias.requires_grad and bias.grad is not None else None
+    return Linear(weight.detach()[rows], bias.detach()[rows], by_weight, by_bias, blocks)
 
 
 @dataclass
@@ -59,14 +62,22 @@ class Node:
     scale: float = 0.0
     tokens: int = 1  # rows of the value for each step
     heads: int = 1
+    offset: int = 0  # the first column of the input
     stops: bool = False  # whether no gradient goes to the input
     vectors: list[nn.Parameter] = field(default_factory=list)
+    table: nn.Parameter | None = None
     saved: int = 0  # buffers of a recurrence
     carried: int = 0  # tensors of its state
     late: bool = False  # whether its state comes after those of all others
     log_std: nn.Parameter | None = None
     sizes: tuple[int, ...] = ()
     stage: int = 0
+
+    @property
+    def trained(self) -> bool:
+        """Whether parameters of its own are trained."""
+        parameters = self.vectors if self.table is None else [*self.vectors, self.table]
+        return any(x.trained for x in self.weights) or any(x.requires_grad for x in parameters)
 
     @property
     def is_sequence(self) -> bool:

@@ -10,7 +10,9 @@
 enum { BLOCK = 64 }; /* rows that go through all layers together, so that their activations stay in the cache */
 
 enum Kind {
-  INPUT, LINEAR, RESIDUAL, NORM, GATE, STEPS, FRAMES, MINGRU, GRU, LSTM, ATTENTION, CATEGORICAL, GAUSSIAN, VALUE
+  INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST,
+  STEPS, FRAMES, MINGRU, GRU, LSTM, ATTENTION,
+  CATEGORICAL, GAUSSIAN, VALUE
 };
 enum Activation { IDENTITY, TANH, RELU, ELU };
 
@@ -24,18 +26,21 @@ typedef struct {
   int32_t kind, stage, full, adds;
   int32_t columns;        /* of the value: the width, padded */
   int32_t width;          /* INPUT, FRAMES: features; recurrences: units; heads: parameters of the policy */
-  int32_t count;          /* FRAMES: frames; ATTENTION: past steps; CATEGORICAL: groups of choices */
+  int32_t count;          /* FRAMES: frames; ATTENTION: past steps; EMBED: positions; CATEGORICAL: groups of choices */
   int32_t activation;     /* LINEAR */
-  int32_t input, other;   /* operations; RESIDUAL, GATE and ATTENTION have two inputs */
-  int32_t steps;          /* ATTENTION: the operation STEPS */
+  int32_t input, other;   /* operations; RESIDUAL, GATE, ATTENTION and EMBED with two tokens have two inputs */
+  int32_t steps;          /* ATTENTION, EMBED: the operation STEPS */
+  int32_t offset;         /* LINEAR: the first column of its input */
   int32_t tokens;         /* rows of the value for each step */
   int32_t heads;          /* ATTENTION */
   int32_t stops;          /* LINEAR, NORM: whether no gradient goes to the input */
   float scale;            /* RESIDUAL: of `input`; NORM: added to the variance */
   Weights *weights[3];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE */
-  const float *vector[2]; /* NORM: gain, bias; GATE: bias */
+  const float *vector[2]; /* NORM: gain, bias; GATE: bias; EMBED: in place of the first token where an episode opens */
   float *vector_gradient[2];
   float *packed, *vector_sums; /* (2, columns) of them */
+  const float *table;     /* EMBED: of positions (count, width) */
+  float *table_gradient;
   float *value, *gradient;
   float *saved[3];        /* (rows, padded(width)) for the gradient; ATTENTION: weights */
   float *carry[2];        /* recurrences: (B, padded(width)) from step to step; heads: scratch */

@@ -6,6 +6,7 @@ Shapes.  L steps, B sequences, rows = L B.
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ..agent.agent import Agent, AgentState, Branch
@@ -13,6 +14,7 @@ from ..agent.nets import Rows, Tanh
 from ..agent.policies import Categorical, ChoiceHead, Gaussian, GaussianHead, Policy, ValueHead
 from ..common import tree
 from ..encoder.leaves import Concatenation
+from ..memory.gpt2 import Banded
 from ..memory.layers import Chain
 from ..memory.mlp import Mlp
 from ..memory.rnn import Gru, Lstm, MinGru
@@ -20,7 +22,7 @@ from ..memory.stack import Stack
 from ..memory.trxl import TransformerXl
 from . import structures as c
 from .nodes import Linear, Node, UnsupportedError, linear
-from .transformer import add_transformer_xl
+from .transformer import add_gpt2, add_transformer_xl
 
 _ACTIVATIONS = {Tanh: c.TANH, nn.ReLU: c.RELU, nn.ELU: c.ELU}
 
@@ -37,23 +39,29 @@ class Network:
             raise UnsupportedError("observations with pictures")
         self.nodes: list[Node] = []
         self.branch, self.part = branch, part
-        at = self.add(Node(c.INPUT, branch.inputs.out_dim, units=branch.inputs.out_dim))
-        if branch.action_apart:
-            raise UnsupportedError("a memory that receives the previous action separately")
+        width = branch.inputs.out_dim + (branch.inputs.action_dim if branch.action_apart else 0)
+        at = self.add(Node(c.INPUT, width, units=width))
         if branch.memory_first:
             self.features = self._layers(branch.encoder, self._memory(branch.memory, at))
             return
         encoded = self._layers(branch.encoder, at)
         at = self._memory(branch.memory, encoded)
         if branch.residual:
+            if branch.action_apart and encoded == 0:
+                raise UnsupportedError(
+                    "a residual branch around a memory that gets the previous action separately"
+                )
             at = self.linear(branch.add, at)
             scale = 1 / branch.memory.out_dim
             at = self.add(Node(c.RESIDUAL, self.nodes[at].width, (at, encoded), scale=scale))
         self.features = at
 
     def inputs(self, rows: Rows) -> Tensor:
-        """The features (L, B, F) that the first operation takes."""
-        return self.branch.inputs(rows).contiguous()
+        """The features (L, B, F) that the first operation takes; a separate previous action comes last."""
+        features: Tensor = self.branch.inputs(rows)
+        if self.branch.action_apart:
+            features = torch.cat([features, self.branch.inputs.action(rows)], -1)
+        return features.contiguous()
 
     def states(self, state: AgentState) -> list[Tensor]:
         """The memory states (B, ...) in the order of the operations that take them."""
@@ -80,15 +88,18 @@ class Network:
         self.add(Node(c.VALUE, 0, (self.linear(head.out, at),)))
 
     def add(self, node: Node) -> int:
+        """Append an operation; its position."""
         node.stage = max((self.nodes[i].stage for i in node.inputs), default=0) + node.is_sequence
         self.nodes.append(node)
         return len(self.nodes) - 1
 
     def affine(self, weights: Linear, at: int) -> int:
-        width = weights.width
-        return self.add(Node(c.LINEAR, width, (at,), [weights], blocks=weights.blocks))
+        """W x + b."""
+        tokens = self.nodes[at].tokens
+        return self.add(Node(c.LINEAR, weights.width, (at,), [weights], blocks=weights.blocks, tokens=tokens))
 
     def linear(self, module: nn.Linear, at: int) -> int:
+        """A layer without an activation."""
         return self.affine(linear(module.weight, module.bias), at)
 
     def _layers(self, modules: nn.Module, at: int) -> int:
@@ -148,6 +159,7 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
     Gru: Network._gru,
     Lstm: Network._lstm,
     TransformerXl: add_transformer_xl,
+    Banded: add_gpt2,
 }
 
 

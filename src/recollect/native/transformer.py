@@ -1,10 +1,10 @@
-"""Transformer-XL as operations of the kernels."""
+"""GPT-2 and Transformer-XL as operations of the kernels."""
 
 from typing import TYPE_CHECKING
 
 from torch import nn
 
-from ..memory import trxl
+from ..memory import gpt2, trxl
 from . import structures as c
 from .nodes import Linear, Node, UnsupportedError, linear
 
@@ -46,6 +46,58 @@ def _add_block(network: "Network", block: nn.Module, x: int, steps: int, memory:
     return _norm(network, block.after_feed, _junction(network, block.fed, x, fed))
 
 
+def add_gpt2(network: "Network", memory: gpt2.Banded, at: int) -> int:
+    """Tokens and all blocks; the position of the last value."""
+    tokens, width = memory.tokens, memory.out_dim
+    steps = network.add(Node(c.STEPS, 1, units=1, carried=1, late=True))
+    at = network.linear(tokens.seen, at)
+    inputs, opening = (at, at, steps), []
+    if tokens.count == 2:
+        # The previous action is the end of the first operation.
+        action = network.linear(tokens.action, 0)
+        network.nodes[action].offset = network.nodes[0].width - tokens.action_dim
+        inputs, opening = (at, action, steps), [tokens.opening]
+    embedding = Node(c.EMBED, width, inputs, units=width, vectors=opening, tokens=tokens.count)
+    embedding.count, embedding.table = tokens.last + 1, tokens.step.weight
+    at = _norm(network, tokens.norm, network.add(embedding))
+    for block in memory.trunk.blocks:
+        at = _add_gpt2_block(network, block, at, steps, memory, block is memory.trunk.blocks[-1])
+    return _norm(network, memory.trunk.norm, at)
+
+
+def _add_gpt2_block(
+    network: "Network", block: nn.Module, x: int, steps: int, memory: gpt2.Banded, is_last: bool
+) -> int:
+    """A block; the last one computes only the last token of each step."""
+    assert isinstance(block, gpt2.Block)
+    width, weight, bias = memory.out_dim, block.qkv.weight, block.qkv.bias
+    source = normed = _norm(network, block.before_attention, x)
+    if is_last:
+        source, x = _last(network, normed), _last(network, x)
+    q = network.affine(linear(weight, bias, 1, slice(0, width)), source)
+    kv = network.affine(linear(weight, bias, 2, slice(width, None)), normed)
+    attention = Node(c.ATTENTION, width, (q, kv, steps), units=width, carried=2, saved=1)
+    attention.count, attention.heads = memory.past, memory.trunk.heads
+    attention.tokens = network.nodes[q].tokens
+    x = _sum(network, x, network.linear(block.out, network.add(attention)))
+    hidden = network.linear(block.up, _norm(network, block.before_mlp, x))
+    tokens = network.nodes[hidden].tokens
+    hidden = network.add(Node(c.GELU, network.nodes[hidden].width, (hidden,), tokens=tokens))
+    return _sum(network, x, network.linear(block.down, hidden))
+
+
+def _last(network: "Network", at: int) -> int:
+    """The last token of each step."""
+    node = network.nodes[at]
+    return at if node.tokens == 1 else network.add(Node(c.LAST, node.width, (at,)))
+
+
+def _sum(network: "Network", x: int, y: int) -> int:
+    """x + y."""
+    node = network.nodes[x]
+    return network.add(Node(c.RESIDUAL, node.width, (y, x), scale=1.0, tokens=node.tokens))
+
+
 def _norm(network: "Network", module: nn.Module, at: int, stops: bool = False) -> int:
     if type(module) is nn.Identity:
         return at
@@ -54,13 +106,14 @@ def _norm(network: "Network", module: nn.Module, at: int, stops: bool = False) -
     width = network.nodes[at].width
     vectors = [module.weight, module.bias]
     node = Node(c.NORM, width, (at,), units=width, scale=module.eps, vectors=vectors, saved=2, stops=stops)
+    node.tokens = network.nodes[at].tokens
     return network.add(node)
 
 
 def _junction(network: "Network", module: nn.Module, x: int, y: int) -> int:
     width = network.nodes[x].width
     if type(module) is trxl.Sum:
-        return network.add(Node(c.RESIDUAL, width, (y, x), scale=1.0))
+        return _sum(network, x, y)
     if type(module) is not trxl.Gate:
         raise UnsupportedError(f"layer {type(module).__name__}")
     network.nodes[y].activation = c.RELU

@@ -7,7 +7,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..envs import Array
 from . import structures as c
@@ -40,7 +40,7 @@ class Workspace:
             op.kind, op.stage, op.width, op.count = node.kind, node.stage, node.units, node.count
             op.activation, op.scale = node.activation, node.scale
             op.input, op.other, op.steps = (*node.inputs, 0, 0, 0)[:3]
-            op.tokens, op.heads, op.stops = node.tokens, node.heads, node.stops
+            op.tokens, op.heads, op.offset, op.stops = node.tokens, node.heads, node.offset, node.stops
             op.full = node.is_sequence or node.stage < stages - 1
             op.columns = node.blocks * self._padded(node.width)
             for k in range(len(node.weights)):
@@ -106,17 +106,11 @@ class Workspace:
         if trained:
             # The gradients of gates take their place.
             op.gradient = op.value if node.blocks > 1 else self._take(rows * op.columns)
-        if node.vectors:
-            self._bind_vectors(op, node)
+        self._bind_vectors(op, node)
         if node.kind == c.ATTENTION:
             self._bind_attention(op, node, trained)
-        elif node.kind == c.GATE:
-            op.carry[0], op.carry[1] = (self._take(3 * c.BLOCK * node.tokens * units) for _ in range(2))
         else:
-            for k in range(2 if node.saved else 0):
-                op.carry[k] = self._take(self.batch * units)
-        for k in range(0 if node.kind == c.ATTENTION else node.saved):
-            op.saved[k] = self._take(self.rows * node.tokens * units)
+            self._bind_saved(op, node)
         if node.kind in (c.CATEGORICAL, c.GAUSSIAN, c.VALUE):
             op.carry[0] = self._take((2 * node.units + 2 * node.count + 1) * c.BLOCK)
         if node.log_std is not None:
@@ -128,22 +122,35 @@ class Workspace:
             op.sizes = sizes.ctypes.data
 
     def _bind_vectors(self, op: c.Operation, node: Node) -> None:
-        op.packed, op.vector_sums = (self._take(2 * op.columns) for _ in range(2))
+        if node.vectors:
+            op.packed, op.vector_sums = (self._take(2 * op.columns) for _ in range(2))
         for k, vector in enumerate(node.vectors):
-            op.vector[k] = vector.data_ptr()
-            if self._gradients and vector.requires_grad:
-                op.vector_gradient[k] = _address(vector.grad)
+            op.vector[k], op.vector_gradient[k] = vector.data_ptr(), self._gradient_of(vector)
+        if node.table is not None:
+            op.table, op.table_gradient = node.table.data_ptr(), self._gradient_of(node.table)
+
+    def _gradient_of(self, parameter: nn.Parameter) -> int | None:
+        return _address(parameter.grad) if self._gradients and parameter.requires_grad else None
+
+    def _bind_saved(self, op: c.Operation, node: Node) -> None:
+        units = self._padded(node.units)
+        size = self.batch if node.is_sequence else 3 * c.BLOCK * node.tokens
+        for k in range(2 if node.saved else 0):
+            op.carry[k] = self._take(size * units)
+        for k in range(node.saved):
+            op.saved[k] = self._take(self.rows * node.tokens * units)
 
     def _bind_attention(self, op: c.Operation, node: Node, trained: bool) -> None:
         """Memory for one head of one sequence, and for the weights of all of them if there is a gradient."""
-        past, n = node.count * node.tokens, self._padded(node.units // node.heads)
+        tokens = self.network.nodes[node.inputs[1]].tokens
+        n, rows = self._padded(node.units // node.heads), self.rows * tokens
+        keys = node.count * tokens + c.QUERIES * tokens // node.tokens + tokens  # of a block of queries
         # Of any number of steps: fewer sequences may be longer.
-        stride = -(-(past + self.rows * node.tokens + c.QUERIES) // c.LANES) * c.LANES + c.LANES
-        columns = -(-(past + c.QUERIES) // c.LANES) * c.LANES
-        op.carry[0] = self._take(6 * stride * n + 2 * c.QUERIES * n)
-        op.carry[1] = self._take(c.QUERIES * (columns + c.LANES))
-        queries = self.rows * node.tokens + c.QUERIES * self.batch if trained else c.QUERIES
-        op.saved[0] = self._take(queries * (node.heads if trained else 1) * (columns + c.LANES))
+        op.carry[0] = self._take(4 * rows * n)
+        op.carry[1] = self._take(4 * c.QUERIES * n + c.QUERIES * keys)
+        # Each head of each sequence has whole blocks.
+        queries = node.heads * (rows + c.QUERIES * self.batch) if trained else c.QUERIES
+        op.saved[0] = self._take(queries * keys)
 
     def _mark_additions(self, nodes: list[Node], trained: list[bool]) -> None:
         """The backward pass goes from the end: the first to write the gradient of a value sets it."""
@@ -163,7 +170,7 @@ def _trained(nodes: list[Node]) -> list[bool]:
     for node in nodes:
         # Heads have a loss and no value.
         below = node.width > 0 and any(trained[i] for i in node.inputs)
-        trained.append(below or any(linear.trained for linear in node.weights))
+        trained.append(below or node.trained)
     return trained
 
 
