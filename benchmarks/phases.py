@@ -23,19 +23,19 @@ ROOT = Path(__file__).parents[1]
 LANDER = (
     "-e LunarLander-v3 --env.num-envs 16 --ppo.num-steps 128 --ppo.update-epochs 5 --ppo.num-minibatches 4"
 )
-GPT = f"{LANDER} -m ppo_gpt --critic.residual False --critic.hidden --critic.head-hidden 64"
+GPT = (
+    f"{LANDER} -m ppo_gpt --critic.residual False --critic.hidden --critic.head-hidden 64 "
+    "--actor.hidden 64 64 64 64 --actor.head-hidden"
+)
 PICTURES = "-e minigrid:MiniGrid-MemoryS9-v0 -m ppo_lstm --env.kwargs.pictures True --env.num-envs 16"
 
 TASKS = {
     "TrXL": ["--config", "configs/trxl_poc.yaml"],
-    "GPT-2 critic": f"{GPT} --actor.hidden 64 64 64 64 --actor.head-hidden".split(),
+    "GPT-2 critic": GPT.split(),
     "GPT-2 actor and critic": [*LANDER.split(), "-m", "ppo_gpt_actor"],
     "pictures": f"{PICTURES} --ppo.num-steps 256 --ppo.update-epochs 4 --ppo.num-minibatches 8".split(),
     "TrXL, native": ["--config", "configs/trxl_poc.yaml", "--kernels", "native"],
-    "GPT-2 critic, native": [
-        *GPT.split(),
-        *"--actor.hidden 64 64 64 64 --kernels native --actor.head-hidden".split(),
-    ],
+    "GPT-2 critic, native": [*GPT.split(), "--kernels", "native"],
     "GPT-2 actor and critic, native": [*LANDER.split(), "-m", "ppo_gpt_actor", "--kernels", "native"],
     **{f"{name}, native": [*arguments, "--kernels", "native"] for name, arguments in NATIVE.items()},
 }

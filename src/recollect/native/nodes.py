@@ -42,9 +42,9 @@ def linear(weight: Tensor, bias: Tensor | None, blocks: int = 1, rows: slice = s
     by_weight = weight.grad[rows] if weight.requires_grad and weight.grad is not None else None
     if bias is None:
         return Linear(weight.detach()[rows], None, by_weight, None, blocks)
-    rows = rows if len(bias) == len(weight) else slice(None)
-    by_bias = bias.grad[rows] if bias.requires_grad and bias.grad is not None else None
-    return Linear(weight.detach()[rows], bias.detach()[rows], by_weight, by_bias, blocks)
+    of_bias = rows if len(bias) == len(weight) else slice(None)
+    by_bias = bias.grad[of_bias] if bias.requires_grad and bias.grad is not None else None
+    return Linear(weight.detach()[rows], bias.detach()[of_bias], by_weight, by_bias, blocks)
 
 
 @dataclass

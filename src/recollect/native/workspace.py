@@ -101,7 +101,6 @@ class Workspace:
 
     def _bind_values(self, op: c.Operation, node: Node, trained: bool) -> None:
         rows = (self.rows if op.full else c.BLOCK) * node.tokens
-        units = self._padded(node.units)
         op.value = self._take(rows * op.columns)
         if trained:
             # The gradients of gates take their place.
