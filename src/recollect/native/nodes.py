@@ -64,8 +64,8 @@ class Node:
     heads: int = 1
     offset: int = 0  # the first column of the input
     stops: bool = False  # whether no gradient goes to the input
-    vectors: list[nn.Parameter] = field(default_factory=list)
-    table: nn.Parameter | None = None
+    vectors: list[Tensor] = field(default_factory=list)
+    table: Tensor | None = None
     saved: int = 0  # buffers of a recurrence
     carried: int = 0  # tensors of its state
     late: bool = False  # whether its state comes after those of all others
@@ -76,7 +76,7 @@ class Node:
     @property
     def trained(self) -> bool:
         """Whether parameters of its own are trained."""
-        parameters = self.vectors if self.table is None else [*self.vectors, self.table]
+        parameters = [*self.vectors, *([] if self.table is None else [self.table])]
         return any(x.trained for x in self.weights) or any(x.requires_grad for x in parameters)
 
     @property

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..memory import gpt2, trxl
 from . import structures as c
@@ -51,7 +51,7 @@ def add_gpt2(network: "Network", memory: gpt2.Banded, at: int) -> int:
     tokens, width = memory.tokens, memory.out_dim
     steps = network.add(Node(c.STEPS, 1, units=1, carried=1, late=True))
     at = network.linear(tokens.seen, at)
-    inputs, opening = (at, at, steps), []
+    inputs, opening = (at, at, steps), list[Tensor]()
     if tokens.count == 2:
         # The previous action is the end of the first operation.
         action = network.linear(tokens.action, 0)
@@ -104,7 +104,7 @@ def _norm(network: "Network", module: nn.Module, at: int, stops: bool = False) -
     if type(module) is not nn.LayerNorm:
         raise UnsupportedError(f"layer {type(module).__name__}")
     width = network.nodes[at].width
-    vectors = [module.weight, module.bias]
+    vectors: list[Tensor] = [module.weight, module.bias]
     node = Node(c.NORM, width, (at,), units=width, scale=module.eps, vectors=vectors, saved=2, stops=stops)
     node.tokens = network.nodes[at].tokens
     return network.add(node)

@@ -7,7 +7,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..envs import Array
 from . import structures as c
@@ -128,7 +128,7 @@ class Workspace:
         if node.table is not None:
             op.table, op.table_gradient = node.table.data_ptr(), self._gradient_of(node.table)
 
-    def _gradient_of(self, parameter: nn.Parameter) -> int | None:
+    def _gradient_of(self, parameter: Tensor) -> int | None:
         return _address(parameter.grad) if self._gradients and parameter.requires_grad else None
 
     def _bind_saved(self, op: c.Operation, node: Node) -> None:
