@@ -22,7 +22,8 @@ from recollect.encoder.mixed import MixedConfig
 from recollect.encoder.nature import NatureConfig
 from recollect.encoder.residual import ResidualConfig
 from recollect.envs.spaces import read_spaces
-from recollect.native.program import Network, UnsupportedError
+from recollect.native.nodes import UnsupportedError
+from recollect.native.program import Network
 from recollect.testing import check_agent, check_encoder
 
 

@@ -114,9 +114,14 @@ def test_a_picture_stays_bytes_from_the_environment_to_the_chunk():
     roll(s)
     assert s.learner.row.obs["obs.camera"].dtype == np.uint8
     batch = chunks_of(s)
-    for obs in (s.rollout.rows.obs, s.rollout.normalized(s.agent).obs, batch.rows.obs):
+    for obs, dtype in (
+        (s.rollout.rows.obs, torch.uint8),
+        # Places in the gallery of the rollout, which has bytes.
+        (s.rollout.normalized(s.agent).obs, torch.long),
+        (batch.rows.obs, torch.long),
+    ):
         assert {name: x.dtype for name, x in obs.items()} == {
-            "obs.camera": torch.uint8,
+            "obs.camera": dtype,
             "obs.speed": torch.float64,
         }
     shown = s.rollout.rows.obs["obs.camera"]

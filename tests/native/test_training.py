@@ -15,6 +15,7 @@ from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import StackConfig
+from recollect.memory.trxl import GtrxlConfig
 from recollect.native import engine, library
 from recollect.native.program import coverage
 from recollect.run import api, checkpoint
@@ -64,9 +65,19 @@ def test_native_runs_are_equal_to_the_bit(tmp_path):
     assert torch.equal(weights(first), weights(second))
 
 
-@pytest.mark.parametrize("memory", [MlpConfig, LstmConfig, StackConfig], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "memory",
+    [
+        MlpConfig(),
+        LstmConfig(),
+        StackConfig(),
+        Gpt2Config(width=8, layers=1, heads=2, context=9, tokens="interleaved"),
+        GtrxlConfig(width=8, layers=1, heads=2, context=9, positions=None),
+    ],
+    ids=lambda m: m.name,
+)
 def test_a_resumed_run_equals_one_without_a_stop(tmp_path, memory):
-    branch = BranchConfig(memory=memory(), hidden=(16,))
+    branch = BranchConfig(memory=memory, hidden=(16,))
     whole, stopped = (run(tmp_path, name, actor=branch, critic=branch, **NATIVE) for name in "ab")
     for path in checkpoint.existing(stopped.folder / "checkpoints")[-2:]:
         path.unlink()
@@ -156,10 +167,11 @@ def test_agents_that_the_kernels_cannot_compute_take_torch(tmp_path, capsys, cha
 
 @pytest.mark.parametrize(("part", "other"), [("actor", "critic"), ("critic", "actor")])
 def test_torch_computes_the_branch_that_the_kernels_cannot(tmp_path, capsys, part, other):
-    changes = {part: BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2), hidden=(8,))}
+    memory = Gpt2Config(width=8, layers=1, heads=2, attention="window")
+    changes = {part: BranchConfig(memory=memory, hidden=(8,))}
     trained, again = (run(tmp_path, name, **NATIVE, **changes) for name in "ab")
     kernels = f"native {library.version()}, {other} only"
-    assert f"kernels: {kernels}; torch for the {part}: memory Banded" in capsys.readouterr().out
+    assert f"kernels: {kernels}; torch for the {part}: memory Window" in capsys.readouterr().out
     assert trained.summary["kernels"] == kernels
     assert 0 < metrics(trained, "kernel_error")[0] < 1e-5
     checkpoint.existing(again.folder / "checkpoints")[-1].unlink()

@@ -69,7 +69,7 @@ class NativeEngine:
         workspace = self._forward_workspace("critic", critic_network, steps * batch, batch)
         network, first = workspace.network, rows.first.contiguous()
         features, states = network.inputs(rows), network.states(state)
-        after = tree.map_leaves(lambda x: torch.empty(x.shape), getattr(state, network.part))
+        after = tree.map_leaves(empty_state, getattr(state, network.part))
         workspace.set_inputs(features, *states)
         workspace.set_ends(*tree.leaves(after).values())
         workspace.program.first = first.data_ptr() if network.branch.resets else None
@@ -208,3 +208,8 @@ def distance(x: Tensor, expected: Tensor) -> float:
     """|x - expected| / |expected| of two vectors; 0 if both are 0."""
     x, expected = x.double(), expected.double()
     return float((x - expected).norm() / expected.norm().clamp(min=1e-30))
+
+
+def empty_state(x: Tensor) -> Tensor:
+    """Memory for a state like x."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)

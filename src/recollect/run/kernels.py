@@ -11,7 +11,8 @@ from ..learn.engine import Engine, TorchEngine
 from ..learn.learner import Learner
 from ..native.engine import NativeEngine
 from ..native.library import UnavailableError, load
-from ..native.program import UnsupportedError, coverage
+from ..native.nodes import UnsupportedError
+from ..native.program import coverage
 
 # The memories of the study of docs/kernels.md.
 STUDIED = ("mlp", "gru", "lstm")

@@ -162,5 +162,4 @@ def _cut_windows(rows: Rows, step: Tensor) -> Rows:
     # Windows near the end are padded, so that all have one length; the padded steps are dropped by the
     # caller.
     place = step.clamp(max=len(rows.first) - 1)
-    obs = {name: x[place, 0] for name, x in rows.obs.items()}
-    return Rows(obs, *(x[place, 0] for x in rows[1:]))
+    return rows.map(lambda x: x[place, 0])
