@@ -271,7 +271,6 @@ class Session:
             "best": self.best,
             "rate_factor": self.learner.optimizer.rate_factor,
             **computed_by(self.learner),
-            "kernel_error": self.learner.engine.error,
         }
         path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
 
