@@ -673,6 +673,9 @@ def test_two_agents_are_shown_side_by_side(shown, tmp_path, capsys) -> None:
     assert seen["linked"][0] == seen["linked"][1] and seen["apart"][0] != seen["apart"][1]
     assert cli.main(["watch", folder, "--beside", folder, "-o", str(tmp_path / "film.gif")]) == 2
     assert "use -o FILE.html" in capsys.readouterr().err
+    assert cli.main(["watch", folder, "--beside", "nothing", "-o", str(page), "--episodes", "2"]) == 2
+    printed = capsys.readouterr()
+    assert "nothing does not exist" in printed.err and "episodes" not in printed.out  # before any is played
 
 
 def test_the_page_plays_scrubs_and_changes_episodes(shown) -> None:

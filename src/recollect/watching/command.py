@@ -123,10 +123,12 @@ def _default_target(run: str) -> str:
 
 def _write_page(path: Path, trained: Trained, options: WatchOptions) -> None:
     """Write all numbers and pictures as one file, of a second agent as well if the options name one."""
-    page = _render(trained, options)
-    if options.beside is not None:
-        other = _in_environment_of(trained, _load(options.beside, None, options.imports, options.device))
-        page = render_pair([(str(trained.folder), page), (str(other.folder), _render(other, options))])
+    agents = [trained]
+    if options.beside is not None:  # loaded before the first one plays: a wrong path is an error at once
+        second = _load(options.beside, None, options.imports, options.device)
+        agents.append(_in_environment_of(trained, second))
+    pages = [(str(agent.folder), _render(agent, options)) for agent in agents]
+    page = pages[0][1] if len(pages) == 1 else render_pair(pages)
     path.write_text(page, encoding="utf-8")
     print(f"{path} is written; open it in a browser")
 
