@@ -66,7 +66,8 @@ def test_watch_computes_the_same(critic):
         envs = make(replace(ENV, num_envs=1))
         scores, record = record_deterministic(one.agent, envs, 1, 0)
         envs.adapter.close()
-        assert all(x.is_cpu for x in (*record.rows.obs.values(), *record.rows[1:]))
+        rows = record.rows
+        assert all(x.is_cpu for x in (*rows.obs.values(), rows.first, rows.prev_action, rows.prev_reward))
         names = tuple("memory" if has_memory(b) else None for b in (one.agent.actor, one.agent.critic.trunk))
         computed = compute_internals(one.agent, record, one.config.ppo, None, names)
         results.append((scores.returns, computed))

@@ -79,6 +79,15 @@ def test_no_compiler(cache, monkeypatch):
     assert "no C compiler" in reason()
 
 
+def test_a_library_compiled_earlier_needs_no_compiler(cache, monkeypatch):
+    library.load()
+    monkeypatch.setenv("PATH", "")
+    library.compiler.cache_clear()
+    library.load(pytest.fail).vector_width()
+    monkeypatch.setattr(library, "version", lambda: "another version")
+    assert "no C compiler" in reason()
+
+
 @pytest.mark.parametrize(
     "script", ["echo gcc 1; [ $1 = --version ] || { echo bad option >&2; exit 1; }", "exit 3"]
 )

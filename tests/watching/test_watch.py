@@ -25,6 +25,7 @@ from recollect.config.config import RunConfig
 from recollect.encoder.residual import ResidualConfig
 from recollect.envs import EnvConfig, Envs, make
 from recollect.learn import ppo
+from recollect.learn.rollout import slice_rows
 from recollect.learn.settings import PPOConfig
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
@@ -157,7 +158,7 @@ def test_values_choices_and_entropy_are_what_the_agent_has_step_by_step(critic, 
     state, values, params = agent.initial_state(1), [], []
     read, acts = state, state.actor
     for t in range(LENGTH + 1):
-        row = type(rows)({k: x[t : t + 1] for k, x in rows.obs.items()}, *(x[t : t + 1] for x in rows[1:]))
+        row = slice_rows(rows, slice(t, t + 1))
         value, read = agent.value(row, read)
         said, acts = agent.actor(row, acts)
         values.append(value.item()), params.append(said[0].detach())
@@ -246,7 +247,7 @@ def outputs(agent, rows):
 
 
 def span(rows, begin, end):
-    return type(rows)({k: x[begin:end] for k, x in rows.obs.items()}, *(x[begin:end] for x in rows[1:]))
+    return slice_rows(rows, slice(begin, end))
 
 
 def wanted(agent, rows):

@@ -35,6 +35,7 @@ STEPS = {
     "minigrid": 400_000,
     "popgym": 500_000,
     "memory_gym": 50_000,
+    "meta": 300_000,
 }
 OTHER_STEPS = 100_000  # of other tasks
 TRANSFORMERS, SLOWDOWN = {"gpt2", "trxl", "gtrxl"}, 5  # their training takes that many times as long

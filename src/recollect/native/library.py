@@ -66,18 +66,27 @@ def load(
     isa       the instruction set; None: `target()`
     flags     of the compiler; None: FLAGS
     """
+    if not hasattr(os, "getuid"):  # Windows: nothing could tell whether a folder is private
+        raise UnavailableError("they need Linux or macOS")
     isa = isa or target()
     if flags is None and prebuilt(isa).exists():
         with contextlib.suppress(UnavailableError):  # as on a system with an older C library
             return _load(prebuilt(isa))
     flags = (*(flags or FLAGS), *march(isa))
-    program, program_version = compiler()
-    folder = _cache_folder()
-    key = _digest(version().encode(), program_version.encode(), " ".join(flags).encode(), isa.encode())
-    path = folder / f"kernels-{isa}-{key}.so"
-    if not path.exists():
-        announce(f"compiling the native kernels for {isa} with {program}: once, a few seconds")
-        build(program, flags, path)
+    folder, source = _cache_folder(), _digest(version().encode(), " ".join(flags).encode())
+    try:
+        program, program_version = compiler()
+    except UnavailableError:
+        # One compiled earlier, as by a shell with another PATH: every compiler gives the same bits.
+        earlier = sorted(folder.glob(f"kernels-{isa}-{source}-*.so"))
+        if not earlier:
+            raise
+        path = earlier[0]
+    else:
+        path = folder / f"kernels-{isa}-{source}-{_digest(program_version.encode())}.so"
+        if not path.exists():
+            announce(f"compiling the native kernels for {isa} with {program}: once, a few seconds")
+            build(program, flags, path)
     _check_private(path)
     return _load(path)
 
