@@ -1,6 +1,7 @@
 """The command line: find the command, parse its options, run it. Nothing heavy is imported before that."""
 
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -41,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] == "--version":
         print(__version__)
         return 0
+    warnings.formatwarning = lambda message, *_: f"recollect: warning: {message}\n"
     try:
         return run(*arguments)
     except UsageError as error:
@@ -48,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 0
-    except KeyboardInterrupt:  # before a run began, or after it ended
-        return 130
+    except KeyboardInterrupt as error:  # before a run began, or after it ended
+        return 128 + int(getattr(error, "number", 2))  # a StoppedError has the number of its signal
     except OSError as error:
         problem = (
             f"{error.filename}: {error.strerror}" if error.filename else f"{type(error).__name__}: {error}"

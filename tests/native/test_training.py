@@ -17,8 +17,8 @@ from recollect.memory.stack import StackConfig
 from recollect.native import engine, library
 from recollect.native.program import coverage
 from recollect.run import api, checkpoint
+from recollect.run.destination import Destination
 from recollect.run.run import start_run
-from recollect.run.session import Destination
 
 from ..helpers import small_config
 from .cases import ACTIONS, config, kernels, make_agent, make_batch

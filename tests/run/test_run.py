@@ -398,7 +398,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, monkeypatch) -
         full = run_quietly(small_config(), tmp_path, "full")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert sum("training goes on" in line for line in display.said) == 3
+    assert sum("not saved at step" in line for line in display.said) == 3
     assert_same_end(straight.folder, full.folder)
 
 

@@ -1,10 +1,23 @@
-"""Signals that stop a run between two iterations."""
+"""Signals that stop a run: between two iterations if possible, and within ten seconds in any case."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
+import threading
 from types import FrameType
 from typing import Any
+
+GRACE = 7.5  # seconds to reach the end of an iteration, where the state can be saved
+LAST_GRACE = 1.5  # seconds to leave the code that was interrupted after that
+
+
+class StoppedError(KeyboardInterrupt):
+    """A signal whose grace has passed, raised wherever the main thread is; as Ctrl-C, not an Exception."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
 
 
 def terminate_this_process() -> None:
@@ -18,11 +31,14 @@ def terminate_this_process() -> None:
 class Signals:
     """Handlers of SIGINT and SIGTERM: the first is stored in `caught`, a second ends the process at once.
 
-    The run checks `caught` between iterations, where its state can be saved.
+    The run checks `caught` between iterations, where its state can be saved. If it does not get there, as in
+    a slow environment or a long validation, StoppedError interrupts it, or else the process ends.
     """
 
     def __init__(self) -> None:
         self.caught: int | None = None
+        self._overdue = False
+        self._timer: threading.Timer | None = None
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
@@ -32,11 +48,39 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         for number, handler in self._old.items():
             signal.signal(number, handler)
 
     def _store(self, number: int, frame: FrameType | None) -> None:
+        if self._overdue:
+            self._overdue = False
+            raise StoppedError(self.caught or number)
         if self.caught:
-            # Not sys.exit, whose exception would run the clean-up first, which may be what hangs.
-            os._exit(128 + number)
+            _exit_at_once(number)
         self.caught = number
+        self._start_timer(GRACE, self._interrupt)
+
+    def _start_timer(self, seconds: float, then: Any) -> None:
+        # Not at the start of the run: in a process with threads, forks of environments would be at risk.
+        self._timer = threading.Timer(seconds, then)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _interrupt(self) -> None:
+        """Raise StoppedError in the main thread; exit if it is not left after that."""
+        self._overdue = True
+        number = self.caught or signal.SIGTERM
+        self._start_timer(LAST_GRACE, lambda: _exit_at_once(number))
+        if hasattr(signal, "pthread_kill"):
+            # A signal and not only a flag: it ends calls of the system that the thread waits in.
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def _exit_at_once(number: int) -> None:
+    """End this process and its children, without any clean-up: that may be what hangs."""
+    with contextlib.suppress(Exception):
+        for child in multiprocessing.active_children():
+            child.kill()
+    os._exit(128 + number)

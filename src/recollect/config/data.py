@@ -18,6 +18,7 @@ from .values import BOOLEANS, Setting, YamlWord
 # Fields that earlier versions lacked, with their defaults. At these they are not in the hash of a run: a
 # comparison would repeat runs of earlier versions instead of finding them.
 LATER = {"amp": None, "compile": False, "cuda_graphs": False, "kernels": "auto"}
+LATER_ENV = {"on_error": None, "step_timeout": None}
 
 
 def to_dict(value: Any) -> Any:
@@ -39,9 +40,10 @@ def config_hash(config: RunConfig) -> str:
     """The identity of a run: a hash of its whole resolved config."""
     # The number of cores is in it as well (env.threads), unless it is set, as comparisons do.
     fields = to_dict(config)
-    for name, default in LATER.items():
-        if fields[name] == default:
-            del fields[name]
+    for part, later in ((fields, LATER), (fields["env"], LATER_ENV)):
+        for name, default in later.items():
+            if part[name] == default:
+                del part[name]
     for branch in (fields["actor"], fields["critic"]):
         # Earlier versions had these encoders alone, as two options.
         if branch["encoder"]["name"] in ("nature", "residual"):

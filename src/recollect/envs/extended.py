@@ -120,6 +120,10 @@ class ExtendedEnv(VecEnv):
     def hidden(self) -> dict[str, Array]:
         return self.inner.hidden()
 
+    @property
+    def restarts(self) -> int:
+        return self.inner.restarts
+
     def render(self) -> Array | None:
         return self.inner.render()
 

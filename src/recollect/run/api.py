@@ -13,10 +13,10 @@ from ..config.data import read_yaml, settings_in
 from ..envs.given import Environment, resolve_environment
 from . import hub
 from .build import Factory
+from .destination import Destination
 from .evaluate import Evaluation
 from .evaluate import evaluate as play
 from .run import Trained, iterate_run, resume_run, start_run
-from .session import Destination
 from .update import OnRollout, Training
 from .weights import load_agent
 

@@ -1,6 +1,7 @@
 """Evaluation: play whole episodes with a trained agent, each environment a fixed number of them."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -141,7 +142,19 @@ def play_episodes(
         obs, reward, first, tail = step.obs, step.reward, tail, ended
     flat = [episode for played in finished for episode in played]
     all_returns, all_lengths, all_successes = zip(*flat, strict=True)
+    _warn_of_limit(envs.imposed_limit, all_lengths)
     return list(all_returns), list(all_lengths), list(all_successes)
+
+
+def _warn_of_limit(limit: int | None, lengths: Sequence[int]) -> None:
+    """Warn of episodes that only the time limit of the evaluation ended."""
+    cut = 0 if limit is None else sum(length >= limit for length in lengths)
+    if cut:
+        warnings.warn(
+            f"{cut} of {len(lengths)} episodes were truncated after {limit:,} steps: the environment has no "
+            "time limit; --env.time-limit N sets another one",
+            stacklevel=3,
+        )
 
 
 def evaluate(

@@ -30,12 +30,21 @@ from ..envs import Array
 from ..learn.episodes import Episode
 from . import checkpoint
 from .build import Factory, build, build_learner
+from .destination import Destination, initial_summary
 from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
 from .onnx import export
-from .run_folder import find_unfinished, is_unstarted, locked, new_folder, read_summary, write_json
-from .session import Destination, Session, initial_summary
+from .run_folder import (
+    check_config,
+    find_unfinished,
+    is_unstarted,
+    locked,
+    new_folder,
+    read_summary,
+    write_json,
+)
+from .session import Session
 from .update import OnRollout, Updates, run_through
 from .weights import load_rewards, save_weights
 
@@ -237,6 +246,14 @@ def _resume(
             raise UsageError(
                 f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}; "
                 "install what the backend of the run needs"
+            )
+        if summary.get("config_hash", config_hash(config)) != config_hash(config):
+            newest = checkpoint.newest(folder / "checkpoints")
+            if newest is not None:
+                check_config(config, newest[1]["config"], newest[0])  # names the options
+            raise UsageError(
+                f"{folder / 'config.yaml'} is not the config of this run (its hash in summary.json differs); "
+                "restore it, or start a new run from it with --config"
             )
         # The keys in summary.json are fields of Destination: renaming a field would break every older run.
         destination = Destination(**{**summary["logging"], "quiet": quiet})

@@ -7,7 +7,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -104,6 +104,24 @@ def read_summary(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder / 'summary.json'} cannot be read: {error!r}") from error
     raise UsageError(f"{folder / 'summary.json'} has no status of the run; restore the file, or train again")
+
+
+def check_config(config: "RunConfig", saved: Mapping[str, Any], file: Path) -> None:
+    """Raise UsageError if the config of a run is not the one that its checkpoint was written with."""
+    from ..config.assembly import from_dict  # as above
+    from ..config.flags import values_in
+
+    # Names that the file may import are those that the user has allowed for config.yaml already.
+    branches = (config.actor, config.critic)
+    names = [config.env.id, *(part.found_as() for b in branches for part in (b.memory, b.encoder))]
+    before, now = values_in(from_dict(saved, names, str(file))), values_in(config)
+    changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
+    if changed:
+        parts = (f"{name} is {now.get(name)!r}, was {before.get(name)!r}" for name in changed[:4])
+        raise UsageError(
+            f"config.yaml differs from the config in {file.name}: {'; '.join(parts)}; restore it, or start a "
+            "new run from it with --config"
+        )
 
 
 def find_unfinished(out: Path, config_hash: str) -> Path | None:
