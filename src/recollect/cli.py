@@ -1,5 +1,6 @@
 """The command line: find the command, parse its options, run it. Nothing heavy is imported before that."""
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from ._version import __version__
 from .commands import COMMANDS
 from .common.errors import UsageError, nearest
 
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as programs in C end
 HELP = f"""recollect {__version__}: PPO for agents that must remember
 
 usage: recollect COMMAND ...
@@ -49,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"recollect: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        return 0
+        # The reader has left, as in `recollect list envs | head -1`. Python flushes its output once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
     except KeyboardInterrupt as error:  # before a run began, or after it ended
         return 128 + int(getattr(error, "number", 2))  # a StoppedError has the number of its signal
     except OSError as error:
@@ -57,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{error.filename}: {error.strerror}" if error.filename else f"{type(error).__name__}: {error}"
         )
         print(f"recollect: {problem}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(f"recollect: not enough memory: {error or 'an allocation failed'}", file=sys.stderr)
         return 1
     except RuntimeError as error:
         print(f"recollect: {type(error).__name__}: {error}", file=sys.stderr)

@@ -31,6 +31,9 @@ class TrainOptions(Destination):
         *("ppo.learning_rate", "ppo.gamma", "env.num_envs", "out", "run_id"),
     )
 
+    imports: tuple[str, ...] = ()
+    """Third-party environments, memories and encoders named in the --config file, which may then be
+    imported."""
     config: RunConfig
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 GRACE = 7.5  # seconds to reach the end of an iteration, where the state can be saved
 LAST_GRACE = 1.5  # seconds to leave the code that was interrupted after that
@@ -28,26 +28,40 @@ def terminate_this_process() -> None:
         os.kill(os.getpid(), signal.SIGTERM)  # to the main thread, which it wakes
 
 
+def raise_if_stopping() -> None:
+    """Raise StoppedError if a signal has told the run to stop: other processes may have received it too."""
+    active = Signals.active
+    if active is not None and active.caught:
+        raise StoppedError(active.caught)
+
+
 class Signals:
     """Handlers of SIGINT and SIGTERM: the first is stored in `caught`, a second ends the process at once.
 
     The run checks `caught` between iterations, where its state can be saved. If it does not get there, as in
     a slow environment or a long validation, StoppedError interrupts it, or else the process ends.
+
+    interrupts  False: nothing is interrupted, as in a comparison, whose runs have a grace of their own
     """
 
-    def __init__(self) -> None:
+    active: ClassVar["Signals | None"] = None
+
+    def __init__(self, interrupts: bool = True) -> None:
         self.caught: int | None = None
+        self._interrupts = interrupts
         self._overdue = False
         self._timer: threading.Timer | None = None
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> "Signals":
+        Signals.active = self
         with contextlib.suppress(ValueError):  # outside the main thread, where Python allows no handlers
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._store)
         return self
 
     def __exit__(self, *_: object) -> None:
+        Signals.active = None
         if self._timer is not None:
             self._timer.cancel()
         for number, handler in self._old.items():
@@ -60,7 +74,8 @@ class Signals:
         if self.caught:
             _exit_at_once(number)
         self.caught = number
-        self._start_timer(GRACE, self._interrupt)
+        if self._interrupts:
+            self._start_timer(GRACE, self._interrupt)
 
     def _start_timer(self, seconds: float, then: Any) -> None:
         # Not at the start of the run: in a process with threads, forks of environments would be at risk.

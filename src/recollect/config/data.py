@@ -11,6 +11,7 @@ import yaml
 
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
+from ..common.yaml_text import load_yaml
 from .config import RunConfig
 from .flags import KWARGS
 from .values import BOOLEANS, Setting, YamlWord
@@ -73,8 +74,8 @@ _Loader.add_constructor("tag:yaml.org,2002:bool", _boolean)
 def read_yaml(path: Path) -> dict[str, Any]:
     """A config file as nested dicts."""
     try:
-        data = _Loader(path.read_text(encoding="utf-8")).get_single_data()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        data = load_yaml(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"config file {path}: {str(error).splitlines()[0]}") from error
     if not isinstance(data, dict):
         raise UsageError(f"config file {path} holds no options")

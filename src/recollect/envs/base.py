@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import gymnasium
 import numpy as np
 
+from ..common.distributed import check_threads
 from ..common.errors import EnvDataError, UsageError
 from .spaces import Array, Obs, read_spaces
 
@@ -62,6 +63,9 @@ class EnvConfig:
     def __post_init__(self) -> None:
         if self.num_envs < 1:
             raise UsageError(f"env.num_envs is {self.num_envs}; it must be at least 1")
+        if self.threads < 0:
+            raise UsageError(f"env.threads is {self.threads}; it must be at least 1, or 0 for one per core")
+        check_threads("env.threads", self.threads)
         if not self.reward_scale > 0:
             raise UsageError(f"env.reward_scale is {self.reward_scale}; it must be above 0")
         if self.reward_scale != 1 and self.normalize_reward:
@@ -146,6 +150,9 @@ class VecEnv(ABC):
     def names(self) -> dict[str, list[str]]:
         """Names for people to read: "actions" and "observations", each if the environment has some."""
         return {}
+
+    def check_seed(self, seed: int) -> None:  # noqa: B027 (most adapters repeat by construction)
+        """Warn if a reset from this seed does not repeat: such a run cannot be resumed."""
 
     @property
     def restarts(self) -> int:

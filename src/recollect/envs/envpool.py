@@ -24,11 +24,16 @@ def _envpool() -> Any:
     return envpool
 
 
+def has(name: str) -> bool:
+    """Whether EnvPool is installed and has an environment."""
+    return _envpool() is not None and name in _envpool().list_all_envs()
+
+
 def supports(config: EnvConfig) -> bool:
     """Whether EnvPool is installed and has the id; with backend auto, only without keyword arguments."""
     if config.kwargs and config.backend == "auto":
         return False  # EnvPool and Gymnasium take different keyword arguments
-    return _envpool() is not None and config.id in _envpool().list_all_envs()
+    return has(config.id)
 
 
 def unavailable_reason(config: EnvConfig) -> str:
@@ -40,7 +45,7 @@ def unavailable_reason(config: EnvConfig) -> str:
 
 def make(config: EnvConfig, name: str) -> VecEnv:
     """N environments in one pool."""
-    if _envpool() is None or name not in _envpool().list_all_envs():
+    if not has(name):
         raise UsageError(unavailable_reason(config))
     return EnvPool(config, name)
 

@@ -120,6 +120,9 @@ class ExtendedEnv(VecEnv):
     def hidden(self) -> dict[str, Array]:
         return self.inner.hidden()
 
+    def check_seed(self, seed: int) -> None:
+        self.inner.check_seed(seed)
+
     @property
     def restarts(self) -> int:
         return self.inner.restarts

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from ..common.errors import EnvFailedError
+from ..common.signals import raise_if_stopping
 
 ABORTED = "_recollect_aborted"  # key of info: the environments whose episode a failure ended
 MAX_RESTARTS = 10  # of an environment that completes no episode in between
@@ -56,6 +57,7 @@ class Restarts:
 
     def add(self, env: int, failure: Failure, cause: BaseException | None = None) -> None:
         """Count a failure; EnvFailedError if the environment is not to be restarted."""
+        raise_if_stopping()  # the signal may have ended the worker: a restart would change what is saved
         text = f"environment {env} ({self.name}) failed in {failure.call}: {failure.reason}"
         trace = f"\n{failure.trace.rstrip()}" if failure.trace else ""
         if not self.allowed:

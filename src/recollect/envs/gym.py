@@ -1,6 +1,5 @@
 """Gymnasium: any registered or third-party environment, in this process or in one process each."""
 
-import importlib
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -10,17 +9,18 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
 
-from ..common.errors import UsageError, nearest
+from ..common.errors import UsageError
 from .base import EnvConfig, EnvState, Step, VecEnv
 from .cartpole import CartPole, frames_per_second, render_or_refuse
-from .failures import ABORTED, Restarts
+from .failures import ABORTED, Restarts, close_quietly
 from .info import read_numbers, read_success
 from .local import LocalEnvs
+from .registered import NEW_LANDER, OLD_LANDER, find_spec
 from .spaces import ACTION_MASK, Array
 from .workers import WorkerEnvs
 
-OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]
 # What constructors of environments raise for wrong arguments and for missing packages.
 BUILD_ERRORS = (gym.error.Error, TypeError, ValueError, AssertionError, KeyError, ImportError)
@@ -45,23 +45,6 @@ def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
     if config.id == OLD_LANDER:
         env.note = f"{OLD_LANDER} is not in Gymnasium: {NEW_LANDER} is used instead (EnvPool has both)"
     return env
-
-
-def find_spec(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
-    """The name and spec under which an id is registered; imports the module before the colon."""
-    module, _, name = env_id.rpartition(":")
-    if module:
-        try:
-            importlib.import_module(module)
-        except (ImportError, TypeError, ValueError) as error:
-            raise UsageError(f"environment {env_id}: module {module} does not import: {error}") from error
-    name = NEW_LANDER if name == OLD_LANDER else name
-    spec = gym.registry.get(name)
-    if spec is None:
-        # Ids in a namespace, as phys2d/CartPole-v1, need further packages: no suggestions for an id without.
-        known = sorted(key for key in gym.registry if "/" in name or "/" not in key)
-        raise UsageError(f"environment {env_id} is unknown; {nearest(name, known)}")
-    return name, spec
 
 
 def _with_time_limit(factory: Factory, limit: int) -> gym.Env[Any, Any]:
@@ -143,6 +126,24 @@ class GymEnv(VecEnv):
         self._ended = terminated | truncated
         success = read_success(self._info, self.num_envs)
         return Step(obs, reward, terminated, truncated, success, self._info.get(f"_{ABORTED}"))
+
+    def check_seed(self, seed: int) -> None:
+        if self.tier == "native":
+            return
+        envs = self._factory(), self._factory()
+        _check_distinct(envs)
+        try:
+            one, other = (env.reset(seed=seed)[0] for env in envs)
+            if not data_equivalence(one, other, exact=True):
+                name = type(envs[0].unwrapped).__name__
+                warnings.warn(
+                    f"{name} does not repeat from its seed, so this run cannot be resumed or repeated: draw "
+                    "every random number from self.np_random",
+                    stacklevel=2,
+                )
+        finally:
+            for env in envs:
+                close_quietly(env)
 
     @property
     def restarts(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
+import torch
 
 from ..agent.agent import Agent
 from ..common import notebook, rng
@@ -180,6 +181,8 @@ def evaluate(
     # What only the critic sees is not needed here, and another environment may not have it.
     hidden = agent is not None and HIDDEN in agent.actor.inputs.leaves
     envs = make_for_evaluation(replace(env, num_envs=num, hidden=hidden), factory)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as after training: batches are small, and more threads may round differently
     try:
         if agent is None:
             player: PlayerLike = RandomPlayer(envs, seed)
@@ -189,6 +192,7 @@ def evaluate(
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, num)
         results = play_episodes(envs, player, episodes, seeds, on_episode)
     finally:
+        torch.set_num_threads(threads)
         envs.adapter.close()
     return Evaluation(env.id, describe_task(env), name, seed, deterministic, *results)
 

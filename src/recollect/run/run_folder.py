@@ -21,8 +21,11 @@ if TYPE_CHECKING:  # at run time it would import torch, which tools that only re
 CLAIM = ".claim"
 
 
-def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
-    """<out>/<model>/<env>/<run id>; without a run id, a name from seed and time that does not exist yet."""
+def new_folder(config: "RunConfig", out: Path, run_id: str | None, start: Path = Path()) -> Path:
+    """<out>/<model>/<env>/<run id>; without a run id, a name from seed and time that does not exist yet.
+
+    start  the folder that a relative `out` is in
+    """
     from ..config.presets import filed_as  # as above; whoever has a config has imported torch already
 
     # Ids such as ALE/Pong-v5 must be one folder: `compare` and `list` rely on the depth
@@ -37,7 +40,7 @@ def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
         return parent / run_id.replace("/", "-").replace(":", "-")
     name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     paths = (parent / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
-    return next(path for path in paths if not path.exists())
+    return next(path for path in paths if not (start / path).exists())
 
 
 def parse_folder(text: str) -> Path:

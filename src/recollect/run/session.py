@@ -13,6 +13,7 @@ from signal import Signals as Signal
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..common.devices import announcement
 from ..common.errors import CheckpointError, UsageError
@@ -44,6 +45,7 @@ NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 class Session:
     """A run in progress.
 
+    shown            the folder as the user gave it, for messages
     elapsed          seconds of training so far, summed over resumes
     best             best validation return so far
     offset           bytes of metrics.jsonl that belong to the checkpoint resumed from
@@ -59,9 +61,11 @@ class Session:
         learner: Learner,
         destination: Destination,
         factory: Factory | None,
+        shown: Path | None = None,
     ) -> None:
         self.config = config
         self.folder = folder
+        self.shown = shown or folder
         self.checkpoints = folder / "checkpoints"
         self.envs = envs
         self.learner = learner
@@ -132,6 +136,7 @@ class Session:
             self.logs = open_logs(
                 self.folder, self.config, self.destination, offsets, self.purge_from, self.display.print_line
             )
+        threads = torch.get_num_threads()
         with Signals() as signals:
             try:
                 with training_mode(self.learner.agent, self.config):
@@ -149,6 +154,7 @@ class Session:
                 raise
             finally:
                 self._close()
+                torch.set_num_threads(threads)  # training has set its own
         self.display.print_line(text)
         return summary
 
@@ -284,19 +290,19 @@ class Session:
             except OSError as error:
                 raise OSError(
                     f"the run has finished, but its weights cannot be saved: {error}; free space, then "
-                    f"recollect resume {self.folder}"
+                    f"recollect resume {self.shown}"
                 ) from error
         summary = self._write_summary(status)
         if status != "finished":
-            return summary, f"stopped by {status}; recollect resume {self.folder}"
-        return summary, f"{summary['step']:,} steps in {duration(self.elapsed)}, saved in {self.folder}"
+            return summary, f"stopped by {status}; recollect resume {self.shown}"
+        return summary, f"{summary['step']:,} steps in {duration(self.elapsed)}, saved in {self.shown}"
 
     def _interrupted(self, signal: str) -> tuple[dict[str, Any], str]:
         """The summary of a run that a signal ended within an iteration, and a line about it."""
         saved = checkpoint.existing(self.checkpoints)
         kept = f"the last checkpoint is {saved[-1].name}" if saved else "there is no checkpoint yet"
         text = f"stopped by {signal} within an iteration, which is not saved: {kept}"
-        return self._write_summary(signal), f"{text}; recollect resume {self.folder}"
+        return self._write_summary(signal), f"{text}; recollect resume {self.shown}"
 
     def _write_summary(self, status: str) -> dict[str, Any]:
         """Write and return summary.json of the present state."""

@@ -2,6 +2,7 @@
 
 import platform
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
         spaces_from_json(meta["spaces"]), config.actor, config.critic, config.env.normalize_obs, 0
     )
     checkpoint.load_weights(agent, tensors)
+    if not all(bool(x.isfinite().all()) for x in agent.parameters()):
+        warnings.warn(f"{file}: some weights are not finite, so actions will not be meaningful", stacklevel=2)
     return agent, config
 
 
