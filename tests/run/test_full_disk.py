@@ -172,8 +172,7 @@ def test_an_edited_config_is_not_resumed(stopped, change, saved):
     values = {"ppo.learning_rate": 0.5, "ppo.gamma": 0.5, "seed": 77, "env.time_limit": 9, "algorithm": "a2c"}
     edit(stopped / "config.yaml", change, values[change])
     if not saved:
-        for path in checkpoint.existing(stopped / "checkpoints"):
-            path.unlink()
+        shutil.rmtree(stopped / "checkpoints")
     before = (stopped / "metrics.jsonl").read_bytes()
     message = rf"{change} is {values[change]!r}, was" if saved else "is not the config of this run"
     with pytest.raises(UsageError, match=message):

@@ -276,14 +276,6 @@ def existing(folder: Path) -> list[Path]:
     return sorted(folder.glob("iteration-*.safetensors"))
 
 
-def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest intact checkpoint of a folder, with its metadata, or None."""
-    for path in reversed(existing(folder)):
-        with contextlib.suppress(CheckpointError):
-            return path, read(path)[1]
-    return None
-
-
 def clear(folder: Path) -> None:
     """Remove all checkpoints of a folder."""
     for path in existing(folder):

@@ -11,7 +11,7 @@ runs/<model>/<env>/<id>/
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from ..agent.agent import Agent
 from ..agent.player import Player, PlayerState, distribution, value
 from ..common import notebook
 from ..common.distributed import Ranks, process_group, was_restarted
-from ..common.errors import UsageError, install_hint
+from ..common.errors import CheckpointError, UsageError, install_hint
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
 from ..envs import Array
@@ -278,12 +278,14 @@ def _resume(
                 f"{shown} was run with backend {config.env.backend}, here it is {resolved.env.backend}; "
                 "install what the backend of the run needs"
             )
-        if summary.get("config_hash", config_hash(config)) != config_hash(config):
-            newest = checkpoint.newest(folder / "checkpoints")
-            if newest is not None:
-                check_config(config, newest[1]["config"], newest[0])  # names the options
+        # A restart from the seed has no checkpoint to compare with; `Session.resume` compares with its own.
+        last = folder / "checkpoints" / "last.safetensors"
+        if last.exists():
+            with suppress(CheckpointError):  # a damaged one is reported where it is needed
+                check_config(config, checkpoint.read(last)[1]["config"], last)
+        elif summary.get("config_hash", config_hash(config)) != config_hash(config):
             raise UsageError(
-                f"{folder / 'config.yaml'} is not the config of this run (its hash in summary.json differs); "
+                f"{shown / 'config.yaml'} is not the config of this run (its hash in summary.json differs); "
                 "restore it, or start a new run from it with --config"
             )
         # The keys in summary.json are fields of Destination: renaming a field would break every older run.
