@@ -28,6 +28,7 @@ usage: recollect COMMAND ...
   list KIND            list envs, presets, memories, encoders or agents
   bench ENV            measure the time per phase of training on this machine
   demo ENV             train for a minute, evaluate beside a random agent, plot both
+  doctor [ENV]         check this installation and an environment: the output belongs in a bug report
   completion SHELL     print a script that completes commands and options: bash or zsh
 
 recollect COMMAND --help shows the options. Exit codes: 0 finished, 1 fault, 2 usage or data,
