@@ -18,8 +18,12 @@ BIN := .venv/bin
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video]'
 	touch $@
 
-.venv/dev: .venv/core
+# Holds all of .venv/core, and does not wait for it: the package would be built twice.
+.venv/dev: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,minigrid,popgym,dev]'
+	touch .venv/core
 	$(MAKE) memory-gym
 	touch $@
 
@@ -39,8 +43,8 @@ demo: .venv/core
 	$(BIN)/recollect demo
 
 test: .venv/dev check
-	$(BIN)/python -m pytest -m "not faults and not timing" -n 2
-	$(BIN)/python -m pytest -m timing
+	$(BIN)/python -m pytest -m "not faults and not timing" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m timing $$(grep -rl --include='*.py' mark.timing tests)
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

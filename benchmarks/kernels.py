@@ -29,7 +29,9 @@ KERNELS = "torch", "native"
 PHASES = "collect", "value", "update", "statistics"
 
 
-def iterations(arguments: Sequence[str]) -> tuple[Callable[[], list[float]], int]:
+def iterations(
+    arguments: Sequence[str], clock: Callable[[], float] = time.thread_time
+) -> tuple[Callable[[], list[float]], int]:
     """One iteration, which returns the seconds of each phase, and the steps that it takes."""
     config = assemble(arguments)
     envs, agent, config = build(config)
@@ -45,10 +47,10 @@ def iterations(arguments: Sequence[str]) -> tuple[Callable[[], list[float]], int
     )
 
     def iterate() -> list[float]:
-        ends = [time.thread_time()]
+        ends = [clock()]
         for phase in phases:
             phase()
-            ends.append(time.thread_time())
+            ends.append(clock())
         return [end - start for start, end in pairwise(ends)]
 
     return iterate, plan.ppo.num_steps * envs.num_envs

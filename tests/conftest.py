@@ -2,6 +2,10 @@
 
 import os
 
+# Before torch is imported, and for every process that a test starts: threads that wait for one another on
+# busy cores take longer than the work that they share.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import hypothesis
 import pytest
 import torch

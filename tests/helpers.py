@@ -150,6 +150,7 @@ def seen_by_a_browser(
 
 # Learners in float64 ---------------------------------------------------------------------------
 
+ROOT_MODELS = Path(__file__).parents[1] / "models"
 N, T, L = 3, 12, 4
 VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float32)
 MEMORIES = memory.available()
@@ -216,6 +217,13 @@ def prepare(actor=None, critic=None, env=None, plan=None, normalize=False, scale
 def roll(s, length=L):
     ppo.collect(s.envs, s.learner, s.rollout, s.plan, length)
     ppo.value(s.learner, s.rollout, length)
+
+
+def small_memory(name):
+    """A memory with two layers and a context of a few steps, where it has these."""
+    kind = MEMORIES[name]
+    sizes = {"layers": 2, "context": 8}
+    return kind(**{field: size for field, size in sizes.items() if field in kind.__dataclass_fields__})
 
 
 def branch(name, **options):

@@ -20,6 +20,8 @@ usage: recollect COMMAND ...
   resume RUN           resume a stopped run; the result equals that without the stop, bit for bit
   export RUN FILE      write the agent of a run as one file, which eval, watch and probe accept
   push RUN OWNER/NAME  upload the agent of a run to the Hugging Face hub
+  record RUN           write episodes of an agent as a file, to clone agents from
+  clone DATA           train an agent by recorded episodes, or by a teacher
   watch RUN            show an agent and its memory state: a page, a film or a window
   probe RUN            test whether an agent uses its memory, and whether the task needs one
   compare              train models x environments x seeds, with confidence intervals

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: in processes of its own."""
+"""The command line as a user meets it: in a process of its own where that matters, else in this one."""
 
 import json
 import os
@@ -51,10 +51,11 @@ def test_help_and_typing_errors_do_not_wait_for_torch() -> None:
     assert seconds(*RECOLLECT, "train", "CartPole-v1", "--ppo.gama", "1") < least + 1.0
 
 
-def test_help_names_every_command_and_every_field() -> None:
+def test_help_names_every_command_and_every_field(capsys) -> None:
     text = recollect("--help").stdout
     assert all(f"  {name} " in text for name in cli.COMMANDS)
-    text = recollect("train", "--help-all").stdout
+    assert cli.main(["train", "--help-all"]) == 0
+    text = capsys.readouterr().out
     for flag in ("--ppo.gamma", "--env.num-envs", "--actor.hidden", "--seed", "--run-id", "--wandb-project"):
         assert flag in text
 
@@ -268,7 +269,11 @@ def test_a_saved_config_is_read_as_it_was(run) -> None:
     assert config.env.backend == "gymnasium" and config.barrier == 0 and config.threads == 1
 
 
-def test_train_eval_and_list(tmp_path) -> None:
+def test_train_eval_and_list(tmp_path, monkeypatch, capsys) -> None:
+    def output(*arguments: str) -> str:
+        assert cli.main([*arguments]) == 0
+        return capsys.readouterr().out
+
     result = recollect(
         "train", "CartPole-v1", "--steps", "3000", "--env.num-envs", "8", "--run-id", "a", "--seed", "7",
         "--threads", "1", cwd=tmp_path,
@@ -277,21 +282,18 @@ def test_train_eval_and_list(tmp_path) -> None:
     assert "saved in runs/ppo/CartPole-v1/a" in result.stdout
     folder = "runs/ppo/CartPole-v1/a"
     assert metrics_of(tmp_path / folder)[-1]["step"] >= 3000
-    answer = recollect("eval", folder, "-ne", "7", "--json", cwd=tmp_path)
-    data = json.loads(answer.stdout)
+    monkeypatch.chdir(tmp_path)
+    data = json.loads(output("eval", folder, "-ne", "7", "--json"))
     assert data["episodes"] == 7 == len(data["returns"])
     assert data["low"] <= data["mean"] <= data["high"]
-    same = recollect(
-        "eval", "-f", f"{folder}/checkpoints/best.safetensors", "-ne", "3", "--sample", cwd=tmp_path
-    )
-    assert same.returncode == 0 and "3 episodes, sampling" in same.stdout
-    shown = recollect("eval", folder, "-ne", "3", "--running-rew-len", "2", cwd=tmp_path).stdout
-    assert "mean of last 2" in shown
-    assert folder in recollect("list", "agents", cwd=tmp_path).stdout.replace("\n", "")
+    same = output("eval", "-f", f"{folder}/checkpoints/best.safetensors", "-ne", "3", "--sample")
+    assert "3 episodes, sampling" in same
+    assert "mean of last 2" in output("eval", folder, "-ne", "3", "--running-rew-len", "2")
+    assert folder in output("list", "agents").replace("\n", "")
     for kind in ("envs", "presets", "memories"):
-        assert recollect("list", kind, cwd=tmp_path).returncode == 0
-    refused = recollect("train", "CartPole-v1", "--run-id", "a", cwd=tmp_path)
-    assert refused.returncode == 2 and "nothing is overwritten" in refused.stderr
+        assert output("list", kind)
+    assert cli.main(["train", "CartPole-v1", "--run-id", "a"]) == 2
+    assert "nothing is overwritten" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["train CartPole-v1", "compare -e CartPole-v1 -m ppo"])
@@ -330,26 +332,25 @@ def test_a_film_of_drawn_actions(run, tmp_path, capsys) -> None:
     assert output("--sample") == output("--sample") != output()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_resume_goes_on(tmp_path, number, code) -> None:
+def test_a_signal_saves_and_resume_goes_on(tmp_path, capsys) -> None:
+    """Ctrl-C of the run that `train` began, SIGTERM of the one that `resume` began."""
+    pipes = {"cwd": tmp_path, "stdout": subprocess.PIPE, "text": True}
     arguments = ("train", "CartPole-v1", "--steps", "20_000_000", "--run-id", "a", "--threads", "1")
-    process = subprocess.Popen([*RECOLLECT, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*RECOLLECT, *arguments], **pipes)
     folder = tmp_path / "runs" / "ppo" / "CartPole-v1" / "a"
     _wait_for(lambda: (folder / "metrics.jsonl").exists() and len(metrics_of(folder)) > 2)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=20)
-    assert process.returncode == code
-    assert f"stopped by {number.name}; recollect resume runs/ppo/CartPole-v1/a" in output
+    assert process.returncode == 130
+    assert "stopped by SIGINT; recollect resume runs/ppo/CartPole-v1/a" in output
     steps = metrics_of(folder)[-1]["step"]
-    again = subprocess.Popen(
-        [*RECOLLECT, "resume", str(folder)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    )
+    again = subprocess.Popen([*RECOLLECT, "resume", str(folder)], **pipes)
     _wait_for(lambda: metrics_of(folder)[-1]["step"] > steps)
-    busy = recollect("resume", str(folder))
-    assert busy.returncode == 2 and "in use by another process" in busy.stderr
-    again.send_signal(number)
+    assert cli.main(["resume", str(folder)]) == 2
+    assert "in use by another process" in capsys.readouterr().err
+    again.send_signal(signal.SIGTERM)
     output, _ = again.communicate(timeout=20)
-    assert again.returncode == code and f"at step {int(steps):,}" in output
+    assert again.returncode == 143 and f"at step {int(steps):,}" in output and "stopped by SIGTERM" in output
 
 
 def test_ctrl_c_outside_of_a_run_leaves_no_traceback(monkeypatch, capsys) -> None:
@@ -408,6 +409,14 @@ def test_the_display_is_lines_without_a_terminal_and_a_panel_on_one(tmp_path) ->
     screen.close()
     text = stream.getvalue()
     assert "a run" in text and "100%" in text and "50,000" in text and "↑" in text and "█" in text
+    # A long title takes the room of the bar, not of the time left.
+    stream = io.StringIO()
+    title = "ppo_gru-critic_shared  minigrid:MiniGrid-MemoryS9-v0  seed 1"
+    screen = PanelDisplay(title, Console(file=stream, force_terminal=True, width=80))
+    screen.show({**row, "return": 1.0}, 0.5)
+    screen.close()
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    assert re.search(rf"{title}.*50%  left 3s", plain)
 
 
 def test_bench_says_that_its_figures_are_of_one_run(monkeypatch, capsys) -> None:

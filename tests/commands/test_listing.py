@@ -41,3 +41,31 @@ def test_every_task_is_listed_with_options_that_exist(rows):
 def test_other_lists_have_no_more(kind, capsys):
     assert cli.main(["list", kind, "--verbose"]) == 2
     assert f"--verbose is for presets, not for {kind}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_listed_agent_can_be_copied(columns, tmp_path, monkeypatch, capsys):
+    folder = "runs/ppo_gru-critic_shared/minigrid-MiniGrid-MemoryS9-v0/s1-20260101-120000"
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "summary.json").write_text(
+        '{"status": "finished", "step": 5, "return": 0.5, "time": 9}'
+    )
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / f"{'a' * 90}.safetensors").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main(["list", "agents"]) == 0
+    shown = capsys.readouterr().out
+    assert f" {folder}" in shown and f" models/{'a' * 90}.safetensors" in shown
+
+
+def test_listed_environments_can_be_copied(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["list", "envs"]) == 0
+    assert "masked:MountainCarContinuousNoVel-v0 " in capsys.readouterr().out
+
+
+def test_a_list_of_nothing_names_the_lists(capsys):
+    assert cli.main(["list"]) == 2
+    expected = "list needs KIND: envs, presets, memories, encoders or agents; see"
+    assert expected in capsys.readouterr().err

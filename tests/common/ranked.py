@@ -1,6 +1,6 @@
-"""What one of several processes does in test_distributed.py: `python -m tests.common.ranked WHAT FOLDER`.
+"""What one of several processes does in test_distributed.py: `python -m tests.common.ranked FOLDER WHAT...`.
 
-Each writes what it has in the end to <FOLDER>/<rank>.pt; alone it is the run that others are held to.
+Each writes what it has after each of them to <FOLDER>/<rank>.pt; alone it is the run that others are held to.
 """
 
 import os
@@ -106,6 +106,7 @@ def wrong_gradient(world: Ranks) -> dict[str, object]:
     spoiled.learner = begin(envs, agent, plan, ranks=world)
     torch.Tensor.backward = spoiled
     list(ppo.train(envs, spoiled.learner, plan))
+    torch.Tensor.backward = backward
     return {"skipped": spoiled.learner.optimizer.skipped, "weights": agent.state_dict()}
 
 
@@ -166,10 +167,10 @@ def threads() -> list[tuple[str, str]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    what, folder = globals()[sys.argv[1]], Path(sys.argv[2])
-    if what is silent:
+    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    if "silent" in names:
         ranks.PATIENCE = timedelta(seconds=8)
     with ranks.process_group() as here:
-        torch.save(what(here), folder / f"{here.rank}.pt")
+        torch.save({name: globals()[name](here) for name in names}, folder / f"{here.rank}.pt")
     # A thread that lives on when Python ends may abort the process.
     assert not (left := [name for name, _ in threads() if "gloo" in name]), left

@@ -56,9 +56,9 @@ def together(size: int, folder: Path, *command: str) -> list[tuple[int, str]]:
     return [(process.returncode, text) for process, text in zip(begun, said, strict=True)]
 
 
-def asked(what: str, folder: Path, size: int = 2) -> list[tuple[int, str]]:
+def asked(folder: Path, *what: str, size: int = 2) -> list[tuple[int, str]]:
     """So many processes of tests/ranked.py."""
-    return together(size, folder, "tests.common.ranked", what, str(folder))
+    return together(size, folder, "tests.common.ranked", str(folder), *what)
 
 
 def well(ended: list[tuple[int, str]]) -> None:
@@ -66,8 +66,24 @@ def well(ended: list[tuple[int, str]]) -> None:
     assert not any(code for code, _ in ended), "\n".join(f"{code}: {text}" for code, text in ended)
 
 
-def found(folder: Path, rank: int):
-    return torch.load(folder / f"{rank}.pt", weights_only=False)
+def found(folder: Path, size: int = 2) -> list[dict]:
+    """What each of them has, by name."""
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory) -> list[dict]:
+    """What two processes did together, one thing after the other: they take seconds to begin."""
+    folder = tmp_path_factory.mktemp("pair")
+    well(asked(folder, "one_update", "two_updates", "said", "manners", "wrong_gradient"))
+    return found(folder)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory) -> list[dict]:
+    folder = tmp_path_factory.mktemp("four")
+    well(asked(folder, "two_updates", size=4))
+    return found(folder, 4)
 
 
 def largest(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -81,11 +97,12 @@ OWN_ROUNDING = ("ratio_error", "value_error", "state_error")
 # One learner ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "what"), [(2, "one_update"), (2, "two_updates"), (4, "two_updates")])
-def test_processes_learn_what_one_learns(size, what, tmp_path):
-    well(asked(what, tmp_path, size))
+@pytest.mark.parametrize(
+    ("world", "what"), [("pair", "one_update"), ("pair", "two_updates"), ("four", "two_updates")]
+)
+def test_processes_learn_what_one_learns(world, what, request):
     alone = getattr(ranked, what)(ALONE)
-    shares = [found(tmp_path, rank) for rank in range(size)]
+    shares = [share[what] for share in request.getfixturevalue(world)]
     # The claim is empty where processes have as many rows each.
     assert len({share["plain"]["own rows"] for share in shares}) > 1
     for name, wanted in alone.items():
@@ -103,9 +120,8 @@ def test_processes_learn_what_one_learns(size, what, tmp_path):
         assert all(largest(weights, same[0]) == 0 for weights in same), name
 
 
-def test_what_is_said_is_heard(tmp_path):
-    well(asked("said", tmp_path))
-    first, second = (found(tmp_path, rank) for rank in (0, 1))
+def test_what_is_said_is_heard(pair):
+    first, second = (share["said"] for share in pair)
     numbers, flags, whole = first["all_gather_envs"]
     assert numbers.tolist() == [[0, 0, 0, 1, 1, 1]] * 2 and numbers.dtype == torch.float32
     assert flags.tolist() == [[False] * 3 + [True] * 3] and whole.dtype == torch.int32
@@ -135,12 +151,11 @@ def test_who_is_bound_already_stays_so(monkeypatch):
         other.kill()
 
 
-def test_threads_that_send_do_not_interrupt_one_another(tmp_path):
+def test_threads_that_send_do_not_interrupt_one_another(pair):
     """Or a message that others interrupt takes as long as all else that a minibatch asks for."""
-    well(asked("manners", tmp_path))
-    for rank in (0, 1):
-        seen = found(tmp_path, rank)
-        assert set(seen["gloo"]) == {os.SCHED_BATCH} and seen["own"] == os.SCHED_OTHER
+    for share in pair:
+        assert set(share["manners"]["gloo"]) == {os.SCHED_BATCH}
+        assert share["manners"]["own"] == os.SCHED_OTHER
 
 
 def test_who_schedules_a_process_is_not_overruled():
@@ -178,27 +193,26 @@ def test_a_world_of_one_is_alone(monkeypatch):
 # Faults ---------------------------------------------------------------------------------------
 
 
-def test_a_gradient_that_is_not_finite_is_left_out_by_all(tmp_path):
-    well(asked("wrong_gradient", tmp_path))
-    first, second = (found(tmp_path, rank) for rank in (0, 1))
+def test_a_gradient_that_is_not_finite_is_left_out_by_all(pair):
+    first, second = (share["wrong_gradient"] for share in pair)
     assert first["skipped"] == second["skipped"] == 1
     assert largest(first["weights"], second["weights"]) == 0
     assert all(x.isfinite().all() for x in first["weights"].values())
 
 
 def test_weights_that_differ_by_a_bit_stop_all(tmp_path):
-    for code, text in asked("unlike", tmp_path):
+    for code, text in asked(tmp_path, "unlike"):
         assert code == 1 and "the weights of processes [1] of 2 differ from those of process 0" in text
 
 
 def test_who_is_left_alone_ends(tmp_path):
-    (code, text), (other, _) = asked("gone", tmp_path)
+    (code, text), (other, _) = asked(tmp_path, "gone")
     assert (code, other) == (1, 7)
     assert "process 0 of 2 lost the others: one ended, or did not answer" in text
 
 
 def test_silence_is_not_waited_for(tmp_path):
-    waits, sleeps = processes(2, tmp_path, "tests.common.ranked", "silent", str(tmp_path))
+    waits, sleeps = processes(2, tmp_path, "tests.common.ranked", str(tmp_path), "silent")
     text = waits.communicate(timeout=SECONDS)[0]
     asleep = sleeps.poll() is None
     sleeps.kill()
@@ -264,8 +278,7 @@ def test_a_signal_stops_all_and_the_run_goes_on(undisturbed, tmp_path):
     assert process.communicate(timeout=SECONDS) and process.returncode != 0
     folder = tmp_path / "runs" / RUN
     assert '"status": "SIGTERM"' in (folder / "summary.json").read_text()
-    process = torchrun(tmp_path, "resume", str(folder))
-    assert process.communicate(timeout=SECONDS) and process.returncode == 0
+    well(together(2, tmp_path, "recollect", "resume", str(folder)))
     assert_same_end(undisturbed, folder)
 
 

@@ -1,5 +1,6 @@
 """Many runs by one command: finished runs are skipped, and an interrupted run resumes to the same bits."""
 
+import contextlib
 import io
 import json
 import os
@@ -38,7 +39,7 @@ from ..helpers import assert_same_end, wait_for
 SMALL = ["-e", "CartPole-v1", "-m", "ppo", "ppo_stack", "--env.num-envs", "4", "--ppo.num-steps", "16"]
 SHORT = [*SMALL, "--rollouts", "4", "--seeds", "2", "--episodes", "3", "--jobs", "2"]
 # Long enough to be stopped inside, with a checkpoint at each of its rollouts.
-LONG = [*SMALL, "--rollouts", "100", "--seeds", "1", "--episodes", "3", "--jobs", "2", "--save-interval", "1"]
+LONG = [*SMALL, "--rollouts", "60", "--seeds", "1", "--episodes", "3", "--jobs", "2", "--save-interval", "1"]
 
 
 def options(*arguments: str) -> compare.CompareOptions:
@@ -57,11 +58,10 @@ def recollect(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def finished(folder: Path, *arguments: str) -> str:
-    process = recollect(folder, *arguments)
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, out
-    return out
+def finish(folder: Path, *arguments: str) -> None:
+    """The same command in this process."""
+    with contextlib.chdir(folder):
+        assert compare.run_compare(options(*arguments)) == 0
 
 
 def folders(out: Path) -> list[Path]:
@@ -75,15 +75,16 @@ def lines(out: Path) -> int:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("compare")
-    finished(folder, *SHORT)
+    finish(folder, *SHORT)
     return folder
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory) -> Path:
-    """The long comparison, never stopped."""
+    """The runs of the long comparison, never stopped, one after the other in this process."""
     folder = tmp_path_factory.mktemp("straight")
-    finished(folder, *LONG)
+    for job in planned(folder / "runs", *LONG):
+        worker.train_and_evaluate(job.config, job.folder, 3)
     return folder
 
 
@@ -283,25 +284,22 @@ VERDICTS = (
 )
 
 
-def test_a_signal_saves_all_runs_and_the_same_command_resumes_them(straight, tmp_path):
+def test_runs_stop_with_their_comparison_and_the_same_command_resumes_them(straight, tmp_path):
+    """First by a signal, then because the comparison is killed."""
     process = recollect(tmp_path, *LONG)
-    wait_for(lambda: lines(tmp_path) > 20)
+    wait_for(lambda: lines(tmp_path) > 10)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130, out
     assert "repeat the command to resume them" in out
     for folder in folders(tmp_path / "runs"):
         assert json.loads((folder / "summary.json").read_text())["status"] == "SIGINT"
-    finished(tmp_path, *LONG)
-    same_ends(straight, tmp_path)
-
-
-def test_runs_stop_with_a_killed_comparison_and_the_same_command_resumes_them(straight, tmp_path):
+    before = lines(tmp_path)
     process = recollect(tmp_path, *LONG)
-    wait_for(lambda: lines(tmp_path) > 20)
+    wait_for(lambda: lines(tmp_path) > before + 10)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    finished(tmp_path, *LONG)  # at once, while its runs are still stopping
+    finish(tmp_path, *LONG)  # at once, while its runs are still stopping
     same_ends(straight, tmp_path)
 
 
@@ -383,7 +381,7 @@ def test_a_run_that_was_killed_before_its_first_summary_is_started_again(done, t
 
 def test_a_run_that_another_process_stops_is_resumed(straight, tmp_path):
     process = recollect(tmp_path, *LONG)
-    wait_for(lambda: lines(tmp_path) > 20)
+    wait_for(lambda: lines(tmp_path) > 10)
     for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
         os.kill(int(child), signal.SIGTERM)
     out, _ = process.communicate(timeout=120)

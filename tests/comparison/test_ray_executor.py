@@ -20,9 +20,11 @@ import pytest
 
 from recollect import cli
 from recollect.common.errors import UsageError
-from recollect.comparison import preflight, ray_executor, run_process
-from recollect.comparison.jobs import Job
+from recollect.comparison import preflight, ray_executor, run_process, worker
+from recollect.comparison.compare import CompareOptions, study_of
+from recollect.comparison.jobs import Job, plan_jobs
 from recollect.comparison.run_request import ClusterRequest
+from recollect.config.command import parse
 from recollect.run.build import resolved_config
 from recollect.run.run_folder import Claim, locked
 from recollect.run.weights import version_mismatch, versions
@@ -32,7 +34,7 @@ from ..helpers import assert_same_end, small_config, wait_for
 pytest.importorskip("ray")
 
 STUDY = ["-e", "CartPole-v1", "-m", "ppo", "ppo_stack", "--env.num-envs", "4", "--ppo.num-steps", "16"]
-STUDY += ["--rollouts", "100", "--seeds", "1", "--episodes", "3", "--jobs", "2", "--save-interval", "1"]
+STUDY += ["--rollouts", "60", "--seeds", "1", "--episodes", "3", "--jobs", "2", "--save-interval", "1"]
 
 
 # A shell that starts a command with & has it ignore Ctrl-C.
@@ -75,9 +77,11 @@ def workers(folder: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory) -> Path:
-    """The same study by processes of this machine, never disturbed."""
+    """The runs of the same study in this process, never disturbed."""
     folder = tmp_path_factory.mktemp("straight")
-    ended(begun(folder))
+    configs = study_of(parse(CompareOptions, STUDY, "recollect compare")).configs()
+    for job in plan_jobs([resolved_config(config) for config in configs], folder / "runs", 3):
+        worker.train_and_evaluate(job.config, job.folder, 3)
     return folder
 
 
@@ -91,11 +95,11 @@ def same(one: Path, other: Path) -> None:
 
 def test_a_study_ends_with_the_same_bits_when_workers_and_driver_are_killed(straight, tmp_path) -> None:
     driver = begun(tmp_path, "--on", "ray")
-    wait_for(lambda: lines(tmp_path) > 20)
-    for worker in workers(tmp_path):
-        os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: lines(tmp_path) > 10)
+    for process in workers(tmp_path):
+        os.kill(process, signal.SIGKILL)
     before = lines(tmp_path)
-    wait_for(lambda: lines(tmp_path) > before + 20 or driver.poll() is not None)
+    wait_for(lambda: lines(tmp_path) > before + 10 or driver.poll() is not None)
     assert driver.poll() is None, driver.communicate()[0]
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
@@ -288,7 +292,14 @@ def test_runs_that_fit_are_counted_machine_by_machine() -> None:
     machines = MachineList((True, {"CPU": 5, "GPU": 1}), (True, {"CPU": 3}), (False, {"CPU": 64}))
     executor = object.__new__(ray_executor.RayExecutor)
     executor._ray, executor._tasks = machines, {}
-    for share, slots in (((1, 0.0), 8), ((2, 0.0), 3), ((4, 0.0), 1), ((1, 0.5), 2), ((6, 0.0), 0)):
+    for share, slots in (
+        ((1, 0.0), 8),
+        ((2, 0.0), 3),
+        ((4, 0.0), 1),
+        ((1, 0.5), 2),
+        ((6, 0.0), 0),
+        ((1, 2.0), 0),
+    ):
         executor._resources = ray_executor.RunResources(*share)
         assert executor.slots == slots, share
     assert "no machine of the cluster has more than 5 and 1" in executor.too_small()
@@ -342,18 +353,11 @@ def test_runs_of_a_dead_machine_are_restarted_once(tmp_path) -> None:
     assert set(executor._tasks) == {"a", "again", "nowhere"} and not executor._cancelled
 
 
-TOO_MUCH = {
-    "cpus": (["--cpus-per-run", "9999"], "9999 CPUs and 0 GPUs"),
-    "gpus": (["--gpus-per-run", "1", "--device", "cuda"], "1 CPUs and 1 GPUs"),
-}
-
-
-@pytest.mark.parametrize("kind", TOO_MUCH)
-def test_more_resources_than_any_machine_has_are_refused(kind, tmp_path, monkeypatch, capsys) -> None:
+def test_more_resources_than_any_machine_has_are_refused(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    flags, needs = TOO_MUCH[kind]
+    flags = ["--cpus-per-run", "9999", "--gpus-per-run", "1", "--device", "cuda"]
     assert cli.main(["compare", *STUDY, "--on", "ray", *flags]) == 2
-    assert f"a run needs {needs}; no machine" in capsys.readouterr().err
+    assert "a run needs 9999 CPUs and 1 GPUs; no machine" in capsys.readouterr().err
     assert runs(tmp_path) == []
 
 

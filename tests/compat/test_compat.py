@@ -8,8 +8,6 @@ Only the public API is called, so the tests hold for any layout of the package.
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import recollect
+from recollect import cli
 
 FILES = Path(__file__).parent
 RETURNS = json.loads((FILES / "expected.json").read_text())
@@ -99,10 +98,10 @@ def test_an_agent_plays_as_it_did(name, exact):
     assert_plays(recollect.load(FILES / file), RETURNS[file], exact)
 
 
-def test_the_command_line_takes_an_agent(exact):
+def test_the_command_line_takes_an_agent(exact, capsys):
     file = "agents/stack.safetensors"
     words = ["eval", FILES / file, "--num-episodes", len(RETURNS[file]), "--json"]
-    printed = json.loads(command(*words).stdout)
+    printed = json.loads(command(capsys, *words))
     assert printed["env"] == "CartPoleMasked"
     assert printed["returns"] == RETURNS[file] or not exact
 
@@ -147,15 +146,15 @@ def test_an_unfinished_run_gets_the_weights_of_an_undisturbed_one(resumed, exact
         torch.testing.assert_close(weights[key], x, **tolerance, msg=key)
 
 
-def test_finished_and_unfinished_runs_are_reported(tmp_path):
+def test_finished_and_unfinished_runs_are_reported(tmp_path, capsys):
     # Not all of them: of two runs with the same config and seed a report takes one.
-    printed = command("report", FILES / "lstm/finished", FILES / "gtrxl/unfinished", "-o", tmp_path).stdout
-    assert "left out" not in printed
+    words = ["report", FILES / "lstm/finished", FILES / "gtrxl/unfinished", "-o", tmp_path]
+    assert "left out" not in command(capsys, *words)
     report = json.loads((tmp_path / "report.json").read_text())
     assert "ppo_lstm" in json.dumps(report) and "ppo_gtrxl" in json.dumps(report)
 
 
-def command(*words):
-    """A call of recollect, which must succeed."""
-    arguments = [sys.executable, "-m", "recollect", *map(str, words)]
-    return subprocess.run(arguments, check=True, capture_output=True, text=True)
+def command(capsys, *words):
+    """The output of a command, which must succeed."""
+    assert cli.main([*map(str, words)]) == 0
+    return capsys.readouterr().out

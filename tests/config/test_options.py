@@ -16,7 +16,7 @@ from recollect.common.errors import UsageError
 from recollect.config.assembly import PARTS, assemble, from_dict
 from recollect.config.command import help_of, parse
 from recollect.config.config import RunConfig
-from recollect.config.data import read_yaml, to_dict, write_yaml
+from recollect.config.data import config_hash, read_yaml, to_dict, write_yaml
 from recollect.config.flags import ALIASES, values_in
 from recollect.config.help import descriptions
 from recollect.config.values import Setting, Words, describe, value_of
@@ -355,3 +355,39 @@ def test_help_shows_the_defaults_of_the_environment_and_the_model():
 def test_every_type_of_the_config_can_be_described():
     for kind in (Scalar, tuple[str, ...], Path | None, *get_args(int | None)):
         assert describe(kind)
+
+
+# Identity of a run -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["-e", "CartPole-v1"], "40db7dac7a57d319"),
+        (["-e", "CartPole-v1", "-m", "ppo_gpt"], "d00c9243cee8a7d7"),
+        (["-e", "CartPole-v1", "-m", "ppo_lstm"], "de1c6874e36eec9c"),
+        (["-e", "MiniGrid-MemoryS9-v0", "-m", "ppo_gru"], "1fcd9dfd63eb8bab"),
+    ],
+    ids=str,
+)
+def test_options_that_are_new_leave_the_hash_of_earlier_runs(flags, expected):
+    # Computed by the version of commit 4009b6f: comparisons find its runs instead of repeating them.
+    assert config_hash(assemble(flags)) == expected
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--amp", "bf16"],
+        ["--compile"],
+        ["--kernels", "torch"],
+        ["--device", "cuda"],
+        ["--env.action-mask"],
+        ["--env.hidden"],
+        ["--critic.sees", "hidden"],
+    ],
+    ids=str,
+)
+def test_options_that_are_new_are_part_of_the_hash(flags):
+    plain = ["-e", "CartPole-v1"]
+    assert config_hash(assemble(plain + flags)) != config_hash(assemble(plain))

@@ -79,9 +79,8 @@ def test_a_model_has_the_memories_that_it_names(model, env_id):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("task", TASKS)
-def test_every_model_goes_with_every_task(model, task):
-    assert preset(model, task).model == model
+def test_every_model_goes_with_every_task(model):
+    assert [task for task in TASKS if preset(model, task).model != model] == []
 
 
 @pytest.mark.parametrize("env_id", ["CartPoleNoVel-v1", "CartPoleMasked", "CartPole-v1"])

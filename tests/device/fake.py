@@ -9,7 +9,7 @@ refused   what CUDA refuses: tensors of the CPU among those of the device, unles
           copies and waits while a graph is captured
 counted   what is expensive on a GPU: copies to and from the device, and waits for it (`traffic`)
 optional  copies with non_blocking=True arrive as late as they may (`late`); products of matrices are rounded
-          unlike the CPU's (`rounding`)
+          unlike the CPU's (`rounding`); float64 is refused, as by mps (`float64`)
 graphs    torch.fake.CUDAGraph: replay executes the captured operations on the same memory
 
 It uses private functions of torch, so it belongs to the version in constraints.txt. It says nothing about the
@@ -50,6 +50,7 @@ class Settings:
     traffic: Traffic = field(default_factory=Traffic)
     late: bool = False
     rounding: float = 0.0
+    float64: bool = True
     under_way: list[Callable[[], None]] = field(default_factory=list)  # late copies, oldest first
     captured: "Graph | None" = None  # the graph that is being captured
 
@@ -58,16 +59,16 @@ device = Settings()
 
 
 @contextlib.contextmanager
-def measured(late: bool = False, rounding: float = 0.0) -> Iterator[Traffic]:
+def measured(late: bool = False, rounding: float = 0.0, float64: bool = True) -> Iterator[Traffic]:
     """The traffic within a with-statement, with options."""
-    before = device.traffic, device.late, device.rounding
-    device.traffic, device.late, device.rounding = Traffic(), late, rounding
+    before = device.traffic, device.late, device.rounding, device.float64
+    device.traffic, device.late, device.rounding, device.float64 = Traffic(), late, rounding, float64
     try:
         yield device.traffic
         _arrive()
     finally:
         device.under_way.clear()
-        device.traffic, device.late, device.rounding = before
+        device.traffic, device.late, device.rounding, device.float64 = before
 
 
 def synchronize(_: Any = None) -> None:
@@ -127,6 +128,8 @@ class Translation:
             # An operation in place returns its argument, which must come back as the same tensor.
             if id(x) in self._pairs:
                 return self._pairs[id(x)][1]
+            if x.dtype == torch.float64 and not device.float64:
+                raise TypeError("the device has no float64")
             return self._attach(x, torch._C._acc.create_empty_tensor([0], x.dtype))
         if isinstance(x, (list, tuple)):
             return type(x)(self.to_device(part) for part in x)

@@ -167,6 +167,14 @@ def test_rounding_differs_from_the_cpu_on_request():
     torch.testing.assert_close(rounded, exact, rtol=2e-6, atol=1e-6)
 
 
+def test_float64_is_refused_on_request():
+    with fake.measured(float64=False):
+        assert (R(4).to(D) * 2).dtype == torch.float32
+        for make in (lambda: R(4).to(D).double(), lambda: R(4).double().to(D)):
+            with pytest.raises(TypeError, match="no float64"):
+                make()
+
+
 def test_random_numbers_of_the_device_leave_those_of_the_cpu_alone():
     torch.manual_seed(1)
     expected = torch.randn(3)

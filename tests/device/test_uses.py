@@ -8,25 +8,29 @@ import numpy as np
 import pytest
 
 from recollect import cli
-from recollect.agent.agent import build_agent
+from recollect.agent.agent import BranchConfig, build_agent
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, make
+from recollect.probing.interventions import measure_spread
 from recollect.probing.measure import probe
+from recollect.probing.readout import build_untrained
 from recollect.run import api
 from recollect.run.recording import has_memory, record_deterministic
 from recollect.run.run import Trained
 from recollect.watching.internals import compute_internals
 
-from ..helpers import CRITICS, MEMORIES, branch, lively, run_quietly, small_config
+from ..helpers import CRITICS, MEMORIES, branch, lively, run_quietly, small_config, small_memory
 from . import fake
 
 D = fake.install()
-ENV = EnvConfig(id="CartPole-v1", num_envs=4, backend="gymnasium", mask=(1, 3), time_limit=30)
+ENV = EnvConfig(id="CartPole-v1", num_envs=4, backend="gymnasium", mask=(1, 3), time_limit=15)
 
 
 def trained(actor, critic):
     """An agent with lively weights on the CPU, and the same on the device."""
-    config = RunConfig(env=ENV, actor=branch(actor), critic=branch(critic))
+    actor = BranchConfig(memory=small_memory(actor), hidden=(6,))
+    critic = branch(critic) if critic == "shared" else BranchConfig(memory=small_memory(critic), hidden=(6,))
+    config = RunConfig(env=ENV, actor=actor, critic=critic)
     envs = make(ENV)
     agent = lively(build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, 0))
     envs.adapter.close()
@@ -71,9 +75,25 @@ def test_watch_computes_the_same(critic):
 
 @pytest.mark.parametrize("memory", [name for name in MEMORIES if name != "mlp"])
 def test_probe_measures_the_same(memory):
-    here, there = (probe(one, episodes=10) for one in trained(memory, memory))
+    with fake.measured(float64=False):
+        here, there = (probe(one, episodes=10) for one in trained(memory, memory))
     assert there.actor == memory
     assert_close(there, here)
+
+
+def test_probe_measures_on_the_device():
+    there = trained("gru", "gru")[1]
+    envs = make(ENV)
+    _, record = record_deterministic(there.agent, envs, 4, 0)
+    envs.adapter.close()
+    spread = measure_spread(there.agent.actor, record)
+    untrained = build_untrained(there.agent, there.config, 0)
+    tensors = (
+        *spread.mean.values(),
+        *spread.deviation.values(),
+        *(w for net in untrained for w in net.parameters()),
+    )
+    assert tensors and all(fake.is_fake(x) for x in tensors)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ from recollect.encoder.nature import NatureConfig, nature
 from recollect.encoder.pictures import PictureEncoder, distinct
 from recollect.encoder.residual import ResidualConfig, residual
 from recollect.envs import EnvConfig, make
-from recollect.envs.spaces import read_spaces, spaces_from_json, spaces_to_json
+from recollect.envs.spaces import read_spaces
+from recollect.envs.spaces_json import spaces_from_json, spaces_to_json
 from recollect.learn import ppo
 from recollect.learn.learner import begin
 from recollect.learn.settings import Decay, Plan, PPOConfig
@@ -113,9 +114,14 @@ def test_a_picture_stays_bytes_from_the_environment_to_the_chunk():
     roll(s)
     assert s.learner.row.obs["obs.camera"].dtype == np.uint8
     batch = chunks_of(s)
-    for obs in (s.rollout.rows.obs, s.rollout.normalized(s.agent).obs, batch.rows.obs):
+    for obs, dtype in (
+        (s.rollout.rows.obs, torch.uint8),
+        # Places in the gallery of the rollout, which has bytes.
+        (s.rollout.normalized(s.agent).obs, torch.long),
+        (batch.rows.obs, torch.long),
+    ):
         assert {name: x.dtype for name, x in obs.items()} == {
-            "obs.camera": torch.uint8,
+            "obs.camera": dtype,
             "obs.speed": torch.float64,
         }
     shown = s.rollout.rows.obs["obs.camera"]

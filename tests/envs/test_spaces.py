@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from recollect.common.errors import UsageError
-from recollect.envs.spaces import read_spaces, spaces_from_json, spaces_to_json
+from recollect.envs.spaces import read_spaces
+from recollect.envs.spaces_json import spaces_from_json, spaces_to_json
 
 ANY_OBS, ANY_ACTION = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 NESTED = spaces.Dict(

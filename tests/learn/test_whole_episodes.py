@@ -62,10 +62,7 @@ def sequences(s, batch):
         for begin, end in zip(starts, [*starts[1:], T], strict=True):
             stored = AgentState(*(tree.map_leaves(lambda x, n=n: x[n : n + 1], x) for x in batch.state))
             parts = [x[begin:end, n : n + 1] for x in batch[2:]]
-            rows = slice_rows(batch.rows, slice(begin, end))
-            rows = type(rows)(
-                {k: x[:, n : n + 1] for k, x in rows.obs.items()}, *(x[:, n : n + 1] for x in rows[1:])
-            )
+            rows = slice_rows(batch.rows, slice(begin, end)).map(lambda x, n=n: x[:, n : n + 1])
             yield Batch(rows, fresh if begin in opens else stored, *parts)
 
 

@@ -66,8 +66,10 @@ def make_batch(agent, steps, sequences, resets=0.1, seed=1):
     rows = Rows({"obs": normal(steps, sequences, width)}, first, action(), normal(steps, sequences))
 
     def random_state(x):
-        # Counts, such as those of a key/value cache, are left as they are.
-        return normal(*x.shape) if x.is_floating_point() else x
+        # Counts are those of a key/value cache: the steps that an episode has had.
+        if x.is_floating_point():
+            return normal(*x.shape)
+        return torch.randint(0, 9, x.shape, generator=random)
 
     state = AgentState(*(tree.map_leaves(random_state, part) for part in agent.initial_state(sequences)))
     valid = torch.rand(steps, sequences, generator=random) < 0.9

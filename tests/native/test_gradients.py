@@ -91,6 +91,7 @@ def test_inputs_frozen_encoders_and_no_resets(memory):
 @pytest.mark.parametrize("memory", [Gpt2Config, TrxlConfig], ids=lambda m: m.name)
 def test_torch_computes_the_branch_that_the_kernels_cannot(memory, part, action):
     sizes = {"width": 8, "layers": 1, "heads": 2, "context": 4}
+    sizes |= {"attention": "window"} if memory is Gpt2Config else {"positions": "relative"}
     branches = {"actor": BranchConfig(memory=GruConfig(width=8)), "critic": PLAIN}
     branches[part] = BranchConfig(memory=memory(**sizes), hidden=(8,))
     agent = make_agent(**branches, action=action)

@@ -10,17 +10,19 @@ from recollect.agent.agent import BranchConfig
 from recollect.agent.nets import Tanh
 from recollect.common.errors import UsageError
 from recollect.config.data import config_hash
+from recollect.memory import MemoryConfig
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.mlp import MlpConfig
-from recollect.memory.rnn import GruConfig, LstmConfig
+from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import StackConfig
+from recollect.memory.trxl import GtrxlConfig
 from recollect.native import engine, library
 from recollect.native.program import coverage
 from recollect.run import api, checkpoint
 from recollect.run.destination import Destination
 from recollect.run.run import start_run
 
-from ..helpers import small_config
+from ..helpers import assert_same_end, small_config
 from .cases import ACTIONS, config, kernels, make_agent, make_batch
 
 NATIVE = {"kernels": "native"}
@@ -32,7 +34,9 @@ def _library():
 
 
 def run(tmp_path, name="run", quiet=False, **changes):
-    return start_run(small_config(**changes), Destination(out=tmp_path, run_id=name, quiet=quiet))
+    return start_run(
+        small_config(**{"kernels": "torch", **changes}), Destination(out=tmp_path, run_id=name, quiet=quiet)
+    )
 
 
 def metrics(trained, key):
@@ -61,9 +65,19 @@ def test_native_runs_are_equal_to_the_bit(tmp_path):
     assert torch.equal(weights(first), weights(second))
 
 
-@pytest.mark.parametrize("memory", [MlpConfig, LstmConfig, StackConfig], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "memory",
+    [
+        MlpConfig(),
+        LstmConfig(),
+        StackConfig(),
+        Gpt2Config(width=8, layers=1, heads=2, context=9, tokens="interleaved"),
+        GtrxlConfig(width=8, layers=1, heads=2, context=9, positions=None),
+    ],
+    ids=lambda m: m.name,
+)
 def test_a_resumed_run_equals_one_without_a_stop(tmp_path, memory):
-    branch = BranchConfig(memory=memory(), hidden=(16,))
+    branch = BranchConfig(memory=memory, hidden=(16,))
     whole, stopped = (run(tmp_path, name, actor=branch, critic=branch, **NATIVE) for name in "ab")
     for path in checkpoint.existing(stopped.folder / "checkpoints")[-2:]:
         path.unlink()
@@ -153,15 +167,17 @@ def test_agents_that_the_kernels_cannot_compute_take_torch(tmp_path, capsys, cha
 
 @pytest.mark.parametrize(("part", "other"), [("actor", "critic"), ("critic", "actor")])
 def test_torch_computes_the_branch_that_the_kernels_cannot(tmp_path, capsys, part, other):
-    changes = {part: BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2), hidden=(8,))}
+    memory = Gpt2Config(width=8, layers=1, heads=2, attention="window")
+    changes = {part: BranchConfig(memory=memory, hidden=(8,))}
     trained, again = (run(tmp_path, name, **NATIVE, **changes) for name in "ab")
     kernels = f"native {library.version()}, {other} only"
-    assert f"kernels: {kernels}; torch for the {part}: memory Banded" in capsys.readouterr().out
+    assert f"kernels: {kernels}; torch for the {part}: memory Window" in capsys.readouterr().out
     assert trained.summary["kernels"] == kernels
     assert 0 < metrics(trained, "kernel_error")[0] < 1e-5
     checkpoint.existing(again.folder / "checkpoints")[-1].unlink()
     unfinish(again.folder)
     assert torch.equal(weights(api.resume(again.folder)), weights(trained))
+    assert_same_end(again.folder, trained.folder)
 
 
 def test_a_subclass_of_a_layer_is_not_taken_for_it():
@@ -173,10 +189,39 @@ def test_a_subclass_of_a_layer_is_not_taken_for_it():
     assert not coverage(agent).actor and "Other" in coverage(agent).reason
 
 
-def test_auto_means_torch_and_leaves_the_hash_of_a_run():
-    plain = small_config()
-    assert config_hash(plain) == config_hash(replace(plain, kernels="auto"))
-    assert config_hash(plain) != config_hash(replace(plain, kernels="native"))
+def of_memory(memory: MemoryConfig) -> dict[str, BranchConfig]:
+    return {part: BranchConfig(memory=memory) for part in ("actor", "critic")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "native"),
+    [
+        ({}, True),
+        (of_memory(GruConfig(width=8)), True),
+        ({"actor": BranchConfig(memory=LstmConfig(width=8)), "critic": BranchConfig(shared=True)}, True),
+        (of_memory(MinGruConfig(width=8)), False),  # no study has shown that it learns as well
+        ({"critic": BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2))}, False),
+        ({"critic": BranchConfig(activation="gelu")}, False),
+        (dict.fromkeys(("actor", "critic"), BranchConfig(activation="gelu")), False),
+        ({"algorithm": "a2c"}, False),
+        ({"amp": "bf16"}, False),
+    ],
+    ids=str,
+)
+def test_auto_means_native_where_it_learns_as_well(tmp_path, capsys, changes, native):
+    trained = run(tmp_path, rollouts=1, kernels="auto", **changes)
+    expected = f"native {library.version()}" if native else "torch"
+    assert trained.summary["kernels"] == expected
+    assert "kernels:" not in capsys.readouterr().out  # nobody asked for either
+    assert config_hash(trained.config) != config_hash(replace(trained.config, kernels="torch"))
+
+
+@pytest.mark.parametrize("kernels", ["auto", "native"])
+def test_auto_says_why_torch_takes_over(tmp_path, monkeypatch, capsys, kernels):
+    monkeypatch.setattr(library, "target", lambda: (_ for _ in ()).throw(library.UnavailableError("no AVX2")))
+    trained = run(tmp_path, rollouts=1, kernels=kernels)
+    assert capsys.readouterr().out.count("kernels: torch; the native ones cannot be used: no AVX2") == 1
+    assert trained.summary["kernels"] == "torch"
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=str)

@@ -266,6 +266,14 @@ def test_labels_are_shortened_to_what_differs():
     assert section.blocks == [Text('"clip 0.15" beats "clip 0.1"; ppo does not'), code]
 
 
+def test_the_screen_has_the_short_names(tmp_path, capsys):
+    for clip in ("0.1", "0.3"):
+        invent_run(tmp_path / "runs", lines=5, flags=("--ppo.clip", clip))
+    assert cli.main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "clip 0.1" in shown and "ppo.clip" not in shown
+
+
 def test_without_evaluations_training_counts_and_it_is_said(runs, tmp_path):
     for seed, model in itertools.product((1, 2), ("ppo", "ppo_lstm")):
         shutil.copytree(runs / model / "CartPole-v1" / f"s{seed}", tmp_path / "runs" / f"{model}{seed}")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from benchmarks.report import evaluation, invent_run
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.common.metrics import METRICS
@@ -188,6 +188,16 @@ def test_another_memory_is_named_without_all_that_comes_with_it(tmp_path):
     assert labels == ["ppo, actor.memory.name gru", "ppo, actor.memory.name stack"]
 
 
+def test_a_setting_that_follows_from_others_is_named_only_where_nothing_else_differs(tmp_path):
+    """As of runs of another batch, in which the interval between validations follows."""
+    for number in ("8", "16"):
+        invent_run(tmp_path, lines=5, flags=("--env.num-envs", number, "--val-check-interval", number))
+    assert [label for _, label, _ in named(tmp_path)] == ["ppo, env.num_envs 16", "ppo, env.num_envs 8"]
+    invent_run(tmp_path, lines=5, flags=("--env.num-envs", "8", "--val-check-interval", "9"))
+    labels = [label for _, label, _ in named(tmp_path)]
+    assert "ppo, env.num_envs 8, val_check_interval 9" in labels
+
+
 def test_other_tasks_of_one_environment_are_other_environments(tmp_path):
     invent_run(tmp_path, lines=5)
     invent_run(tmp_path, lines=5, flags=("--env.mask", "1", "3"))
@@ -242,6 +252,7 @@ def test_a_baseline_and_what_differs_from_it_in_one_setting_each_have_one_name_e
     assert names[0] == names[1] == {0: "m", 1: "m, a 2", 2: "m, b 2", 3: "m, c 2", 4: "m, d 2", 5: "m, e 2"}
 
 
+@settings(max_examples=15)
 @given(st.randoms())
 def test_names_that_stay_alike_are_numbered_the_same_in_any_order(order):
     """Each with each of five settings: three that are named leave four models of a name."""

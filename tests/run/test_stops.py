@@ -103,7 +103,7 @@ PHASES = {
     "collecting": ({"slow": "step", "after": 140}, {}),
     "a reset at a barrier": ({"slow": "reset", "after": 100}, {}),
     "a validation": ({"slow": "step", "after": 70}, {"val_check_interval": 1, "val_episodes": 1}),
-    "closing": ({"slow": "close", "after": 138}, {"rollouts": 2}),
+    "closing": ({"slow": "close", "after": 141}, {"rollouts": 2}),
     "a hung worker": ({"slow": "step", "after": 20}, {"backend": "workers"}),
 }
 

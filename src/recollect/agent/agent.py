@@ -234,6 +234,7 @@ class Agent(nn.Module):
     """An actor and a critic, each with any memory, or with a shared one."""
 
     critic: Branch | SharedCritic
+    compiled = False  # whether networks are compiled (speed.py)
     bf16 = False  # whether products of the branches are in bfloat16 (speed.py)
 
     def __init__(
@@ -272,6 +273,13 @@ class Agent(nn.Module):
     def dropout(self) -> bool:
         """Whether gradient steps use dropout, and so compute another function than acting and valuing."""
         return self.critic.trunk.memory.dropout > 0
+
+    @property
+    def takes_shown(self) -> bool:
+        """Whether pictures of rows may be given by their place in a gallery."""
+        branches = self.actor, self.critic.trunk
+        # A compiled network would be compiled again for each number of distinct pictures.
+        return not self.compiled and all(branch.inputs.eyes.takes_shown for branch in branches)
 
     def initial_state(self, batch: int) -> AgentState:
         """The state of `batch` environments at a reset."""

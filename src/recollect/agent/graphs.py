@@ -33,7 +33,7 @@ def has_graphs(device: torch.device) -> bool:
 
 def _inputs(rows: Rows, state: Tree) -> dict[str, Tensor]:
     """The tensors of a call, by their places."""
-    return leaves((*rows.obs.values(), *rows[1:], state))
+    return leaves((*rows.obs.values(), *rows[1:4], state))
 
 
 class GraphedStep:

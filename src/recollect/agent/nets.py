@@ -4,7 +4,7 @@ Shapes.  T steps, B environments, K components of an action, P parameters of its
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.compiler import is_exporting
 
 from ..encoder import EncoderConfig
+from ..encoder.gallery import Lookup, Shown
 from ..encoder.leaves import one_hot
 from ..envs.spaces import ActionSpec, ObsSpec
 
@@ -28,11 +29,13 @@ class Rows(NamedTuple):
     first: Tensor  # bool: the observation opens an episode
     prev_action: Tensor  # (T, B, K) of step t-1; 0 where first
     prev_reward: Tensor
+    galleries: Mapping[str, Lookup] = {}
+    """Of pictures in `obs` that are given by their place (T, B) in a gallery: features from places."""
 
     def map(self, fn: Callable[[Tensor], Tensor]) -> "Rows":
         """The same steps with fn applied to every tensor."""
         obs = {name: fn(x) for name, x in self.obs.items()}
-        return Rows(obs, fn(self.first), fn(self.prev_action), fn(self.prev_reward))
+        return Rows(obs, fn(self.first), fn(self.prev_action), fn(self.prev_reward), self.galleries)
 
     def to(self, device: torch.device) -> "Rows":
         """The same steps on a device."""
@@ -140,12 +143,16 @@ class Inputs(nn.Module):
         """Rows (T, B, ...) -> (T, B, F)."""
         float_type = rows.prev_reward.dtype
         # This order of features is that of the input weights, so saved agents depend on it.
-        parts = [self.eyes({name: rows.obs[name] for name in self.leaves}, float_type)]
+        parts = [self.eyes({name: self._leaf(name, rows) for name in self.leaves}, float_type)]
         if self.prev_action:
             parts.append(self.action(rows).to(float_type))
         if self.prev_reward:
             parts.append(rows.prev_reward.clamp(-10, 10)[..., None])
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def _leaf(self, name: str, rows: Rows) -> Tensor | Shown:
+        x = rows.obs[name]
+        return Shown(rows.galleries[name], x) if name in rows.galleries else x
 
     def action(self, rows: Rows) -> Tensor:
         """The previous actions (T, B, action_dim); 0 where there was none."""

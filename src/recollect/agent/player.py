@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 from ..common import rng
 from ..common.errors import UsageError
 from ..common.tree import Tree
-from ..envs.spaces import ACTION_MASK, Array, Obs
+from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs
 from .nets import Rows
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Player:
     """
 
     def __init__(self, agent: "Agent", num_envs: int, deterministic: bool, seed: int) -> None:
+        if num_envs < 1:
+            raise UsageError(f"player: num_envs is {num_envs}, at least 1 is needed")
         self.agent, self.num_envs, self.deterministic = agent, num_envs, deterministic
         self._rng = rng.generator(seed, rng.Purpose.PLAY)
         self._dtype = next(agent.parameters()).dtype
@@ -77,7 +79,14 @@ class Player:
         return self._decision
 
     @torch.no_grad()
-    def act(self, obs: Any, reward: Any = None, first: Array | None = None, action_mask: Any = None) -> Any:
+    def act(
+        self,
+        obs: Any,
+        reward: Any = None,
+        first: Array | None = None,
+        action_mask: Any = None,
+        new_episode: Any = False,
+    ) -> Any:
         """The action for an observation, as the environment takes it.
 
         obs          of one environment, or of num_envs with a leading axis
@@ -85,9 +94,11 @@ class Player:
         first        (num_envs,) bool: which environments begin an episode with this observation;
                      after reset() all do
         action_mask  which actions are allowed, for agents with action masks; None: it is in the observation
+        new_episode  (num_envs,) bool: which environments begin a further episode of a trial, for agents of
+                     trials, unless it is in the observation. The memory is not reset; `first` begins a trial
         """
         single = self.agent.obs_spec.is_single(obs)
-        rows = self.rows(obs, reward, first, action_mask)
+        rows = self.rows(obs, reward, first, action_mask, new_episode)
         (params,), self._state = self.agent.actor(rows, self._state)
         self._decision = Decision(rows, params, self._state)
         policy = self.agent.policy
@@ -122,19 +133,23 @@ class Player:
             )
         return allowed
 
-    def rows(self, obs: Any, reward: Any, first: Array | None, action_mask: Any) -> Rows:
+    def rows(
+        self, obs: Any, reward: Any, first: Array | None, action_mask: Any, new_episode: Any = False
+    ) -> Rows:
         """The inputs of both networks (1, N, ...) for the arguments of `act`; the critic may lack some."""
         spec = self.agent.obs_spec
         single = spec.is_single(obs)
         if single and self.num_envs != 1:
             raise UsageError(f"one observation for a player of {self.num_envs} environments")
         leaves = spec.split(_batched(obs) if single else obs, partial=True)
+        opens = self._first | (False if first is None else first)
+        if NEW_EPISODE in spec.leaves and NEW_EPISODE not in leaves:
+            leaves[NEW_EPISODE] = (opens | new_episode)[:, None]
         self._check_shapes(leaves)
         if self.agent.actor.masked:
             leaves[ACTION_MASK] = self._allowed(
                 leaves.get(ACTION_MASK) if action_mask is None else action_mask
             )
-        opens = self._first | (False if first is None else first)
         return self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
 
     def _check_shapes(self, leaves: Obs) -> None:

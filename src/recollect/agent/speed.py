@@ -22,7 +22,7 @@ def faster(agent: Agent, bf16: bool, compiled: bool, graphs: bool = False) -> It
     graphs    capture a step of the actor as a CUDA graph
     """
     branches = dict.fromkeys((agent.actor, agent.critic.trunk))  # one, if they share it
-    agent.bf16 = bf16
+    agent.bf16, agent.compiled = bf16, compiled
     for branch in branches:
         branch.bf16 = bf16
     if compiled:
@@ -33,7 +33,7 @@ def faster(agent: Agent, bf16: bool, compiled: bool, graphs: bool = False) -> It
     try:
         yield
     finally:
-        agent.bf16 = False
+        agent.bf16 = agent.compiled = False
         for branch in branches:
             branch.bf16 = False
             vars(branch).pop("features", None)

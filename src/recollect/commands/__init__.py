@@ -20,6 +20,8 @@ COMMANDS = {
     "resume": Command("commands.resume", "ResumeOptions", "run_resume"),
     "export": Command("commands.export", "ExportOptions", "run_export"),
     "push": Command("commands.push", "PushOptions", "run_push"),
+    "record": Command("commands.record", "RecordOptions", "run_record"),
+    "clone": Command("commands.clone", "CloneOptions", "run_clone"),
     "watch": Command("watching", "WatchOptions", "run_watch"),
     "probe": Command("probing", "ProbeOptions", "run_probe"),
     "compare": Command("comparison.compare", "CompareOptions", "run_compare"),

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..agent.agent import Agent
 from ..common.errors import UsageError
 from ..config.options import Playing
@@ -12,7 +14,7 @@ from ..config.presets import preset
 from ..envs import EnvConfig
 from ..run import api
 from ..run.evaluate import Evaluation, evaluate
-from ..run.film import render
+from ..run.film import WINDOW, render
 
 EPISODES = 100  # one where they are rendered
 
@@ -61,7 +63,8 @@ def run_eval(options: EvalOptions) -> int:
     if options.render:
         episodes = options.episodes or 1
         returns = render(agent, config, options.render, episodes, options.seed, not options.sample)
-        print(f"played {config.id}: return {', '.join(f'{x:.1f}' for x in returns)}")
+        played = f"{config.id}: return {', '.join(f'{x:.1f}' for x in returns)}"
+        print(played if options.render == WINDOW else f"{options.render} is written; {played}")
         return 0
     on_episode = _running_mean(options.running_rew_len) if options.running_rew_len else None
     episodes = options.episodes or EPISODES
@@ -103,6 +106,9 @@ def _summary(result: Evaluation) -> str:
         f"  return  mean {s['mean']:.2f}   95 % interval {interval}",
         f"          std {s['std']:.2f}   interquartile mean {s['iqm']:.2f}   length {s['length']:.1f}",
     ]
+    if result.by_episode:
+        means = np.mean(result.by_episode, axis=0)
+        lines.append(f"  by episode of a trial  {' '.join(f'{x:.4g}' for x in means)}")
     if s["success"] is not None:
         lines.append(f"  success {s['success']:.1%}")
     return "\n".join(lines)

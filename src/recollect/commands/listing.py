@@ -17,6 +17,7 @@ from ..config import presets, tasks
 from ..config.config import RunConfig
 from ..config.data import to_dict
 
+UNWRAPPED = 1000  # columns of a table whose lines may be longer than those of the terminal
 OTHER = "any"  # stands for an environment without hyperparameters of its own
 
 
@@ -54,12 +55,12 @@ def run_list(options: ListOptions) -> int:
 
 def list_envs() -> None:
     """Environments by suite, each with a line on what it tests."""
-    table = _table("suite", "id", "what it tests")
     for suite, ids in envs.listing().items():
+        table = _table(suite, "what it tests")
         prefix = "" if suite in ("gym", "envpool") else f"{suite}:"
         for name, about in ids.items():
-            table.add_row(suite, (prefix + name).removesuffix(":"), about)
-    Console().print(table)
+            table.add_row((prefix + name).removesuffix(":"), about)
+        Console().print(table)
     print("Third-party: package.module:Id for any environment registered with Gymnasium.")
 
 
@@ -148,23 +149,24 @@ def _list_parts(kind: str, configs: Mapping[str, type[NamedConfig]]) -> None:
 
 def list_agents() -> None:
     """Runs under ./runs, and saved agents under ./models with their scores over seeds."""
-    table = _table("agent", "status", "steps", "return", "time")
+    # The path comes last and is not wrapped: on a narrow terminal it can still be copied as a whole.
+    table = _table("status", "steps", "return", "time", "agent")
     # The depth that `new_folder` creates.
     for summary in sorted(Path("runs").glob("*/*/*/summary.json")):
         try:
             data = json.loads(summary.read_text())
             row = data["status"], f"{data.get('step', 0):,}", number(data.get("return"))
-            table.add_row(str(summary.parent), *row, duration(data.get("time")))
+            table.add_row(*row, duration(data.get("time")), str(summary.parent))
         except (OSError, ValueError, KeyError):
-            table.add_row(str(summary.parent), "unreadable")
+            table.add_row("unreadable", "", "", "", str(summary.parent))
     for path in sorted(Path("models").glob("**/*.safetensors")):
-        table.add_row(str(path), *_scores(path))
-    Console().print(table)
+        table.add_row(*_scores(path), "", str(path))
+    Console(width=UNWRAPPED).print(table)
     if not table.row_count:
         print("No runs here yet: recollect train CartPole-v1")
 
 
-def _scores(path: Path) -> tuple[str, ...]:
+def _scores(path: Path) -> tuple[str, str, str]:
     """Status, steps and mean score of a saved agent, from the scores.json beside it."""
     try:
         entry = json.loads((path.parent / "scores.json").read_text())[path.name]
@@ -172,7 +174,7 @@ def _scores(path: Path) -> tuple[str, ...]:
         mean = f"{number(sum(scores) / len(scores))} ({entry['metric']}, {len(scores)} seeds)"
         return "saved", f"{entry['steps']:,}", mean
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
-        return ("saved",)
+        return "saved", "", ""
 
 
 LISTS: dict[str, Callable[[], None]] = {
@@ -186,8 +188,9 @@ LISTS: dict[str, Callable[[], None]] = {
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 3, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        # The first one has names to copy.
+        table.add_column(column, overflow="fold", no_wrap=index == 0)
     return table
 
 

@@ -29,7 +29,7 @@ class PushOptions:
     env: str | None = None
     """The environment's id again, if it imports a module."""
     imports: tuple[str, ...] = ()
-    """Third-party memories named in the file, which may then be imported."""
+    """Third-party memories and encoders named in the file, which may then be imported."""
 
 
 def run_push(options: PushOptions) -> int:

@@ -1,6 +1,9 @@
 """Numbers and durations as short texts, for screens, pages and tables."""
 
 import math
+import shutil
+import sys
+from textwrap import fill
 
 
 def number(value: float | None) -> str:
@@ -22,3 +25,11 @@ def duration(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def wrapped(text: str) -> str:
+    """Text with line breaks between words for the terminal; unchanged where there is none."""
+    if not sys.stdout.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return fill(text, columns, break_long_words=False, break_on_hyphens=False)

@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     PLAY = 6
     DROPOUT = 7
     PROBE = 8
+    RECORD = 9
 
 
 def _words(seed: int, purpose: Purpose, *index: int) -> np.random.SeedSequence:

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..common.format import duration, number
+from ..common.format import duration, number, wrapped
 from ..common.intervals import Interval, mean_weights
 from ..config.data import to_dict
 from ..envs import EnvConfig
@@ -30,9 +30,7 @@ FILE_WIDTH = 160  # columns of a table that is written to a file
 LINE_SECONDS = 15.0  # between two progress lines where there is no terminal
 BLOCKS = "▁▂▃▄▅▆▇█"
 MARKS = {"new": "·", "begun": "◌", "done": "[green]●[/]", "failed": "[red]✗[/]"}
-LEGEND = (
-    "one sign per seed: [green]●[/] done  ▁ to █ progress  ◌ interrupted  · not started  [red]✗[/] failed"
-)
+LEGEND = "each seed: [green]●[/] done  ▁ to █ progress  ◌ interrupted  · not started  [red]✗[/] failed"
 RESUME_HINT = "unfinished runs remain; repeat the command to resume them"
 
 
@@ -208,7 +206,7 @@ class ComparisonDisplay:
         self.live_table.console.print(table)
         for group in self.groups:
             if are_equal(np.array(group.scores)):
-                print(f"{group.env}, {group.label}: {describe_equal_seeds(len(group.scores))}")
+                print(wrapped(f"{group.env}, {group.label}: {describe_equal_seeds(len(group.scores))}"))
         for job in self.jobs:
             if job.state == "failed":
                 print(f"failed: {job.folder}: {job.error}")

@@ -20,7 +20,8 @@ class ExecutorOptions:
     out: str = "runs"
     """The folder of all runs."""
     episodes: int | None = None
-    """Episodes of the evaluation of each run's last weights; None: those of the study file, or 100."""
+    """Episodes of the evaluation of each run's last weights; None: those of the study file, if there is
+    one, or 100."""
     jobs: int = CORES
     """Runs at a time; by default one per core."""
     on: str | None = None

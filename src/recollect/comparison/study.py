@@ -114,8 +114,8 @@ def read_study(path: Path, imports: Sequence[str] = ()) -> Study:
         fields["episodes"] = _episodes(_value(path, "episodes", data, int))
     study = Study(**fields)
     for variant in (*study.environments, *study.models, Variant("", study.options)):
-        name = [Setting("env.id", variant.name, "")] if variant in study.environments else []
-        check_imports([*name, *variant.options], imports, f"study {path}")
+        ids = [Setting("env.id", variant.name, "")] if variant in study.environments else []
+        check_imports([*ids, *variant.options], imports, f"study {path}")
     return study
 
 

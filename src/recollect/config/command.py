@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_type_hints
 from ..common.errors import UsageError
 from .flags import FILLED_IN, flag_of, options_of, place_of, read_flags, unknown
 from .help import descriptions, first_sentence, help_text
-from .values import Setting, value_of
+from .values import Setting, describe, is_literal, value_of
 
 T = TypeVar("T")
 REPEATABLE = ("imports",)  # of all other options the last one wins
@@ -70,8 +70,10 @@ def _check_complete(kind: type, values: dict[str, Any], positional: Sequence[str
         required = field.default is field.default_factory is dataclasses.MISSING
         if required and field.name not in values:
             name = place_of(field.name) if field.name in positional else flag_of(field.name)
+            accepted = get_type_hints(kind)[field.name]
             about = first_sentence(descriptions(kind)[field.name])
-            raise UsageError(f"{prog} needs {name}, {about[0].lower()}{about[1:]}; see {prog} --help")
+            about = f": {describe(accepted)}" if is_literal(accepted) else f", {about[0].lower()}{about[1:]}"
+            raise UsageError(f"{prog} needs {name}{about}; see {prog} --help")
 
 
 def help_of(kind: type, arguments: Sequence[str], prog: str) -> str:

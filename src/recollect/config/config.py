@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from ..agent.agent import BranchConfig
@@ -19,6 +20,26 @@ MINIMUM = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class InitConfig:
+    """The agent whose weights a run begins from."""
+
+    path: str | None = None
+    """A run folder, a checkpoint or a saved agent whose weights the run begins from; None: initial ones."""
+    parts: tuple[str, ...] = ()
+    """Parts whose weights are taken: actor, critic, normalizer, or parts of these as actor.memory; none: all
+    three."""
+    critic_rollouts: int = 0
+    """Rollouts at the start in which the critic alone is trained, so that a critic that does not know the
+    actor yet does not spoil it."""
+
+    def __post_init__(self) -> None:
+        if self.critic_rollouts < 0:
+            raise UsageError(f"init.critic_rollouts is {self.critic_rollouts}, at least 0 is needed")
+        if self.parts and self.path is None:
+            raise UsageError(f"init.parts {' '.join(self.parts)} needs the agent they are of: --init RUN")
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunConfig:
     """One run: environments, agent, algorithm, budget, validation and checkpoints."""
@@ -32,6 +53,7 @@ class RunConfig:
     """How actor and critic are updated from a rollout. All algorithms use the options of ppo, where they
     apply."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    init: InitConfig = field(default_factory=InitConfig)
     seed: int = 1
     """Seed of every random number of the run."""
     steps: int | None = 1_000_000
@@ -62,7 +84,8 @@ class RunConfig:
     """Capture a step of the actor as a CUDA graph and replay it; for a CUDA device only."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Kernels of acting, values and the gradient step. native: in C, compiled at first use, for agents
-    without transformers and pictures on the CPU, others take torch's; auto: torch's."""
+    without transformers and pictures on the CPU, others take torch's; auto: native for networks without a
+    memory, with a GRU or an LSTM, otherwise torch's."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
@@ -78,10 +101,18 @@ class RunConfig:
         if any("hidden" in branch.sees for branch in (self.actor, self.critic)) and not self.env.hidden:
             # Here, so that whoever builds the environments of this config need not know of `sees`.
             object.__setattr__(self, "env", dataclasses.replace(self.env, hidden=True))
+        if self.env.trial > 1:
+            self._add_trial_inputs()
         if self.critic.shared and self.critic.sees:
             raise UsageError("a shared critic has no inputs of its own: critic.sees needs --critic MEMORY")
         if self.algorithm == "trpo" and self.critic.shared:
             raise UsageError("trpo updates the actor alone: a shared critic is not supported")
+
+    def _add_trial_inputs(self) -> None:
+        """Let both branches get the previous action and reward, from which a task is inferred."""
+        for side in ("actor", "critic"):
+            branch = dataclasses.replace(getattr(self, side), prev_action=True, prev_reward=True)
+            object.__setattr__(self, side, branch)
 
     def __repr__(self) -> str:
         critic = "shared" if self.critic.shared else self.critic.memory.name
@@ -105,6 +136,7 @@ class RunConfig:
             steps=self.steps,
             rollouts=self.rollouts,
             barrier=self.barrier,
+            critic_rollouts=self.init.critic_rollouts,
             threads=self.threads,
         )
 
@@ -138,8 +170,12 @@ def resolve(
         dataclasses.replace(branch, memory=branch.memory.resolved()) if new else branch
         for branch in (config.actor, config.critic)
     )
+    init = config.init
+    if init.path is not None:  # so that the run can be resumed from any folder
+        init = dataclasses.replace(init, path=str(Path(init.path).resolve()))
     return dataclasses.replace(
         config,
+        init=init,
         env=env,
         actor=actor,
         critic=critic,

@@ -4,6 +4,8 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,20 @@ from .values import BOOLEANS, Setting, YamlWord
 
 # Fields that earlier versions lacked, with their defaults. At these they are not in the hash of a run: a
 # comparison would repeat runs of earlier versions instead of finding them.
-LATER = {"amp": None, "compile": False, "cuda_graphs": False, "kernels": "auto"}
-LATER_ENV = {"on_error": None, "step_timeout": None}
+LATER: dict[str, Any] = {
+    "amp": None,
+    "compile": False,
+    "cuda_graphs": False,
+    "kernels": "auto",
+    "env.action_mask": False,
+    "env.on_error": None,
+    "env.step_timeout": None,
+    "env.hidden": False,
+    "env.trial": 1,
+    "init": {"path": None, "parts": [], "critic_rollouts": 0},
+    "actor.sees": [],
+    "critic.sees": [],
+}
 
 
 def to_dict(value: Any) -> Any:
@@ -41,10 +55,13 @@ def config_hash(config: RunConfig) -> str:
     """The identity of a run: a hash of its whole resolved config."""
     # The number of cores is in it as well (env.threads), unless it is set, as comparisons do.
     fields = to_dict(config)
-    for part, later in ((fields, LATER), (fields["env"], LATER_ENV)):
-        for name, default in later.items():
-            if part[name] == default:
-                del part[name]
+    for name, default in LATER.items():
+        *groups, option = name.split(".")
+        group = reduce(getitem, groups, fields)
+        if group[option] == default:
+            del group[option]
+    if fields["device"] == "auto":
+        fields["device"] = "cpu"  # the default, and the only device, of earlier versions
     for branch in (fields["actor"], fields["critic"]):
         # Earlier versions had these encoders alone, as two options.
         if branch["encoder"]["name"] in ("nature", "residual"):

@@ -40,6 +40,7 @@ ALIASES = {
     "critic.pictures": ("critic.encoder.name",),
     "actor.picture_features": ("actor.encoder.features",),
     "critic.picture_features": ("critic.encoder.features",),
+    "init": ("init.path",),
     "num_envs": ("env.num_envs",),
     "lr": ("ppo.learning_rate",),
     "gamma": ("ppo.gamma",),

@@ -182,6 +182,25 @@ def popgym() -> RunConfig:
     )
 
 
+def meta() -> RunConfig:
+    """Rollouts that are longer than a trial, no discount, as each episode counts alike, and an entropy
+    bonus, so that agents explore.
+    """
+    return RunConfig(
+        env=EnvConfig(id="meta:Bandit", num_envs=64),
+        ppo=PPOConfig(
+            num_steps=100,
+            gamma=1.0,
+            num_minibatches=4,
+            learning_rate=2e-3,
+            lr_decay=TO_ZERO,
+            ent_coef=0.01,
+            ent_decay=Decay(final=0.0),
+        ),
+        steps=1_000_000,
+    )
+
+
 TASKS: dict[str, Callable[[], RunConfig]] = {
     "CartPole": cartpole,
     "Acrobot": acrobot,
@@ -191,6 +210,7 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "minigrid": minigrid,
     "popgym": popgym,
     "memory_gym": memory_gym,
+    "meta": meta,
     "Pendulum": pendulum,
     "PendulumNoVel": pendulum,
     "MountainCarContinuous": mountain_car,

@@ -33,6 +33,8 @@ class Encoder(nn.Module, ABC):
 
     out_dim: int
     """Width of the features."""
+    takes_shown: ClassVar[bool] = False
+    """Whether pictures may come as `gallery.Shown`, so that equal ones are encoded once."""
 
     @abstractmethod
     def forward(self, obs: dict[str, Tensor], dtype: torch.dtype) -> Tensor:

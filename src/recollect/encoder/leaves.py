@@ -1,7 +1,7 @@
 """Leaves of an observation as features: numbers as they are, categories as one-hot codes, side by side."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import torch
@@ -9,10 +9,13 @@ from torch import Tensor, nn
 
 from ..envs.spaces import Leaf, ObsSpec
 from . import Encoder
+from .gallery import Shown
 
 
 class Concatenation(Encoder):
     """The features of all leaves side by side, in the order of the observation space."""
+
+    takes_shown = True
 
     def __init__(self, obs: ObsSpec, picture: Callable[[Leaf], nn.Module]) -> None:
         """picture  an encoder of one leaf of pictures, with an `out_dim`"""
@@ -27,15 +30,16 @@ class Concatenation(Encoder):
             else:
                 self.out_dim += leaf.width
 
-    def forward(self, obs: dict[str, Tensor], dtype: torch.dtype) -> Tensor:
+    def forward(self, obs: Mapping[str, Tensor | Shown], dtype: torch.dtype) -> Tensor:
         """Leaves (T, B, ...) -> (T, B, out_dim)."""
         # This order of features is that of the input weights, so saved agents depend on it.
         parts = [self._encode(name, leaf, obs[name], dtype) for name, leaf in self._leaves.items()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
-    def _encode(self, name: str, leaf: Leaf, x: Tensor, dtype: torch.dtype) -> Tensor:
+    def _encode(self, name: str, leaf: Leaf, x: Tensor | Shown, dtype: torch.dtype) -> Tensor:
         if leaf.kind == "picture":
-            return self.get_submodule(module_name(name))(x, dtype)
+            features: Tensor = self.get_submodule(module_name(name))(x, dtype)
+            return features
         return numbers(leaf, x, dtype)
 
 
@@ -44,8 +48,9 @@ def module_name(leaf: str) -> str:
     return leaf.replace(".", "/")
 
 
-def numbers(leaf: Leaf, x: Tensor, dtype: torch.dtype) -> Tensor:
+def numbers(leaf: Leaf, x: Tensor | Shown, dtype: torch.dtype) -> Tensor:
     """One leaf that is no picture (T, B, ...) -> (T, B, width): one-hot codes of categories, else itself."""
+    assert isinstance(x, Tensor)
     if leaf.kind == "discrete":
         return one_hot(x, leaf.sizes, dtype)
     return x.reshape(*x.shape[:2], -1).to(dtype)

@@ -1,5 +1,6 @@
 """Observations of several kinds: each leaf by a network of its own kind, to the same width."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from ..envs.spaces import ObsSpec
 from . import Encoder, EncoderConfig
+from .gallery import Shown
 from .leaves import numbers
 from .pictures import PictureEncoder, orthogonal
 from .residual import residual
@@ -35,6 +37,8 @@ class MixedConfig(EncoderConfig):
 class Mixed(Encoder):
     """The features of all leaves side by side, `width` of each."""
 
+    takes_shown = True
+
     def __init__(self, obs: ObsSpec, width: int) -> None:
         super().__init__()
         self.leaves, self.out_dim = obs.leaves, width * len(obs.leaves)
@@ -46,7 +50,7 @@ class Mixed(Encoder):
             for leaf in obs.leaves.values()
         )
 
-    def forward(self, obs: dict[str, Tensor], dtype: torch.dtype) -> Tensor:
+    def forward(self, obs: Mapping[str, Tensor | Shown], dtype: torch.dtype) -> Tensor:
         """Leaves (T, B, ...) -> (T, B, out_dim)."""
         parts = [
             net(obs[name], dtype) if leaf.kind == "picture" else net(numbers(leaf, obs[name], dtype))

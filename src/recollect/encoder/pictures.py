@@ -14,6 +14,7 @@ from torch.compiler import is_exporting
 
 from ..common.errors import UsageError
 from ..envs.spaces import Leaf
+from .gallery import Shown
 
 Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
@@ -46,14 +47,20 @@ class PictureEncoder(nn.Module):
             self.net.extend([orthogonal(nn.Linear(self.out_dim, features)), nn.ReLU()])
             self.out_dim = features
 
-    def forward(self, x: Tensor, float_type: torch.dtype) -> Tensor:
+    def forward(self, x: Tensor | Shown, float_type: torch.dtype) -> Tensor:
         """(T, B, *shape) uint8 -> (T, B, F)."""
+        if isinstance(x, Shown):
+            return x.features(lambda pictures: self._encode(pictures, float_type))
         pictures, place = distinct(x.flatten(0, 1))
+        return self._encode(pictures, float_type)[place].unflatten(0, x.shape[:2])
+
+    def _encode(self, pictures: Tensor, float_type: torch.dtype) -> Tensor:
+        """(n, *shape) uint8 -> (n, F)."""
         if pictures.ndim > 3 and self.leaf.channels_last:
             pictures = pictures.movedim(-1, -3)
         pictures = pictures.reshape(len(pictures), *self.leaf.picture_shape)
-        features = self.net(pictures.to(float_type) / 255)
-        return features[place].unflatten(0, x.shape[:2])
+        features: Tensor = self.net(pictures.to(float_type) / 255)
+        return features
 
 
 def distinct(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ Every other file is one suite. It defines `listing`, and either `make`, which bu
 from .base import Backend, EnvConfig, Envs, EnvState, Step, VecEnv
 from .make import listing, make, make_for_evaluation, suite_of, suites
 from .spaces import ActionSpec, Array, Obs, ObsSpec
+from .trial import Trial
 
 __all__ = [
     "ActionSpec",
@@ -18,6 +19,7 @@ __all__ = [
     "Obs",
     "ObsSpec",
     "Step",
+    "Trial",
     "VecEnv",
     "listing",
     "make",

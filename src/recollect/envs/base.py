@@ -44,6 +44,9 @@ class EnvConfig:
     hidden: bool = False
     """Add the hidden variables of the environment to its observations, for branches whose `sees` names
     `hidden`; no other branch gets them. Such a branch sets it."""
+    trial: int = 1
+    """K, the number of episodes of a trial. Memories are kept through the K episodes of one task; previous
+    action, previous reward and the start of an episode become inputs. 1: no trials."""
     normalize_obs: bool = False
     """Normalise vector observations by their running mean and standard deviation."""
     normalize_reward: bool = False
@@ -66,6 +69,8 @@ class EnvConfig:
         if self.threads < 0:
             raise UsageError(f"env.threads is {self.threads}; it must be at least 1, or 0 for one per core")
         check_threads("env.threads", self.threads)
+        if self.trial < 1:
+            raise UsageError(f"env.trial is {self.trial}; it must be at least 1, the episodes of a trial")
         if not self.reward_scale > 0:
             raise UsageError(f"env.reward_scale is {self.reward_scale}; it must be above 0")
         if self.reward_scale != 1 and self.normalize_reward:
@@ -146,6 +151,12 @@ class VecEnv(ABC):
     def hidden(self) -> dict[str, Array]:
         """Variables (N,) by name that the current observation does not show; NaN where it shows them."""
         return {}
+
+    def new_episode(self) -> Array | None:
+        """Where the current observation is the first of an episode of a trial (N,), if env.trial is above
+        1; None: the suite runs no trials.
+        """
+        return None
 
     def names(self) -> dict[str, list[str]]:
         """Names for people to read: "actions" and "observations", each if the environment has some."""

@@ -1,14 +1,12 @@
-"""CartPole as Gymnasium vectorises it, and how environments of Gymnasium are rendered."""
+"""CartPole as Gymnasium vectorises it."""
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
-from ..common.errors import UsageError
 from .base import EnvState, Step, VecEnv
+from .rendering import images_per_second, rendered
 from .spaces import Array
 
 
@@ -22,7 +20,7 @@ class CartPole(VecEnv):
         self.time_limit = time_limit
         self.backend = "gymnasium"
         self._vec = CartPoleVectorEnv(num_envs, max_episode_steps=time_limit)
-        self.fps = frames_per_second(self._vec.metadata)
+        self.fps = images_per_second(self._vec.metadata)
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
 
@@ -37,7 +35,7 @@ class CartPole(VecEnv):
 
     def render(self) -> Array:
         self._vec.render_mode = "rgb_array"
-        return render_or_refuse(self._vec.render)[0]
+        return rendered(self._vec.render)[0]
 
     def get_state(self) -> EnvState:
         # Gymnasium keeps the state as (4, N); the first axis of a saved array is the environment.
@@ -51,17 +49,3 @@ class CartPole(VecEnv):
         self._vec.steps = state.arrays["steps"].copy()
         self._vec.prev_done = state.arrays["resets"].copy()
         self._vec.np_random.bit_generator.state = state.data["random"]
-
-
-def render_or_refuse(render: Callable[[], Any]) -> Any:
-    """The result of a renderer; UsageError if it lacks a package."""
-    try:
-        return render()
-    except (gym.error.DependencyNotInstalled, ImportError) as error:
-        raise UsageError(f"the environment cannot be rendered: {error}") from error
-
-
-def frames_per_second(metadata: dict[str, Any]) -> int:
-    """Images per second, at least 1; third-party metadata may hold anything, so 30 if it is no number."""
-    fps = metadata.get("renderframes_per_second")
-    return max(1, round(fps)) if isinstance(fps, int | float) else 30

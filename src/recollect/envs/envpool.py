@@ -31,8 +31,8 @@ def has(name: str) -> bool:
 
 def supports(config: EnvConfig) -> bool:
     """Whether EnvPool is installed and has the id; with backend auto, only without keyword arguments."""
-    if config.kwargs and config.backend == "auto":
-        return False  # EnvPool and Gymnasium take different keyword arguments
+    if (config.kwargs or config.trial > 1) and config.backend == "auto":
+        return False  # EnvPool takes other keyword arguments than Gymnasium, and cannot keep a task
     return has(config.id)
 
 

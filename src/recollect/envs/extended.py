@@ -1,4 +1,5 @@
-"""Leaves beside the observation of an environment: the action mask, and variables that it does not show.
+"""Leaves beside the observation of an environment: the action mask, variables that it does not show, and
+where an episode of a trial begins.
 
 Shapes.  N environments, P choices of all action components, H hidden variables.
 """
@@ -10,16 +11,17 @@ from gymnasium import spaces
 
 from ..common.errors import EnvDataError, UsageError
 from .base import EnvConfig, EnvState, Step, VecEnv
-from .spaces import ACTION_MASK, HIDDEN, ActionSpec, Array, Extended, ExtendedObs, read_spaces
+from .spaces import ACTION_MASK, HIDDEN, NEW_EPISODE, ActionSpec, Array, Extended, ExtendedObs, read_spaces
 
 
 class ExtendedEnv(VecEnv):
-    """An adapter whose observations also have the leaves `action_mask` and `hidden`, as the config says.
+    """An adapter whose observations also have leaves beside them, as the config says.
 
     action_mask  the entry of a Dict observation, which is taken out of it, or else `VecEnv.action_mask`. On
                  a tail row no action is taken, so a mask that allows none allows all there
     hidden       the variables of `VecEnv.hidden` and the entries that env.mask hides; 0 where a variable is
                  not reported, as where the observation shows it
+    new_episode  1 where an episode of a trial begins. The time limit is that of a trial
     """
 
     def __init__(self, inner: VecEnv, config: EnvConfig) -> None:
@@ -41,6 +43,10 @@ class ExtendedEnv(VecEnv):
         self._names = self._name_hidden() if config.hidden else []
         if config.hidden:
             parts[HIDDEN] = spaces.Box(-np.inf, np.inf, (len(self._names),), np.float32)
+        if config.trial > 1:
+            self._check_trials()
+            parts[NEW_EPISODE] = spaces.MultiBinary(1)
+            self.time_limit = inner.time_limit and inner.time_limit * config.trial
         self.observation_space = Extended(parts)
 
     def reset(self, seeds: list[int]) -> ExtendedObs:
@@ -59,6 +65,8 @@ class ExtendedEnv(VecEnv):
             parts[ACTION_MASK] = self._check_mask(mask, tail)
         if self._config.hidden:
             parts[HIDDEN] = self._stack_hidden(obs)
+        if self._config.trial > 1:
+            parts[NEW_EPISODE] = self._new_episode()
         if self._mask_in_obs:
             obs = {key: part for key, part in obs.items() if key != ACTION_MASK}
         return ExtendedObs({"obs": obs, **parts})
@@ -116,6 +124,28 @@ class ExtendedEnv(VecEnv):
         variables, unknown = self._variables(obs), np.zeros(self.num_envs)
         columns = [variables.get(name, unknown) for name in self._names]
         return np.nan_to_num(np.stack(columns, 1), nan=0.0).astype(np.float32)
+
+    # Trials ---------------------------------------------------------------------------------------
+
+    def _check_trials(self) -> None:
+        if self.inner.new_episode() is None:
+            raise UsageError(
+                f"env.trial {self._config.trial}: {self._config.id} ({self.backend}) cannot keep a task for "
+                "several episodes, as environments of Gymnasium can; try --env.backend gymnasium"
+            )
+
+    def _new_episode(self) -> Array:
+        """(N, 1) of 0 and 1."""
+        begins = self.inner.new_episode()
+        assert begins is not None, "checked at the start"
+        return begins[:, None].astype(np.int8)
+
+    def names(self) -> dict[str, list[str]]:
+        names = self.inner.names()
+        if "observations" in names:
+            begins = ["new episode"] if self._config.trial > 1 else []
+            names["observations"] = [*names["observations"], *self._names, *begins]
+        return names
 
     def hidden(self) -> dict[str, Array]:
         return self.inner.hidden()

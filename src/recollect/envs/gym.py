@@ -13,12 +13,14 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from ..common.errors import UsageError
 from .base import EnvConfig, EnvState, Step, VecEnv
-from .cartpole import CartPole, frames_per_second, render_or_refuse
+from .cartpole import CartPole
 from .failures import ABORTED, Restarts, close_quietly
 from .info import read_numbers, read_success
 from .local import LocalEnvs
 from .registered import NEW_LANDER, OLD_LANDER, find_spec
-from .spaces import ACTION_MASK, Array
+from .rendering import as_rgb, images_per_second, rendered
+from .spaces import ACTION_MASK, NEW_EPISODE, Array
+from .trial import Trial
 from .workers import WorkerEnvs
 
 Factory = Callable[[], gym.Env[Any, Any]]
@@ -31,24 +33,30 @@ def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
     if factory is None:
         name, spec = find_spec(config.id)
         options = dict(config.kwargs)
-        if name == "CartPole-v1" and not options and config.backend != "workers":
+        plain = not options and config.trial == 1 and config.backend != "workers"
+        if name == "CartPole-v1" and plain:
             return CartPole(config.num_envs, config.time_limit or 500)
         if config.time_limit is not None:
             options["max_episode_steps"] = config.time_limit
         # `Envs` checks the data itself, and Gymnasium's checker would cost a tenth of each step.
         factory = partial(gym.make, spec, disable_env_checker=True, **options)
     else:
-        factory = partial(factory, **config.kwargs)
-        if config.time_limit is not None:
-            factory = partial(_with_time_limit, factory, config.time_limit)
+        factory = partial(_build_given, partial(factory, **config.kwargs), config.time_limit)
     env = GymEnv(factory, config)
     if config.id == OLD_LANDER:
         env.note = f"{OLD_LANDER} is not in Gymnasium: {NEW_LANDER} is used instead (EnvPool has both)"
     return env
 
 
-def _with_time_limit(factory: Factory, limit: int) -> gym.Env[Any, Any]:
-    return gym.wrappers.TimeLimit(factory(), limit)
+def _build_given(factory: Factory, time_limit: int | None) -> gym.Env[Any, Any]:
+    env = factory()
+    if not isinstance(env, gym.Env):
+        raise UsageError(f"the environment's function returned {env!r:.80}; it must return a gymnasium.Env")
+    return env if time_limit is None else gym.wrappers.TimeLimit(env, time_limit)
+
+
+def _as_trials(factory: Factory, episodes: int) -> gym.Env[Any, Any]:
+    return Trial(factory(), episodes)
 
 
 class GymEnv(VecEnv):
@@ -57,7 +65,9 @@ class GymEnv(VecEnv):
     def __init__(self, factory: Factory, config: EnvConfig) -> None:
         self.num_envs = config.num_envs
         self.backend = "workers" if config.backend == "workers" else "gymnasium"
-        self._factory, self._timeout = factory, config.step_timeout
+        self._trial = config.trial
+        self._factory = partial(_as_trials, factory, config.trial) if config.trial > 1 else factory
+        self._timeout = config.step_timeout
         if self._timeout is not None and self.backend != "workers":
             raise UsageError(
                 f"env.step_timeout {self._timeout:g} needs --env.backend workers: a step in this process "
@@ -76,7 +86,7 @@ class GymEnv(VecEnv):
         self.tier = self._tier()
         self.time_limit = self._limit()
         if isinstance(self._vec, LocalEnvs):
-            self.fps = frames_per_second(self._vec.envs[0].metadata)
+            self.fps = images_per_second(self._vec.envs[0].metadata)
 
     def _build(self) -> None:
         try:
@@ -168,6 +178,12 @@ class GymEnv(VecEnv):
         """The numbers and vectors of numbers in `info`."""
         return read_numbers(self._info, self.num_envs)
 
+    def new_episode(self) -> Array | None:
+        """The entry `new_episode` of info, which the wrapper Trial sets."""
+        if self._trial == 1:
+            return None
+        return np.asarray(self._info.get(NEW_EPISODE, np.zeros(self.num_envs, dtype=bool)))
+
     @property
     def local_envs(self) -> Sequence[gym.Env[Any, Any]]:
         """The environments, if they are in this process."""
@@ -194,7 +210,7 @@ class GymEnv(VecEnv):
             return None
         # Set here and not at construction, where some environments then render every step.
         env.unwrapped.render_mode = "rgb_array"
-        return _as_rgb(render_or_refuse(env.render))
+        return as_rgb(rendered(env.render))
 
     def get_state(self) -> EnvState:
         assert self.tier == "native" and isinstance(self._vec, LocalEnvs)
@@ -250,16 +266,6 @@ def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
                 f"one in each call: lambda: {name}(...)"
             )
         _BUILT[id(inner)] = inner
-
-
-def _as_rgb(rendered: Any) -> Array | None:
-    """An image in grey, RGB or RGBA -> (H, W, 3) uint8; None for everything else."""
-    image = np.asarray(rendered)
-    if image.ndim == 2:
-        image = image[..., None].repeat(3, -1)
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (3, 4):
-        return None
-    return image[..., :3]
 
 
 def _time_limit(env: gym.Env[Any, Any]) -> Any:

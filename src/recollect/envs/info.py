@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .spaces import ACTION_MASK, Array
+from .spaces import ACTION_MASK, NEW_EPISODE, Array
 
 
 def read_success(info: dict[str, Any], num_envs: int) -> Array | None:
@@ -21,7 +21,7 @@ def read_numbers(info: dict[str, Any], num_envs: int) -> dict[str, Array]:
     variables: dict[str, Array] = {}
     for name, value in info.items():
         x = np.asarray(value)
-        if name.startswith("_") or name == ACTION_MASK or x.dtype.kind not in "bif":
+        if name.startswith("_") or name in (ACTION_MASK, NEW_EPISODE) or x.dtype.kind not in "bif":
             continue
         if x.ndim not in (1, 2) or len(x) != num_envs:
             continue

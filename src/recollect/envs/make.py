@@ -20,7 +20,7 @@ EVALUATION_LIMIT = (
 
 NOT_SUITES = (
     *("base", "cartpole", "extended", "failures", "given", "gym", "info", "local", "make"),
-    *("minigrid_state", "registered", "spaces", "workers"),
+    *("minigrid_state", "registered", "rendering", "spaces", "spaces_json", "trial", "workers"),
 )
 
 
@@ -43,7 +43,7 @@ def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | Non
 
 def _extended(adapter: VecEnv, config: EnvConfig) -> Envs:
     """The environments, with the leaves beside the observation that the config asks for."""
-    if config.action_mask or config.hidden:
+    if config.action_mask or config.hidden or config.trial > 1:
         adapter = ExtendedEnv(adapter, config)
     return Envs(adapter, config.mask)
 

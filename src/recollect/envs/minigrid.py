@@ -188,6 +188,9 @@ class MiniGrid(VecEnv):
         envs = self._inner.local_envs if isinstance(self._inner, GymEnv) else ()
         return hidden_variables(envs) if envs else {}
 
+    def new_episode(self) -> Array | None:
+        return self._inner.new_episode()
+
     def render(self) -> Array | None:
         return self._inner.render()
 
@@ -252,17 +255,14 @@ class TileRenderer:
     def __init__(self, view: int, tile: int) -> None:
         if not _installed():
             raise UsageError(f"env.kwargs.pictures needs MiniGrid to render them; {MISSING}")
-        kinds = int(np.prod(SIZES))
-        self._view = view
-        self._tile = tile
-        self._kinds = kinds
+        self._view, self._tile, self._kinds = view, tile, int(np.prod(SIZES))
         self._lines = np.arange(tile)[:, None]
         # By y, x: the cell of the agent has tiles of its own, which also show the agent.
         self._agent = np.zeros((view, view), np.int64)
-        self._agent[-1, view // 2] = kinds
+        self._agent[-1, view // 2] = self._kinds
         # One row per line of pixels of a tile, so `take` writes an image in memory order.
-        self._pixels = np.zeros((2 * kinds * tile, tile * 3), np.uint8)
-        self._drawn = np.zeros(2 * kinds, bool)
+        self._pixels = np.zeros((2 * self._kinds * tile, tile * 3), np.uint8)
+        self._drawn = np.zeros(2 * self._kinds, bool)
 
     def __call__(self, window: Array) -> Array:
         """(N, V, V, 3) -> (N, V P, V P, 3)."""

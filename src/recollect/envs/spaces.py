@@ -7,7 +7,7 @@ Shapes.  N environments, K components of an action.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -21,6 +21,7 @@ from ..common.errors import UsageError
 Array: TypeAlias = NDArray[Any]
 Obs: TypeAlias = dict[str, Array]
 ACTION_MASK = "action_mask"  # name of the leaf with the allowed choices of each action component
+NEW_EPISODE = "new_episode"  # name of the leaf that is 1 where an episode of a trial begins
 HIDDEN = "hidden"  # name of the leaf with the variables of the environment that no observation shows
 SMALLEST_PICTURE = 16  # pixels per side; smaller uint8 boxes are vectors
 
@@ -120,10 +121,10 @@ class ObsSpec:
     def inputs(self, sees: tuple[str, ...] = ()) -> dict[str, Leaf]:
         """The leaves that a network gets: the observation, or those under some names of `sees`.
 
-        A name is that of a leaf, or of a Dict that contains it; the prefix `obs.` may be omitted.
+        A name is that of a leaf, or of a Dict that contains it, without `obs.`. All get `new_episode`.
         """
         names = [name for name, leaf in self.leaves.items() if leaf.kind != "mask"]
-        chosen: set[str] = set()
+        chosen = {NEW_EPISODE} & set(names)
         for key in sees or ("obs",):
             starts = f"{key}.", f"obs.{key}."
             matches = {name for name in names if f"{name}.".startswith(starts)}
@@ -204,6 +205,16 @@ class ActionSpec:
         begins = np.cumsum((0, *self.sizes[:-1]))
         return np.flatnonzero(~np.logical_or.reduceat(allowed, begins, axis=1).all(1))
 
+    def from_env(self, action: Array) -> Array:
+        """Actions of the environment (N, *shape) -> policy actions (N, K): the inverse of to_env."""
+        flat = np.asarray(action).reshape(len(action), self.width)
+        if self.kind == "categorical":
+            return flat.astype(np.int64) - np.array(self.start or 0)
+        low, high = (bound.astype(np.float64) for bound in self._bounds)
+        with np.errstate(invalid="ignore"):
+            units = (flat - low) / (high - low) * 2 - 1
+        return np.where(self._bounded, units, flat).astype(np.float32)
+
     def to_prev_action(self, action: Array) -> Array:
         """Policy actions (N, K) -> the previous-action input of the next step: clipped like in to_env."""
         if self.kind == "categorical":
@@ -216,13 +227,7 @@ def read_spaces(
 ) -> tuple[ObsSpec, ActionSpec]:
     """The specs of both spaces of an environment; UsageError if a space or the mask is not supported."""
     # The order of leaves is the order of input features: another order would break saved agents.
-    leaves: dict[str, Leaf] = {}
-    inside = observation["obs"] if isinstance(observation, Extended) else observation
-    for name, leaf in _leaves_of(inside, "obs"):
-        if name in leaves:
-            key = name.removeprefix("obs.")
-            raise UsageError(f"two entries of the observation are named {key}: rename the key with a dot")
-        leaves[name] = leaf
+    leaves = _read_leaves(observation["obs"] if isinstance(observation, Extended) else observation)
     if mask:
         vectors = [leaf for leaf in leaves.values() if leaf.kind == "vector" and len(leaf.shape) == 1]
         if len(leaves) != 1 or not vectors:
@@ -244,28 +249,20 @@ def read_spaces(
         leaves[ACTION_MASK] = Leaf("mask", (sum(action_spec.sizes),), action_spec.sizes)
     if isinstance(observation, Extended) and HIDDEN in observation.spaces:
         leaves[HIDDEN] = Leaf("vector", observation[HIDDEN].shape)
+    if isinstance(observation, Extended) and NEW_EPISODE in observation.spaces:
+        leaves[NEW_EPISODE] = Leaf("binary", (1,))
     return ObsSpec(leaves, mask), action_spec
 
 
-def spaces_to_json(obs: ObsSpec, action: ActionSpec) -> dict[str, Any]:
-    """Both specs as data for JSON; inverse of spaces_from_json."""
-    return {
-        "obs": {name: asdict(leaf) for name, leaf in obs.leaves.items()},
-        "order": list(obs.leaves),  # of the input features; files sort the keys of a dict
-        "mask": list(obs.mask),
-        "action": asdict(action),
-    }
-
-
-def spaces_from_json(data: dict[str, Any]) -> tuple[ObsSpec, ActionSpec]:
-    """The specs of spaces_to_json."""
-
-    def tuples(entry: dict[str, Any]) -> dict[str, Any]:
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
-
-    # Files of earlier versions have no order; they kept that of the names.
-    leaves = {name: Leaf(**tuples(data["obs"][name])) for name in data.get("order", data["obs"])}
-    return ObsSpec(leaves, tuple(data["mask"])), ActionSpec(**tuples(data["action"]))
+def _read_leaves(space: gym.Space[Any]) -> dict[str, Leaf]:
+    """The leaves of an observation space by name; UsageError if two have the same."""
+    leaves: dict[str, Leaf] = {}
+    for name, leaf in _leaves_of(space, "obs"):
+        if name in leaves:
+            key = name.removeprefix("obs.")
+            raise UsageError(f"two entries of the observation are named {key}: rename the key with a dot")
+        leaves[name] = leaf
+    return leaves
 
 
 def _leaves_of(space: gym.Space[Any], name: str) -> Iterator[tuple[str, Leaf]]:

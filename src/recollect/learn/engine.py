@@ -42,14 +42,13 @@ class Engine(Protocol):
     """Computes actions, values, losses and their gradients.
 
     name   of the engine and its version; equal names compute equal bits
-    error  relative distance of the first gradient of this session from that of torch; None: not compared
+    error  relative distance of the first gradient of the run from that of torch; None: not compared
     """
+
+    error: float | None
 
     @property
     def name(self) -> str: ...
-
-    @property
-    def error(self) -> float | None: ...
 
     def acting(self, rollout: Rollout, state: Tree, noise: Tensor) -> Acting:
         """The actor with its current weights, from a memory state, with the noise (T, ...) of all actions."""
@@ -86,7 +85,7 @@ class TorchEngine:
     """Modules and autograd of torch: the reference."""
 
     name = "torch"
-    error = None
+    error: float | None = None
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent

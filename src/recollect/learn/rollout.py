@@ -21,6 +21,7 @@ from ..agent.agent import Agent
 from ..agent.nets import Rows
 from ..common.distributed import Ranks
 from ..common.tree import Tree
+from ..encoder.gallery import Gallery, Lookup
 from ..envs import Array, Obs, Step
 from .buffer import Buffer
 
@@ -100,22 +101,31 @@ class Rollout:
         self.cut_short = torch.zeros(num_steps, self.num_envs, dtype=torch.bool)
         self.value = torch.zeros(num_steps + 1, self.num_envs, dtype=dtype)
         self.log_prob = torch.zeros(num_steps, self.num_envs, dtype=dtype, device=self.device)
+        # Equal pictures are found once, here, and encoded once.
+        shown = self._on_cpu and agent.takes_shown
+        leaves = agent.obs_spec.leaves
+        kept = [name for name in row.obs if shown and leaves[name].kind == "picture"]
+        self._galleries = {name: Gallery(row.obs[name].shape[1:]) for name in kept}
+        self._places = {name: torch.zeros(num_steps + 1, self.num_envs, dtype=torch.long) for name in kept}
         self.starts: list[Tree] = []  # the actor's memory state where each chunk begins
         self.critic_starts: list[Tree] = []
         self._outcome: Outcome | None = None
         self._sent: Sent | None = None
         # Views of each row, sliced once: slicing costs more than acting reads.
-        self._at = [slice_rows(self.rows, slice(t, t + 1)) for t in range(num_steps + 1)]
+        acting = self._hung(self.rows, {name: x.encode_in_order for name, x in self._galleries.items()})
+        self._at = [slice_rows(acting, slice(t, t + 1)) for t in range(num_steps + 1)]
         self._views = {
             name: getattr(self, name).numpy()
             for name in ("valid", "action", "reward", "terminated", "truncated", "success", "cut_short")
         }
         self._obs = {name: x.numpy() for name, x in self.rows.obs.items()}
-        self._first, self._prev_action, self._prev_reward = (x.numpy() for x in self.rows[1:])
+        self._first, self._prev_action, self._prev_reward = (x.numpy() for x in self.rows[1:4])
 
     def open(self, row: Row) -> None:
         """Begin a rollout with the carried row."""
         self.starts, self.critic_starts, self._outcome, self._sent = [], [], None, None
+        for gallery in self._galleries.values():
+            gallery.clear()
         # In place, here and below: a new array would not be the memory of the tensor.
         self._views["cut_short"][:] = False
         self._write_obs(0, row.obs)
@@ -141,6 +151,22 @@ class Rollout:
         np.multiply(self._spec.to_prev_action(action), ~first[:, None], out=self._prev_action[t + 1])
         np.multiply(step.reward, ~first, out=self._prev_reward[t + 1], casting="same_kind")
 
+    def relabel(self, action: Tensor) -> None:
+        """Replace the actions (T, N, K) by those of somebody else; previous actions stay what they were."""
+        self.action.copy_(action)
+        self._sent = None  # outdated on a GPU
+
+    def fill(self, rows: Mapping[str, Array]) -> None:
+        """Take recorded steps by the names of the fields, those of observations with the prefix OBS.
+
+        Outcomes and actions are (T, N, ...), inputs and `valid` (T + 1, N, ...).
+        """
+        for name, x in self._buffer.fields.items():
+            x[: len(rows[name])].copy_(torch.from_numpy(rows[name]))
+        for name in ("reward", "terminated", "truncated"):
+            getattr(self, name).copy_(torch.from_numpy(rows[name]))
+        self._sent = self._outcome = None
+
     def truncate(self) -> None:
         """At a barrier: truncate every unfinished episode after step T-1."""
         view, last = self._views, self.num_steps - 1
@@ -161,7 +187,9 @@ class Rollout:
     def sent(self) -> Sent:
         """Rows 0..T on the device of the networks; copied once per rollout, when all rows are written."""
         if self._sent is None:
-            self._sent = _sent(self._buffer.send(slice(None)))
+            sent = _sent(self._buffer.send(slice(None)))
+            lookups = {name: gallery.encode for name, gallery in self._galleries.items()}
+            self._sent = sent._replace(rows=self._hung(sent.rows, lookups))
         return self._sent
 
     def normalized(self, agent: Agent) -> Rows:
@@ -186,6 +214,12 @@ class Rollout:
         for name, x in obs.items():
             # A copy into the buffer: x may belong to the environments, which overwrite it in the next step.
             self._obs[name][t] = x
+            if name in self._galleries:
+                self._places[name][t] = torch.tensor(self._galleries[name].add(x))
+
+    def _hung(self, rows: Rows, lookups: Mapping[str, Lookup]) -> Rows:
+        """Rows 0..T with pictures given by their places in galleries."""
+        return rows._replace(obs={**rows.obs, **self._places}, galleries=lookups)
 
 
 def _sent(fields: Mapping[str, Tensor]) -> Sent:

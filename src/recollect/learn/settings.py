@@ -218,6 +218,8 @@ class Plan:
     """Rollouts after which the run ends."""
     barrier: int = 0
     """Rollouts between two resets of all environments from their seeds; 0: never."""
+    critic_rollouts: int = 0
+    """Rollouts at the start in which the critic alone is trained."""
     threads: int = 1
     """Threads of torch in updates; acting uses one."""
 
@@ -232,7 +234,7 @@ class Plan:
         rate = cfg.lr_decay.at(cfg.learning_rate, *now)
         critic = rate * (cfg.critic_learning_rate or cfg.learning_rate) / cfg.learning_rate
         clip, entropy = cfg.clip_decay.at(cfg.clip, *now), cfg.ent_decay.at(cfg.ent_coef, *now)
-        return Coefficients(clip, entropy, (rate, critic))
+        return Coefficients(clip, entropy, (0.0 if rollouts < self.critic_rollouts else rate, critic))
 
     def progress(self, rollouts: int, steps: int) -> float:
         """The completed fraction of the run, from 0 to 1."""

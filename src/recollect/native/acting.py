@@ -33,7 +33,7 @@ class NativeActing:
         self._act = library.act
         steps, batch, policy = rollout.num_steps, rollout.num_envs, agent.policy
         self._state = tree.map_leaves(lambda x: x.clone(memory_format=torch.contiguous_format), start)
-        features = torch.empty(batch, agent.actor.inputs.out_dim)
+        features = torch.empty(batch, workspace.network.nodes[0].width)
         states = tree.leaves(self._state).values()
         workspace.set_inputs(features, *states)
         workspace.set_ends(*states)
@@ -94,13 +94,19 @@ class Sources:
                 parts.append(self._numbers(x, *(normalizer.scaling(name, x) if scaled else ())))
             else:
                 parts.append(self._part(x, c.BINARY, x[0, 0].numel(), bytes=x.element_size()))
-        if inputs.prev_action and inputs.action_sizes:
-            parts.append(self._choices(rows.prev_action, inputs.action_sizes, blank=True))
-        elif inputs.prev_action:
-            parts.append(self._numbers(rows.prev_action))
+        if inputs.prev_action:
+            parts.append(self._previous_action(rows))
         if inputs.prev_reward:
             parts.append(self._part(rows.prev_reward, c.REWARD, 1))
+        if agent.actor.action_apart:
+            parts.append(self._previous_action(rows))
         self.array = (c.Source * len(parts))(*parts)
+
+    def _previous_action(self, rows: Rows) -> c.Source:
+        sizes = self._agent.actor.inputs.action_sizes
+        if sizes:
+            return self._choices(rows.prev_action, sizes, blank=True)
+        return self._numbers(rows.prev_action)
 
     def _numbers(self, x: Tensor, shift: Tensor | None = None, scale: Tensor | None = None) -> c.Source:
         part = self._part(x, c.NUMBERS, x[0, 0].numel())

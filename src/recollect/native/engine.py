@@ -42,7 +42,7 @@ class NativeEngine:
         self._programs = (c.Program * len(self._covered.networks))()
         self._forward: dict[str, Workspace] = {}  # of acting and of values, by the name of the branch
         self.error: float | None = None
-        self.active = True
+        self.active, self._is_checked = True, False
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ class NativeEngine:
         workspace = self._forward_workspace("critic", critic_network, steps * batch, batch)
         network, first = workspace.network, rows.first.contiguous()
         features, states = network.inputs(rows), network.states(state)
-        after = tree.map_leaves(lambda x: torch.empty(x.shape), getattr(state, network.part))
+        after = tree.map_leaves(empty_state, getattr(state, network.part))
         workspace.set_inputs(features, *states)
         workspace.set_ends(*tree.leaves(after).values())
         workspace.program.first = first.data_ptr() if network.branch.resets else None
@@ -80,7 +80,7 @@ class NativeEngine:
     def gradients(
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
     ) -> Loss:
-        if self.active and self.error is not None:
+        if self.active and self._is_checked:
             terms = None if self._covered.complete else self._by_torch(optimizer, loss, batch, cfg, now)
             return self.run(batch, cfg, now, terms)
         expected = self._reference.gradients(optimizer, loss, batch, cfg, now)
@@ -88,12 +88,14 @@ class NativeEngine:
             return expected
         gradient = optimizer.gradient.clone()
         terms = self.run(batch, cfg, now, expected)
-        self.error = distance(*(self._native_part(optimizer, x) for x in (optimizer.gradient, gradient)))
+        error = distance(*(self._native_part(optimizer, x) for x in (optimizer.gradient, gradient)))
+        # A resumed run has the error of its beginning, as if it had not stopped.
+        self.error, self._is_checked = error if self.error is None else self.error, True
         # Not `>`, because NaN must not pass.
-        self.active = self.error <= LARGEST_ERROR
+        self.active = error <= LARGEST_ERROR
         if self.active:
             return terms
-        self._announce(f"kernels: torch, because the first native gradient differs by {self.error:.2g}")
+        self._announce(f"kernels: torch, because the first native gradient differs by {error:.2g}")
         optimizer.gradient.copy_(gradient)
         return expected
 
@@ -206,3 +208,8 @@ def distance(x: Tensor, expected: Tensor) -> float:
     """|x - expected| / |expected| of two vectors; 0 if both are 0."""
     x, expected = x.double(), expected.double()
     return float((x - expected).norm() / expected.norm().clamp(min=1e-30))
+
+
+def empty_state(x: Tensor) -> Tensor:
+    """Memory for a state like x."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)

@@ -6,6 +6,8 @@
    products are fused where the source says so (matrix.h, lanes.h). */
 
 #include "acting.h"
+#include "attention.h"
+#include "blocks.h"
 #include "loss.h"
 #include "recurrence.h"
 #include "worker.h"
@@ -37,8 +39,9 @@ INLINE Vec slope_at(int activation, Vec y) {
 
 static void linear_forward(const Operation *op, const Operation *input, int row, int count) {
   float *value = value_at(op, row);
-  apply(op->weights[0], count, value_at(input, row), input->columns, value, op->columns, BIAS);
-  long size = (long)count * op->columns;
+  const float *x = value_at(input, row) + op->offset;
+  apply(op->weights[0], rows_at(op, count), x, input->columns, value, op->columns, BIAS);
+  long size = (long)rows_at(op, count) * op->columns;
 #define EACH(kind) \
   if (op->activation == kind) for (long i = 0; i < size; i += WIDTH) store(value + i, activate(kind, load(value + i)));
   EACH(TANH) EACH(RELU) EACH(ELU)
@@ -47,32 +50,33 @@ static void linear_forward(const Operation *op, const Operation *input, int row,
 
 static void linear_backward(const Operation *op, const Operation *input, int row, int count) {
   float *value = value_at(op, row), *gradient = gradient_at(op, row);
-  long size = (long)count * op->columns;
+  int rows = rows_at(op, count);
+  long size = (long)rows * op->columns;
 #define EACH(kind)                                                   \
   if (op->activation == kind)                                        \
     for (long i = 0; i < size; i += WIDTH)                           \
       store(gradient + i, load(gradient + i) * slope_at(kind, load(value + i)));
   EACH(TANH) EACH(RELU) EACH(ELU)
 #undef EACH
-  add_gradient(op->weights[0], count, value_at(input, row), input->columns, gradient, op->columns);
-  if (input->gradient)
-    apply_transposed(op->weights[0], count, gradient, op->columns, gradient_at(input, row), input->columns,
+  add_gradient(op->weights[0], rows, value_at(input, row) + op->offset, input->columns, gradient, op->columns);
+  if (input->gradient && !op->stops)
+    apply_transposed(op->weights[0], rows, gradient, op->columns, gradient_at(input, row), input->columns,
                      op->adds ? ADD : ZERO);
 }
 
 /* value = other + scale * input: the skip connection of a branch. */
 static void residual_forward(const Operation *op, const Operation *input, const Operation *other, int row, int count) {
   float *value = value_at(op, row), *x = value_at(input, row), *skipped = value_at(other, row);
-  for (long i = 0; i < (long)count * op->columns; i += WIDTH)
+  for (long i = 0; i < (long)rows_at(op, count) * op->columns; i += WIDTH)
     store(value + i, fma_(load(x + i), all(op->scale), load(skipped + i)));
 }
 
 static void residual_backward(const Operation *op, const Operation *input, const Operation *other, int row,
                               int count) {
   float *gradient = gradient_at(op, row), *by_input = gradient_at(input, row);
-  long size = (long)count * op->columns;
+  long size = (long)rows_at(op, count) * op->columns;
   for (long i = 0; i < size; i += WIDTH) store(by_input + i, load(gradient + i) * op->scale);
-  /* The only operation with two inputs: it comes before all others that add to the gradient of `other`. */
+  /* It comes before all others that add to the gradient of `other`. */
   if (other->gradient) memcpy(gradient_at(other, row), gradient, size * sizeof(float));
 }
 
@@ -85,6 +89,12 @@ static void forward_block(const Program *p, int stage, int row, int count) {
     if (op->kind == INPUT) input_forward(op, row, count);
     else if (op->kind == LINEAR) linear_forward(op, input, row, count);
     else if (op->kind == RESIDUAL) residual_forward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == NORM) norm_forward(op, input, row, count);
+    else if (op->kind == GATE) gate_forward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == GELU) gelu_forward(op, input, row, count);
+    else if (op->kind == LAST) last_forward(op, input, row, count);
+    else if (op->kind == EMBED)
+      embed_forward(op, input, p->operations + op->other, p->operations + op->steps, row, count);
   }
 }
 
@@ -94,6 +104,12 @@ static void backward_block(const Program *p, int stage, int row, int count) {
     if (op->stage != stage || !op->gradient) continue;
     if (op->kind == LINEAR) linear_backward(op, input, row, count);
     else if (op->kind == RESIDUAL) residual_backward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == NORM) norm_backward(op, input, row, count);
+    else if (op->kind == GATE) gate_backward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == GELU) gelu_backward(op, input, row, count);
+    else if (op->kind == LAST) last_backward(op, input, row, count);
+    else if (op->kind == EMBED)
+      embed_backward(op, input, p->operations + op->other, p->operations + op->steps, row, count);
   }
 }
 
@@ -101,7 +117,10 @@ static void forward_sequences(const Program *p, int stage, int rows, int batch, 
   for (int i = 0; i < p->operation_count; i++) {
     const Operation *op = p->operations + i, *input = p->operations + op->input;
     if (op->stage != stage) continue;
-    if (op->kind == FRAMES) frames_forward(op, input, rows, batch, first);
+    if (op->kind == STEPS) steps_forward(op, rows, batch, first);
+    else if (op->kind == ATTENTION)
+      attention_forward(op, input, p->operations + op->other, p->operations + op->steps, rows, batch);
+    else if (op->kind == FRAMES) frames_forward(op, input, rows, batch, first);
     else if (op->kind == MINGRU) mingru_forward(op, input, rows, batch, first);
     else if (op->kind == GRU) gru_forward(op, input, rows, batch, first);
     else if (op->kind == LSTM) lstm_forward(op, input, rows, batch, first);
@@ -112,7 +131,9 @@ static void backward_sequences(const Program *p, int stage, int rows, int batch,
   for (int i = 0; i < p->operation_count; i++) {
     const Operation *op = p->operations + i, *input = p->operations + op->input;
     if (op->stage != stage || !op->gradient) continue;
-    if (op->kind == FRAMES) frames_backward(op, input, rows, batch, first);
+    if (op->kind == ATTENTION)
+      attention_backward(op, input, p->operations + op->other, p->operations + op->steps, rows, batch);
+    else if (op->kind == FRAMES) frames_backward(op, input, rows, batch, first);
     else if (op->kind == MINGRU) mingru_backward(op, input, rows, batch, first);
     else if (op->kind == GRU) gru_backward(op, input, rows, batch, first);
     else if (op->kind == LSTM) lstm_backward(op, input, rows, batch, first);
@@ -156,12 +177,14 @@ static void forward_stages(const Program *p, int rows, int batch) {
 /* Takes the weights as they are now. */
 EXPORT void pack_weights(Program *p) {
   for (int i = 0; i < p->weights_count; i++) pack(p->weights + i);
+  for (int i = 0; i < p->operation_count; i++) pack_vectors(p->operations + i);
 }
 
 static void run_program(Program *p, const Batch *batch, Rows *rows) {
   int last = p->stages - 1, count = batch->rows;
   pack_weights(p);
   clear_log_std(p);
+  for (int i = 0; i < p->operation_count; i++) clear_vectors(p->operations + i);
   forward_stages(p, count, batch->batch);
   for (int row = 0; row < count; row += BLOCK) {
     forward_block(p, last, row, block_at(row, count));
@@ -173,6 +196,7 @@ static void run_program(Program *p, const Batch *batch, Rows *rows) {
     for (int row = 0; row < count; row += BLOCK) backward_block(p, stage, row, block_at(row, count));
   }
   for (int i = 0; i < p->weights_count; i++) unpack(p->weights + i);
+  for (int i = 0; i < p->operation_count; i++) unpack_vectors(p->operations + i);
   finish_log_std(p);
 }
 

@@ -56,18 +56,21 @@ def target() -> str:
 
 
 def load(
-    announce: Callable[[str], None] = lambda line: None, isa: str | None = None, flags: Sequence[str] = FLAGS
+    announce: Callable[[str], None] = lambda line: None,
+    isa: str | None = None,
+    flags: Sequence[str] | None = None,
 ) -> ctypes.CDLL:
     """The library for this machine; an UnavailableError if it cannot be built or must not be loaded.
 
     announce  called with a line before a compilation
     isa       the instruction set; None: `target()`
+    flags     of the compiler; None: FLAGS
     """
     isa = isa or target()
-    if flags == FLAGS and prebuilt(isa).exists():
+    if flags is None and prebuilt(isa).exists():
         with contextlib.suppress(UnavailableError):  # as on a system with an older C library
             return _load(prebuilt(isa))
-    flags = (*flags, *march(isa))
+    flags = (*(flags or FLAGS), *march(isa))
     program, program_version = compiler()
     folder = _cache_folder()
     key = _digest(version().encode(), program_version.encode(), " ".join(flags).encode(), isa.encode())

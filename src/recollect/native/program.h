@@ -9,11 +9,15 @@
 
 enum { BLOCK = 64 }; /* rows that go through all layers together, so that their activations stay in the cache */
 
-enum Kind { INPUT, LINEAR, RESIDUAL, FRAMES, MINGRU, GRU, LSTM, CATEGORICAL, GAUSSIAN, VALUE };
+enum Kind {
+  INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST,
+  STEPS, FRAMES, MINGRU, GRU, LSTM, ATTENTION,
+  CATEGORICAL, GAUSSIAN, VALUE
+};
 enum Activation { IDENTITY, TANH, RELU, ELU };
 
 /* The operations of a stage are computed block by block. A stage ends before an operation over whole sequences
-   (FRAMES to LSTM), which needs all rows of its input and is the first of the next stage.
+   (STEPS to ATTENTION), which needs all rows of its input and is the first of the next stage.
 
    full      whether value and gradient hold all rows; otherwise they hold one block
    gradient  of the loss by the value; NULL: not needed
@@ -22,16 +26,28 @@ typedef struct {
   int32_t kind, stage, full, adds;
   int32_t columns;        /* of the value: the width, padded */
   int32_t width;          /* INPUT, FRAMES: features; recurrences: units; heads: parameters of the policy */
-  int32_t count;          /* FRAMES: frames; CATEGORICAL: groups of choices */
+  int32_t count;          /* FRAMES: frames; ATTENTION: past steps; EMBED: positions; CATEGORICAL: groups of choices */
   int32_t activation;     /* LINEAR */
-  int32_t input, other;   /* operations; RESIDUAL has two inputs */
-  float scale;            /* RESIDUAL: of `input` */
-  Weights *weights[2];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate */
+  int32_t input, other;   /* operations; RESIDUAL, GATE, ATTENTION and EMBED with two tokens have two inputs */
+  int32_t steps;          /* ATTENTION, EMBED: the operation STEPS */
+  int32_t offset;         /* LINEAR: the first column of its input */
+  int32_t tokens;         /* rows of the value for each step */
+  int32_t heads;          /* ATTENTION */
+  int32_t stops;          /* LINEAR, NORM: whether no gradient goes to the input */
+  float scale;            /* RESIDUAL: of `input`; NORM: added to the variance */
+  Weights *weights[3];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE */
+  const float *vector[2]; /* NORM: gain, bias; GATE: bias; EMBED: in place of the first token where an episode opens */
+  float *vector_gradient[2];
+  float *packed, *vector_sums; /* (2, columns) of them */
+  const float *table;     /* EMBED: of positions (count, width) */
+  float *table_gradient;
   float *value, *gradient;
-  float *saved[3];        /* recurrences: (rows, padded(width)) for the gradient */
+  float *saved[3];        /* (rows, padded(width)) for the gradient; ATTENTION: weights */
   float *carry[2];        /* recurrences: (B, padded(width)) from step to step; heads: scratch */
-  const float *state[2];  /* (B, width) before step 0, after resets of earlier steps; INPUT: features (rows, width) */
+  const float *state[2];  /* (B, width) before step 0, after resets of earlier steps; INPUT: features (rows, width);
+                             ATTENTION: keys and values (B, P M, width); STEPS: age (B) int64 */
   float *end[2];          /* (B, width) after the last step; NULL: not needed */
+  int64_t state_stride;   /* ATTENTION: from sequence to sequence */
   const int32_t *sizes;   /* CATEGORICAL: choices of each group */
   const float *log_std;   /* GAUSSIAN */
   float *log_std_gradient;
@@ -93,15 +109,18 @@ static const float IMPOSSIBLE = -1e30f;
 
 enum { POLICY_TERM, VALUE_TERM, ENTROPY_TERM, KL_TERM, CLIPPED_TERM, TERMS };
 
+/* Rows of the value of some steps. */
+INLINE int rows_at(const Operation *op, int count) { return count * op->tokens; }
+
 INLINE int block_at(int row, int rows) { return rows - row < BLOCK ? rows - row : BLOCK; }
 
 /* Values, or gradients, of an operation from a row on. */
 INLINE float *value_at(const Operation *op, int row) {
-  return op->value + (op->full ? (long)row * op->columns : 0);
+  return op->value + (op->full ? (long)row * op->tokens * op->columns : 0);
 }
 
 INLINE float *gradient_at(const Operation *op, int row) {
-  return op->gradient + (op->full ? (long)row * op->columns : 0);
+  return op->gradient + (op->full ? (long)row * op->tokens * op->columns : 0);
 }
 
 #endif

@@ -4,7 +4,6 @@ Shapes.  L steps, B sequences, rows = L B.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,73 +14,17 @@ from ..agent.nets import Rows, Tanh
 from ..agent.policies import Categorical, ChoiceHead, Gaussian, GaussianHead, Policy, ValueHead
 from ..common import tree
 from ..encoder.leaves import Concatenation
+from ..memory.gpt2 import Banded
 from ..memory.layers import Chain
 from ..memory.mlp import Mlp
 from ..memory.rnn import Gru, Lstm, MinGru
 from ..memory.stack import Stack
+from ..memory.trxl import TransformerXl
 from . import structures as c
+from .nodes import Linear, Node, UnsupportedError, linear
+from .transformer import add_gpt2, add_transformer_xl
 
 _ACTIVATIONS = {Tanh: c.TANH, nn.ReLU: c.RELU, nn.ELU: c.ELU}
-
-
-class UnsupportedError(Exception):
-    """The kernels cannot compute this agent; the message says which part of it."""
-
-
-@dataclass
-class Linear:
-    """Weights (blocks * width, in) and bias, some rows of a parameter: y = W x + b."""
-
-    weight: Tensor
-    bias: Tensor | None
-    weight_gradient: Tensor | None
-    bias_gradient: Tensor | None
-    blocks: int = 1
-
-    @property
-    def width(self) -> int:
-        return len(self.weight) // self.blocks
-
-    @property
-    def in_dim(self) -> int:
-        return self.weight.shape[1]
-
-    @property
-    def trained(self) -> bool:
-        return self.weight_gradient is not None
-
-
-def linear(weight: Tensor, bias: Tensor | None, blocks: int = 1, rows: slice = slice(None)) -> Linear:
-    """Some rows of a parameter; the bias has no others."""
-    if weight.dtype != torch.float32 or not weight.is_cpu:
-        raise UnsupportedError(f"weights are {weight.dtype} on {weight.device.type}, not float32 on the CPU")
-    by_weight = weight.grad[rows] if weight.requires_grad and weight.grad is not None else None
-    by_bias = bias.grad if bias is not None and bias.requires_grad else None
-    return Linear(weight.detach()[rows], None if bias is None else bias.detach(), by_weight, by_bias, blocks)
-
-
-@dataclass
-class Node:
-    """An operation; `inputs` are positions in the program."""
-
-    kind: int
-    width: int  # of each block of the value
-    inputs: tuple[int, ...] = ()
-    weights: list[Linear] = field(default_factory=list)
-    activation: int = c.IDENTITY
-    blocks: int = 1
-    units: int = 0
-    count: int = 0
-    scale: float = 0.0
-    saved: int = 0  # buffers of a recurrence
-    carried: int = 0  # tensors of its state
-    log_std: nn.Parameter | None = None
-    sizes: tuple[int, ...] = ()
-    stage: int = 0
-
-    @property
-    def is_sequence(self) -> bool:
-        return self.kind in (c.FRAMES, c.MINGRU, c.GRU, c.LSTM)
 
 
 class Network:
@@ -96,23 +39,29 @@ class Network:
             raise UnsupportedError("observations with pictures")
         self.nodes: list[Node] = []
         self.branch, self.part = branch, part
-        at = self._add(Node(c.INPUT, branch.inputs.out_dim, units=branch.inputs.out_dim))
-        if branch.action_apart:
-            raise UnsupportedError("a memory that receives the previous action separately")
+        width = branch.inputs.out_dim + (branch.inputs.action_dim if branch.action_apart else 0)
+        at = self.add(Node(c.INPUT, width, units=width))
         if branch.memory_first:
             self.features = self._layers(branch.encoder, self._memory(branch.memory, at))
             return
         encoded = self._layers(branch.encoder, at)
         at = self._memory(branch.memory, encoded)
         if branch.residual:
-            at = self._linear(branch.add, at)
+            if branch.action_apart and encoded == 0:
+                raise UnsupportedError(
+                    "a residual branch around a memory that gets the previous action separately"
+                )
+            at = self.linear(branch.add, at)
             scale = 1 / branch.memory.out_dim
-            at = self._add(Node(c.RESIDUAL, self.nodes[at].width, (at, encoded), scale=scale))
+            at = self.add(Node(c.RESIDUAL, self.nodes[at].width, (at, encoded), scale=scale))
         self.features = at
 
     def inputs(self, rows: Rows) -> Tensor:
-        """The features (L, B, F) that the first operation takes."""
-        return self.branch.inputs(rows).contiguous()
+        """The features (L, B, F) that the first operation takes; a separate previous action comes last."""
+        features: Tensor = self.branch.inputs(rows)
+        if self.branch.action_apart:
+            features = torch.cat([features, self.branch.inputs.action(rows)], -1)
+        return features.contiguous()
 
     def states(self, state: AgentState) -> list[Tensor]:
         """The memory states (B, ...) in the order of the operations that take them."""
@@ -122,12 +71,12 @@ class Network:
         """A policy on the features."""
         at = self._layers(body, self.features)
         if type(head) is ChoiceHead and type(policy) is Categorical:
-            at = self._linear(head.out, at)
+            at = self.linear(head.out, at)
             sizes = policy.sizes
-            self._add(Node(c.CATEGORICAL, 0, (at,), units=sum(sizes), count=len(sizes), sizes=sizes))
+            self.add(Node(c.CATEGORICAL, 0, (at,), units=sum(sizes), count=len(sizes), sizes=sizes))
         elif type(head) is GaussianHead and type(policy) is Gaussian:
-            at = self._linear(head.out, at)
-            self._add(Node(c.GAUSSIAN, 0, (at,), units=policy.width, log_std=head.log_std))
+            at = self.linear(head.out, at)
+            self.add(Node(c.GAUSSIAN, 0, (at,), units=policy.width, log_std=head.log_std))
         else:
             raise UnsupportedError(f"a head of {type(head).__name__} for {type(policy).__name__}")
 
@@ -136,26 +85,29 @@ class Network:
         at = self._layers(body, self.features)
         if type(head) is not ValueHead:
             raise UnsupportedError(f"a value head {type(head).__name__}")
-        self._add(Node(c.VALUE, 0, (self._linear(head.out, at),)))
+        self.add(Node(c.VALUE, 0, (self.linear(head.out, at),)))
 
-    def _add(self, node: Node) -> int:
+    def add(self, node: Node) -> int:
+        """Append an operation; its position."""
         node.stage = max((self.nodes[i].stage for i in node.inputs), default=0) + node.is_sequence
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def _affine(self, weights: Linear, at: int) -> int:
-        width = weights.width
-        return self._add(Node(c.LINEAR, width, (at,), [weights], blocks=weights.blocks))
+    def affine(self, weights: Linear, at: int) -> int:
+        """W x + b."""
+        tokens = self.nodes[at].tokens
+        return self.add(Node(c.LINEAR, weights.width, (at,), [weights], blocks=weights.blocks, tokens=tokens))
 
-    def _linear(self, module: nn.Linear, at: int) -> int:
-        return self._affine(linear(module.weight, module.bias), at)
+    def linear(self, module: nn.Linear, at: int) -> int:
+        """A layer without an activation."""
+        return self.affine(linear(module.weight, module.bias), at)
 
     def _layers(self, modules: nn.Module, at: int) -> int:
         if not isinstance(modules, nn.Sequential):
             raise UnsupportedError(f"layers {type(modules).__name__}")
         for module in modules:
             if type(module) is nn.Linear:
-                at = self._linear(module, at)
+                at = self.linear(module, at)
             elif type(module) in _ACTIVATIONS:
                 self.nodes[at].activation = _ACTIVATIONS[type(module)]
             else:
@@ -178,24 +130,24 @@ class Network:
 
     def _stack(self, memory: Stack, at: int) -> int:
         node = Node(c.FRAMES, memory.out_dim, (at,), units=memory.in_dim, count=memory.frames, carried=1)
-        return self._add(node)
+        return self.add(node)
 
     def _mingru(self, memory: MinGru, at: int) -> int:
-        at = self._affine(linear(memory.input, memory.bias, 2), at)
+        at = self.affine(linear(memory.input, memory.bias, 2), at)
         width = memory.out_dim
-        return self._add(Node(c.MINGRU, width, (at,), units=width, saved=1, carried=1))
+        return self.add(Node(c.MINGRU, width, (at,), units=width, saved=1, carried=1))
 
     def _gru(self, memory: Gru, at: int) -> int:
-        at = self._affine(linear(memory.input, memory.bias, 3), at)
+        at = self.affine(linear(memory.input, memory.bias, 3), at)
         width = memory.out_dim
         gates = linear(memory.recurrent, None, 2, slice(0, 2 * width))
         candidate = linear(memory.recurrent, memory.recalled, 1, slice(2 * width, None))
-        return self._add(Node(c.GRU, width, (at,), [gates, candidate], units=width, saved=2, carried=1))
+        return self.add(Node(c.GRU, width, (at,), [gates, candidate], units=width, saved=2, carried=1))
 
     def _lstm(self, memory: Lstm, at: int) -> int:
-        at = self._affine(linear(memory.input, memory.bias, 4), at)
+        at = self.affine(linear(memory.input, memory.bias, 4), at)
         width, recurrent = memory.out_dim, linear(memory.recurrent, None, 4)
-        return self._add(Node(c.LSTM, width, (at,), [recurrent], units=width, saved=3, carried=2))
+        return self.add(Node(c.LSTM, width, (at,), [recurrent], units=width, saved=3, carried=2))
 
 
 # By exact type: a subclass may compute something else.
@@ -206,6 +158,8 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
     MinGru: Network._mingru,
     Gru: Network._gru,
     Lstm: Network._lstm,
+    TransformerXl: add_transformer_xl,
+    Banded: add_gpt2,
 }
 
 

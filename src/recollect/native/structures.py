@@ -6,7 +6,10 @@ BLOCK = 64  # rows that go through all layers together
 LANES = 16  # accumulators of a sum over rows
 TERMS = 6  # means of a batch, and the total
 
-INPUT, LINEAR, RESIDUAL, FRAMES, MINGRU, GRU, LSTM, CATEGORICAL, GAUSSIAN, VALUE = range(10)
+INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST = range(8)  # row by row
+STEPS, FRAMES, MINGRU, GRU, LSTM, ATTENTION = range(8, 14)  # over whole sequences
+CATEGORICAL, GAUSSIAN, VALUE = range(14, 17)
+QUERIES = 16  # rows of a block of attention
 IDENTITY, TANH, RELU, ELU = range(4)
 NUMBERS, BINARY, CHOICES, REWARD = range(4)
 
@@ -28,12 +31,16 @@ class Operation(ctypes.Structure):
 
     _fields_ = (
         *((name, _int) for name in ("kind", "stage", "full", "adds", "columns", "width", "count")),
-        *((name, _int) for name in ("activation", "input", "other")),
+        *((name, _int) for name in ("activation", "input", "other", "steps", "offset")),
+        *((name, _int) for name in ("tokens", "heads", "stops")),
         ("scale", _float),
-        ("weights", ctypes.POINTER(Weights) * 2),
+        ("weights", ctypes.POINTER(Weights) * 3),
+        *((name, _pointer * 2) for name in ("vector", "vector_gradient")),
+        *((name, _pointer) for name in ("packed", "vector_sums", "table", "table_gradient")),
         *((name, _pointer) for name in ("value", "gradient")),
         ("saved", _pointer * 3),
         *((name, _pointer * 2) for name in ("carry", "state", "end")),
+        ("state_stride", ctypes.c_int64),
         *((name, _pointer) for name in ("sizes", "log_std", "log_std_gradient")),
     )
 

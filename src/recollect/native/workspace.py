@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ..envs import Array
 from . import structures as c
-from .program import Linear, Network, Node
+from .nodes import Linear, Node
+from .program import Network
 
 ALIGNMENT = 64  # bytes, a cache line and the widest vector
 
@@ -38,7 +39,8 @@ class Workspace:
             op = self.operations[i]
             op.kind, op.stage, op.width, op.count = node.kind, node.stage, node.units, node.count
             op.activation, op.scale = node.activation, node.scale
-            op.input, op.other = (*node.inputs, 0, 0)[:2]
+            op.input, op.other, op.steps = (*node.inputs, 0, 0, 0)[:3]
+            op.tokens, op.heads, op.offset, op.stops = node.tokens, node.heads, node.offset, node.stops
             op.full = node.is_sequence or node.stage < stages - 1
             op.columns = node.blocks * self._padded(node.width)
             for k in range(len(node.weights)):
@@ -47,7 +49,8 @@ class Workspace:
             self._bind_values(op, node, trained[i])
         self._mark_additions(nodes, trained)
         self.program = c.Program(self.operations, self._weights, None, len(nodes), len(linears), stages)
-        self._carried = [(i, k) for i, node in enumerate(nodes) for k in range(node.carried)]
+        carried = [(i, k) for i, node in enumerate(nodes) for k in range(node.carried)]
+        self._carried = sorted(carried, key=lambda place: nodes[place[0]].late)
 
     def holds(self, rows: int, batch: int) -> bool:
         """Whether a minibatch of this size fits."""
@@ -57,12 +60,20 @@ class Workspace:
         """Take features (L, B, F), and the states (B, ...) before them, from where they are."""
         self.operations[0].state[0] = features.data_ptr()
         for (operation, k), state in zip(self._carried, states, strict=True):
-            self.operations[operation].state[k] = state.data_ptr()
+            self._bind_state(self.operations[operation], "state", k, state)
 
     def set_ends(self, *states: Tensor) -> None:
         """Write the states (B, ...) after the last step there; they may be those before the first one."""
         for (operation, k), state in zip(self._carried, states, strict=True):
-            self.operations[operation].end[k] = state.data_ptr()
+            self._bind_state(self.operations[operation], "end", k, state)
+
+    def _bind_state(self, op: c.Operation, name: str, k: int, state: Tensor) -> None:
+        addresses = getattr(op, name)
+        addresses[k] = state.data_ptr()
+        if op.kind == c.ATTENTION:
+            op.state_stride = state.stride(0)
+            if state.ndim == 4:  # keys and values are one tensor (B, 2, P, W)
+                addresses[1] = state.data_ptr() + state.stride(1) * state.element_size()
 
     def _padded(self, width: int) -> int:
         return -(-width // self._vector) * self._vector
@@ -89,16 +100,16 @@ class Workspace:
         )
 
     def _bind_values(self, op: c.Operation, node: Node, trained: bool) -> None:
-        rows = self.rows if op.full else c.BLOCK
-        units = self._padded(node.units)
+        rows = (self.rows if op.full else c.BLOCK) * node.tokens
         op.value = self._take(rows * op.columns)
         if trained:
             # The gradients of gates take their place.
             op.gradient = op.value if node.blocks > 1 else self._take(rows * op.columns)
-        for k in range(node.saved):
-            op.saved[k] = self._take(self.rows * units)
-        for k in range(2 if node.saved else 0):
-            op.carry[k] = self._take(self.batch * units)
+        self._bind_vectors(op, node)
+        if node.kind == c.ATTENTION:
+            self._bind_attention(op, node, trained)
+        else:
+            self._bind_saved(op, node)
         if node.kind in (c.CATEGORICAL, c.GAUSSIAN, c.VALUE):
             op.carry[0] = self._take((2 * node.units + 2 * node.count + 1) * c.BLOCK)
         if node.log_std is not None:
@@ -109,6 +120,37 @@ class Workspace:
             self._arrays.append(sizes)
             op.sizes = sizes.ctypes.data
 
+    def _bind_vectors(self, op: c.Operation, node: Node) -> None:
+        if node.vectors:
+            op.packed, op.vector_sums = (self._take(2 * op.columns) for _ in range(2))
+        for k, vector in enumerate(node.vectors):
+            op.vector[k], op.vector_gradient[k] = vector.data_ptr(), self._gradient_of(vector)
+        if node.table is not None:
+            op.table, op.table_gradient = node.table.data_ptr(), self._gradient_of(node.table)
+
+    def _gradient_of(self, parameter: Tensor) -> int | None:
+        return _address(parameter.grad) if self._gradients and parameter.requires_grad else None
+
+    def _bind_saved(self, op: c.Operation, node: Node) -> None:
+        units = self._padded(node.units)
+        size = self.batch if node.is_sequence else 3 * c.BLOCK * node.tokens
+        for k in range(2 if node.saved else 0):
+            op.carry[k] = self._take(size * units)
+        for k in range(node.saved):
+            op.saved[k] = self._take(self.rows * node.tokens * units)
+
+    def _bind_attention(self, op: c.Operation, node: Node, trained: bool) -> None:
+        """Memory for one head of one sequence, and for the weights of all of them if there is a gradient."""
+        tokens = self.network.nodes[node.inputs[1]].tokens
+        n, rows = self._padded(node.units // node.heads), self.rows * tokens
+        keys = node.count * tokens + c.QUERIES * tokens // node.tokens + tokens  # of a block of queries
+        # Of any number of steps: fewer sequences may be longer.
+        op.carry[0] = self._take(4 * rows * n)
+        op.carry[1] = self._take(4 * c.QUERIES * n + c.QUERIES * keys)
+        # Each head of each sequence has whole blocks.
+        queries = node.heads * (rows + c.QUERIES * self.batch) if trained else c.QUERIES
+        op.saved[0] = self._take(queries * keys)
+
     def _mark_additions(self, nodes: list[Node], trained: list[bool]) -> None:
         """The backward pass goes from the end: the first to write the gradient of a value sets it."""
         written: set[int] = set()
@@ -117,7 +159,8 @@ class Workspace:
                 continue
             if nodes[i].inputs:
                 self.operations[i].adds = nodes[i].inputs[0] in written
-            written.update(nodes[i].inputs)
+            if not nodes[i].stops:
+                written.update(nodes[i].inputs)
 
 
 def _trained(nodes: list[Node]) -> list[bool]:
@@ -126,7 +169,7 @@ def _trained(nodes: list[Node]) -> list[bool]:
     for node in nodes:
         # Heads have a loss and no value.
         below = node.width > 0 and any(trained[i] for i in node.inputs)
-        trained.append(below or any(linear.trained for linear in node.weights))
+        trained.append(below or node.trained)
     return trained
 
 

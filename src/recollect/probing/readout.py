@@ -38,7 +38,7 @@ def read_memory(agent: Agent, config: RunConfig, record: Record, seed: int) -> l
     projection = _draw_projection(_state_width(branch), random)
     memory, *untrained = (
         _collect_states(one, record, selected, projection)
-        for one in (branch, *_build_untrained(agent, config, seed))
+        for one in (branch, *build_untrained(agent, config, seed))
     )
     seen, names = _collect_observations(agent, record.rows)
     pictures = [
@@ -63,7 +63,7 @@ def _branch_with_memory(agent: Agent) -> Branch | None:
     return next((branch for branch in (agent.actor, agent.critic.trunk) if has_memory(branch)), None)
 
 
-def _build_untrained(agent: Agent, config: RunConfig, seed: int) -> Iterator[Branch]:
+def build_untrained(agent: Agent, config: RunConfig, seed: int) -> Iterator[Branch]:
     """The same branch of untrained agents; recorded observations are normalised already."""
     spaces = agent.obs_spec, agent.action_spec
     for fresh_seed in rng.env_seeds(seed, rng.Purpose.PROBE, 0, UNTRAINED):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ..common.format import wrapped
 from .measure import ProbeResult
 from .probe_page import label, name_critic_memory, tabulate_scores
 from .readout_page import READ_OUT, tabulate_readout
@@ -20,7 +21,7 @@ def write_text(result: ProbeResult) -> str:
     if result.readout:
         head = ["read-out of the memory state", "steps ago", *READ_OUT]
         lines += _align(head, tabulate_readout(result.readout, each=0))
-    return "\n".join([*lines, result.uses, result.needs])
+    return "\n".join([*lines, wrapped(result.uses), wrapped(result.needs)])
 
 
 def _align(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from .runs import FlatConfig, Run, key_of, task_config, training_config
 
 MAX_NAMED_SETTINGS = 3  # in a label
+DERIVED = ("val_check_interval", "barrier")  # follow from other settings unless set, and are named last
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,9 @@ def _label(config: FlatConfig, by: str, families: Sequence[Sequence[FlatConfig]]
     related = [[other for other in family if other[by] == config[by]] for family in families]
     distinguishing = {key for family in related for key in differing_keys(family)}
     keys = [key for key in config if key in distinguishing]
+    given = [key for key in keys if key not in DERIVED]
+    if all(len({key_of([other.get(key) for key in given]) for other in f}) == len(f) for f in related):
+        keys = given
     if len(keys) > MAX_NAMED_SETTINGS + 1:
         family = next(family for family in related if any(other is config for other in family))
         keys = [key for key in keys if not _is_majority(config, key, family)]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..common.errors import UsageError
-from ..common.format import duration
-from .blocks import Chart, charts
+from ..common.format import duration, wrapped
+from .blocks import Chart, Text, charts
 from .external_curves import read_imports
 from .figures import draw_figures
 from .groups import group_runs, shorten
@@ -51,7 +51,9 @@ def write_report(
     _write(out / "report.html", render_page("recollect report", title, facts, sections, colours))
     figures = _draw_figures(charts(sections), colours, out / "figures", axis)
     _write(out / "report.md", render_markdown(title, facts, sections, figures))
-    _print(summary, out)
+    # The verdict with the short names of the page.
+    (words,) = (section.blocks for section in sections if section.title == "Verdict")
+    _print([block for block in words if isinstance(block, Text)], summary, out)
 
 
 def _draw_figures(
@@ -74,9 +76,9 @@ def _describe_size(runs: Sequence[Run]) -> str:
     return f"{', '.join(words)}, {duration(seconds)} of training"
 
 
-def _print(summary: Summary, out: Path) -> None:
-    for statement in summary.verdict:
-        print(f"{statement.about}: {statement.text}" if statement.about else statement.text)
+def _print(verdict: Sequence[Text], summary: Summary, out: Path) -> None:
+    for statement in verdict:
+        print(wrapped(f"{statement.lead}: {statement.text}" if statement.lead else statement.text))
     for item in summary.left_out[:MAX_LISTED]:
         print(f"left out {item.folder}: {item.reason}")
     if len(summary.left_out) > MAX_LISTED:

@@ -22,7 +22,7 @@ from .archive import BadArchive, open_archive
 FlatConfig: TypeAlias = Mapping[str, Any]  # a config by dotted names
 
 # Prefixes of the settings that define a task: scores of different tasks are not compared.
-TASK_SETTINGS = ("env.id", "env.kwargs", "env.mask", "env.time_limit")
+TASK_SETTINGS = ("env.id", "env.kwargs", "env.mask", "env.time_limit", "env.trial")
 # Settings that do not distinguish models: they change nothing but chance, speed or files.
 IGNORED_SETTINGS = ("seed", "env.threads", "save_interval", "keep")
 PROBE_FILE = "probe/probe.json"  # in the folder of a run
@@ -269,7 +269,9 @@ def training_config(run: Run) -> FlatConfig:
 
 def task_config(config: FlatConfig) -> FlatConfig:
     """The part of a config that defines the task."""
-    return {key: value for key, value in config.items() if key.startswith(TASK_SETTINGS)}
+    task = {key: value for key, value in config.items() if key.startswith(TASK_SETTINGS)}
+    # Runs of earlier versions have no env.trial, and are of the same tasks as those with 1.
+    return {key: value for key, value in task.items() if (key, value) != ("env.trial", 1)}
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

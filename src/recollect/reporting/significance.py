@@ -70,9 +70,9 @@ def compare_means(x: Floats, y: Floats) -> float:
     return max(welch(x, y), permutation_test(x, y))
 
 
-def smallest_p(n: int) -> float:
-    """The smallest possible p-value of the permutation test of two groups of at most n scores."""
-    return 2 / math.comb(2 * n, n)
+def smallest_p(n: int, m: int) -> float:
+    """The smallest possible p-value of the permutation test of two groups of at most n and m scores."""
+    return 2 / math.comb(n + m, n)
 
 
 def fisher(a: int, of_a: int, b: int, of_b: int) -> float:

@@ -69,13 +69,13 @@ def _smallest_difference(family: Family, seeds: int) -> str:
     """A remark if the p-values of so few seeds cannot be below the level after the adjustment, else ""."""
     pairs = sum(not math.isnan(difference.p) for difference in family.differences)
     # Holm multiplies the smallest p-value of these pairs at least by their number.
-    smallest = pairs * smallest_p(seeds)
+    smallest = pairs * smallest_p(seeds, seeds)
     if smallest < LEVEL:
         return ""
-    enough = next(n for n in count(seeds) if pairs * smallest_p(n) < LEVEL)
+    enough = next(n for n in count(seeds) if pairs * smallest_p(n, n) < LEVEL)
     return (
         f" {seeds} seeds per model are too few to find a difference in one environment: the smallest "
-        f"possible p-value is {p_cell(smallest_p(seeds))}, and {p_cell(min(smallest, 1.0))} after the "
+        f"possible p-value is {p_cell(smallest_p(seeds, seeds))}, and {p_cell(min(smallest, 1.0))} after the "
         f"adjustment. Use at least {enough} seeds per model."
     )
 
@@ -90,17 +90,23 @@ def _env_verdict(finals: Sequence[FinalScores], differences: Sequence[ModelDiffe
     text = f"{_quote(best.label)} has the highest mean, {mean}, with {_seeds(counts)} each."
     against = [d for d in differences if d.env == best.env and d.better == best.label]
     better = [_describe(difference) for difference in against if difference.differs]
-    untested = [_describe(difference) for difference in against if difference.interval is None]
-    unclear = [_describe(d) for d in against if d.interval is not None and not d.differs]
+    seeds = {final.label: len(final.seeds) for final in finals}
+    untested = [d for d in against if not _can_differ(seeds[d.better], seeds[d.worse])]
+    unclear = [_describe(d) for d in against if not d.differs and d not in untested]
     if better:
         text += f" It is better than {_listed(better)}."
     if unclear:
         text += f" There is no detectable difference from {_listed(unclear)}."
     if untested:
-        text += f" One seed is too few to compare it with {_listed(untested)}."
+        text += f" There are too few seeds to compare it with {_listed([_describe(d) for d in untested])}."
     if better and min(counts) < MIN_SEEDS:
         text += f" This is only a hint: use at least {MIN_SEEDS} seeds per model."
     return text
+
+
+def _can_differ(n: int, m: int) -> bool:
+    """Whether the smallest possible p-value of two groups of n and m seeds is below the level."""
+    return min(n, m) > 1 and smallest_p(n, m) < LEVEL
 
 
 def _overall_verdict(aggregates: Sequence[Aggregate], improvements: Sequence[Improvement]) -> str:

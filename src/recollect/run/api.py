@@ -10,6 +10,7 @@ from ..common.errors import UsageError
 from ..config.assembly import configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
+from ..config.values import Setting, value_of
 from ..envs.given import Environment, resolve_environment
 from . import hub
 from .build import Factory
@@ -18,7 +19,7 @@ from .evaluate import Evaluation
 from .evaluate import evaluate as play
 from .run import Trained, iterate_run, resume_run, start_run
 from .update import OnRollout, Training
-from .weights import load_agent
+from .weights import describe_missing_run, load_agent
 
 
 def train(  # noqa: PLR0913 (options by keyword, each with a default)
@@ -92,8 +93,14 @@ def _prepare(
         config = env
     else:
         env_id, factory = resolve_environment(env)
+        if not isinstance(options, Mapping | None):
+            raise UsageError(f'options is {options!r:.80}; give names and values: {{"ppo.gamma": 0.98}}')
         fields = {"env.id": env_id, "model": model or "ppo", **(options or {})}
         config = configure(settings_in(fields, "options"))
+    steps, seed = (
+        value_of(Setting(name, number, name), int | None)
+        for name, number in (("steps", steps), ("seed", seed))
+    )
     if steps is not None:
         # A preset's budget in rollouts would otherwise remain: a run ends at whichever budget is used up
         # first.
@@ -127,7 +134,7 @@ def resume(
     path = Path(folder)
     file = path / "config.yaml"
     if not file.is_file():
-        raise UsageError(f"{path} is not a run: it has no config.yaml")
+        raise UsageError(describe_missing_run(path))
     env_id, factory = (None, None) if env is None else resolve_environment(env)
     named = [env_id] if env_id and factory is None else []
     # The id that the caller repeats is the permission to import its module; the file alone imports nothing.

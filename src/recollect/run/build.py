@@ -18,7 +18,7 @@ from ..config.config import RunConfig, resolve
 from ..envs import EnvConfig, Envs, make
 from ..learn.learner import Learner, begin
 from ..learn.minibatches import blocks_of
-from ..memory import Memory
+from .initial import begin_weights
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -65,7 +65,7 @@ def build(
 ) -> tuple[Envs, Agent, RunConfig]:
     """Build the environments of this process, an agent, and the resolved config of the whole run.
 
-    new     whether the run starts now: memories load the pretrained weights that their configs name
+    new     whether the run starts now: it loads the weights that the config names
     device  where the agent is, if not on the device of the config
     """
     keep_freed_memory()
@@ -78,7 +78,7 @@ def build(
         agent = _build_agent(config, envs)
         config = _with_device(config, agent)
         if new:
-            begin_memories(agent)
+            begin_weights(agent, config)
         # After all weights are drawn and loaded, on the CPU: the same ones for every device.
         place = find_device(choose(device or config.device, agent), ranks)
         with reported_memory(place):
@@ -123,13 +123,6 @@ def training_mode(agent: Agent, config: RunConfig) -> Iterator[None]:
     graphs = config.cuda_graphs and has_graphs(agent.device)
     with training_on(agent.device), faster(agent, config.amp == "bf16", config.compile, graphs):
         yield
-
-
-def begin_memories(agent: Agent) -> None:
-    """Let the memories of a new run load their pretrained weights."""
-    for module in agent.modules():
-        if isinstance(module, Memory):
-            module.begin()
 
 
 def build_learner(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks = ALONE) -> Learner:

@@ -162,6 +162,7 @@ def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> N
         {
             **meta,
             "counters": counters(learner),
+            "kernel_error": learner.engine.error,
             "envs": envs_data[0] if len(blocks) == 1 else envs_data,
             "processes": len(blocks),
         },

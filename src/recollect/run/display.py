@@ -70,6 +70,8 @@ SHOWN_LOSSES = {
     "critic": ("value_loss", "explained_variance"),
 }
 
+BESIDE_BAR = len("  " * 3 + "100%" + "left 99h59m")  # columns of the first line
+
 
 class PanelDisplay(Display):
     """A panel that is redrawn in place, at most eight times per second."""
@@ -98,11 +100,13 @@ class PanelDisplay(Display):
         self._live.stop()
 
     def _panel(self, metrics: Metrics, progress: float) -> RenderableType:
+        # Where the title is long, the bar gives way, so that the time left is not cut off.
+        room = self._console.width - len(self._title) - BESIDE_BAR
         head = Table.grid(padding=(0, 2))
         head.add_column(no_wrap=True)
         head.add_row(
             Text(self._title, style="bold"),
-            ProgressBar(total=1.0, completed=min(progress, 1.0), width=24),
+            ProgressBar(total=1.0, completed=min(progress, 1.0), width=max(1, min(24, room))),
             f"{progress:4.0%}",
             f"[dim]left[/] {duration(seconds_left(metrics, progress))}",
         )

@@ -2,8 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
@@ -14,7 +14,7 @@ from ..common import notebook, rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
-from ..envs.spaces import ACTION_MASK, HIDDEN, ExtendedObs
+from ..envs.spaces import ACTION_MASK, HIDDEN, NEW_EPISODE, ExtendedObs
 
 # Environments of an evaluation at most. A constant, because returns depend on how episodes are distributed.
 MAX_ENVS = 50
@@ -51,8 +51,9 @@ class RandomPlayer:
 class Evaluation:
     """Returns, lengths and successes of evaluation episodes, one per episode.
 
-    task       what else, beside the id, defines the environment
-    successes  NaN where the environment reports none
+    task        what else, beside the id, defines the environment
+    successes   NaN where the environment reports none
+    by_episode  with trials, each of which counts as one episode above: the returns of the episodes of each
     """
 
     env: str
@@ -63,6 +64,7 @@ class Evaluation:
     returns: list[float]
     lengths: list[int]
     successes: list[float]
+    by_episode: list[list[float]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         s = self.summary()
@@ -104,21 +106,32 @@ class Evaluation:
         return {**asdict(self), "successes": successes, **self.summary()}
 
 
+class Played(NamedTuple):
+    """Finished episodes, and of trials the returns of the episodes of each; without trials, none."""
+
+    returns: list[float]
+    lengths: list[int]
+    successes: list[float]
+    by_episode: list[list[float]]
+
+
 def play_episodes(
     envs: Envs,
     player: PlayerLike,
     episodes: int,
     seeds: list[int],
     on_episode: Callable[[float], None] | None = None,
-) -> tuple[list[float], list[int], list[float]]:
-    """Play episodes; return their returns, lengths and successes, ordered by environment.
+) -> Played:
+    """Play episodes, which are ordered by environment; a trial counts as one.
 
     Environment j plays a fixed share of the episodes, and all of them count. Counting the first episodes
     to finish, as is common, would be biased towards short episodes.
     """
     num = envs.num_envs
     share = np.array([episodes // num + (j < episodes % num) for j in range(num)])
-    finished: list[list[tuple[float, int, float]]] = [[] for _ in range(num)]
+    finished: list[list[tuple[float, int, float, list[float]]]] = [[] for _ in range(num)]
+    # Returns of the running trials before each of their episodes but the first.
+    before: list[list[float]] = [[] for _ in range(num)]
     returns = np.zeros(num)
     lengths = np.zeros(num, dtype=np.int64)
     obs = envs.adapter.reset(seeds)
@@ -130,21 +143,36 @@ def play_episodes(
         returns += np.where(tail, 0.0, step.reward)
         lengths += ~tail
         ended = (step.terminated | step.truncated) & ~tail
+        for j in np.flatnonzero(begins_episode(step.obs, num) & ~tail):
+            before[j].append(float(returns[j]))
         for j in np.flatnonzero(ended):
             # All environments step together, so one that has played its share goes on; its extra episodes are
             # dropped.
             if len(finished[j]) < share[j]:
                 success = np.nan if step.success is None else float(step.success[j])
-                finished[j].append((float(returns[j]), int(lengths[j]), success))
+                parts = split_return(before[j], float(returns[j]))
+                finished[j].append((float(returns[j]), int(lengths[j]), success, parts))
                 if on_episode:
                     on_episode(float(returns[j]))
-            returns[j], lengths[j] = 0.0, 0
+            returns[j], lengths[j], before[j] = 0.0, 0, []
         # A step from a tail row opens an episode, so `first` is the `tail` of the step before.
         obs, reward, first, tail = step.obs, step.reward, tail, ended
     flat = [episode for played in finished for episode in played]
-    all_returns, all_lengths, all_successes = zip(*flat, strict=True)
-    _warn_of_limit(envs.imposed_limit, all_lengths)
-    return list(all_returns), list(all_lengths), list(all_successes)
+    played = Played(*(list(column) for column in zip(*flat, strict=True)))
+    _warn_of_limit(envs.imposed_limit, played.lengths)
+    return played
+
+
+def begins_episode(obs: Any, num_envs: int) -> Array:
+    """Where an observation is the first of an episode of a trial (N,)."""
+    if isinstance(obs, ExtendedObs) and NEW_EPISODE in obs:
+        return np.asarray(obs[NEW_EPISODE][:, 0] > 0)
+    return np.zeros(num_envs, dtype=bool)
+
+
+def split_return(before: list[float], whole: float) -> list[float]:
+    """The returns of the episodes of a trial, from that of the trial before each but the first."""
+    return [float(x) for x in np.diff([0.0, *before, whole])] if before else []
 
 
 def _warn_of_limit(limit: int | None, lengths: Sequence[int]) -> None:
@@ -191,15 +219,18 @@ def evaluate(
             player = agent.player(num, deterministic, seed)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, num)
         results = play_episodes(envs, player, episodes, seeds, on_episode)
+        by_episode = results.by_episode if env.trial > 1 else []
     finally:
         torch.set_num_threads(threads)
         envs.adapter.close()
-    return Evaluation(env.id, describe_task(env), name, seed, deterministic, *results)
+    return Evaluation(env.id, describe_task(env), name, seed, deterministic, *results[:3], by_episode)
 
 
 def describe_task(env: EnvConfig) -> dict[str, Any]:
     """The options beside its id that define an environment, as plain data."""
-    return {"kwargs": dict(env.kwargs), "mask": list(env.mask), "time_limit": env.time_limit}
+    task = {"kwargs": dict(env.kwargs), "mask": list(env.mask), "time_limit": env.time_limit}
+    # Only where there are some: scores of earlier versions are of the same tasks.
+    return task | ({"trial": env.trial} if env.trial > 1 else {})
 
 
 def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:

@@ -11,24 +11,41 @@ from ..learn.engine import Engine, TorchEngine
 from ..learn.learner import Learner
 from ..native.engine import NativeEngine
 from ..native.library import UnavailableError, load
-from ..native.program import UnsupportedError
+from ..native.nodes import UnsupportedError
+from ..native.program import coverage
 
+# The memories of the study of docs/kernels.md.
+STUDIED = ("mlp", "gru", "lstm")
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
 
 def engine(config: RunConfig, agent: Agent, announce: Callable[[str], None]) -> Engine:
     """The kernels that a config names; torch's where the native ones cannot be used, with a line why."""
-    # auto: torch, until native runs have been shown to learn as well.
-    if config.kernels != "native":
+    auto = config.kernels == "auto"
+    if config.kernels == "torch" or (auto and not _is_studied(config)):
         return TorchEngine(agent)
     try:
         _check(config)
+        if auto and not coverage(agent).complete:
+            return TorchEngine(agent)
         native = NativeEngine(load(announce), agent, announce)
-    except (UnavailableError, UnsupportedError) as error:
-        announce(f"kernels: torch; the native ones cannot be used: {error}")
-        return TorchEngine(agent)
-    announce("; ".join(filter(None, (f"kernels: {native.name}", native.reason))))
-    return native
+    except UnsupportedError as error:
+        reason = "" if auto else str(error)
+    except UnavailableError as error:
+        reason = str(error)
+    else:
+        if not auto:
+            announce("; ".join(filter(None, (f"kernels: {native.name}", native.reason))))
+        return native
+    if reason:
+        announce(f"kernels: torch; the native ones cannot be used: {reason}")
+    return TorchEngine(agent)
+
+
+def _is_studied(config: RunConfig) -> bool:
+    """Whether native runs with these memories have been shown to learn as well as torch's."""
+    branches = [config.actor] if config.critic.shared else [config.actor, config.critic]
+    return all(branch.memory.name in STUDIED for branch in branches)
 
 
 def _check(config: RunConfig) -> None:
@@ -48,17 +65,19 @@ def resume_with(learner: Learner, meta: Mapping[str, Any], kernels: str | None) 
     """Continue with the kernels of a checkpoint; a line for each change that rounds differently.
 
     kernels  "torch": whatever the checkpoint was written with; None: a UsageError if those kernels cannot
-             be used here
+             be used here. On another device than before it is torch.
     """
-    recorded = meta.get("kernels", "torch")  # older versions had no others
-    if recorded == "torch" or kernels == "torch":
+    before = {"device": "cpu", "kernels": "torch", "processes": 1, **meta}  # older versions had no others
+    recorded, moves = before["kernels"], before["device"] != describe(learner.agent.device)
+    if recorded == "torch" or kernels == "torch" or moves:
         learner.engine = TorchEngine(learner.agent)
     elif recorded != learner.engine.name:
         raise UsageError(
             f"the run was trained with the kernels {recorded!r}, here they are {learner.engine.name!r}; "
             f"install the version and the compiler of the run, or resume with --kernels torch: {ROUNDED}"
         )
-    before = {"device": "cpu", "kernels": "torch", "processes": 1, **meta}
+    if recorded == learner.engine.name:
+        learner.engine.error = meta.get("kernel_error")
     now = {**computed_by(learner), "processes": learner.ranks.size}
     return [
         f"{kind}: {before[kind]} before, {value} now; {ROUNDED}"

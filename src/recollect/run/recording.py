@@ -156,7 +156,7 @@ def _seeds(envs: Envs, seed: int) -> list[int]:
 
 
 def _play(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> EpisodeScores:
-    columns = play_episodes(envs, player, episodes, seeds)
+    columns = play_episodes(envs, player, episodes, seeds)[:3]
     return EpisodeScores(*(np.array(column, dtype=np.float64) for column in columns))
 
 
@@ -179,7 +179,9 @@ def _assemble(recorder: Recorder, valid: Array) -> Record:
     return Record(
         rows=Rows(
             {name: torch.cat([row.obs[name] for row in rows]) for name in rows[0].obs},
-            *(torch.cat(column) for column in list(zip(*rows, strict=True))[1:]),
+            torch.cat([row.first for row in rows]),
+            torch.cat([row.prev_action for row in rows]),
+            torch.cat([row.prev_reward for row in rows]),
         ),
         valid=valid,
         reward=np.stack([step.reward for step in recorder.steps]).astype(np.float64),

@@ -35,6 +35,7 @@ from .destination import Destination, initial_summary
 from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
+from .initial import begin_rewards
 from .onnx import export
 from .run_folder import (
     check_config,
@@ -100,11 +101,14 @@ class Trained:
 
         A name that ends in .onnx saves an ONNX graph, which acts without recollect (onnx.py).
         """
-        if Path(path).suffix == ".onnx":
-            export(self.agent, Path(path))
+        file = Path(path)
+        if not file.parent.is_dir():
+            raise UsageError(f"{file.parent} is not a folder: create it, or choose another place for {file}")
+        if file.suffix == ".onnx":
+            export(self.agent, file)
             return
         rewards = load_rewards(self.folder, self.config, self.config.env.num_envs)
-        save_weights(Path(path), self.agent, self.config, rewards)
+        save_weights(file, self.agent, self.config, rewards)
 
     def predict(
         self,
@@ -203,6 +207,7 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
                 write_yaml(config, folder / "config.yaml")
                 write_json(folder / "summary.json", initial_summary(config, destination))
             learner = build_learner(config, envs, agent, ranks)
+            begin_rewards(learner.rewards, config)
             envs.adapter.check_seed(config.seed)
             session = Session(config, folder, envs, learner, destination, factory, shown)
             summary = yield from session.iterate()

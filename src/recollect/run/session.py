@@ -26,10 +26,11 @@ from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import train
 from . import checkpoint
-from .build import Factory, begin_memories, training_mode
+from .build import Factory, training_mode
 from .destination import Destination, initial_summary
 from .display import make_display
 from .episode_log import format_episodes
+from .initial import begin_again
 from .kernels import computed_by, engine, resume_with
 from .log import Logs, open_logs
 from .run_folder import check_config, write_json
@@ -123,7 +124,7 @@ class Session:
         if self.is_rank_zero:
             # `prune` keeps the highest iterations, so the damaged files would outlive the new ones.
             checkpoint.clear(self.checkpoints)
-        begin_memories(self.learner.agent)
+        begin_again(self.learner, self.config)
         self.learner.restart(self.envs, self.config.seed)
 
     # Run ------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Validation:
             env = replace(config.env, num_envs=episodes)
             self._envs = make_for_evaluation(env, self.factory, VALIDATION_LIMIT)
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, iteration, episodes)
-        return float(np.mean(play_episodes(self._envs, self.agent.player(episodes), episodes, seeds)[0]))
+        return float(np.mean(play_episodes(self._envs, self.agent.player(episodes), episodes, seeds).returns))
 
     def close(self) -> None:
         """Close the environments."""

@@ -17,7 +17,7 @@ from ..agent.normalize import RewardScale
 from ..common.errors import CheckpointError, UsageError
 from ..config.config import RunConfig
 from ..config.data import to_dict
-from ..envs.spaces import spaces_from_json, spaces_to_json
+from ..envs.spaces_json import spaces_from_json, spaces_to_json
 from . import checkpoint
 
 SHOWN = 5  # agents that an error names
@@ -35,9 +35,7 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
 
     config_of  parses the config; it decides which modules the file may import. Nothing else is executed.
     """
-    file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
-    if not file.exists():
-        raise UsageError(_describe_missing(path, file))
+    file = weights_file(path)
     tensors, meta = checkpoint.read(file)
     try:
         data, spaces = meta["config"], spaces_from_json(meta["spaces"])
@@ -70,17 +68,36 @@ def check_fit(file: Path, agent: Agent, tensors: Mapping[str, torch.Tensor]) -> 
             )
 
 
+def weights_file(path: Path) -> Path:
+    """The file with the weights of a run folder, a checkpoint or a weights file."""
+    file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
+    if not file.exists():
+        raise UsageError(_describe_missing(path, file))
+    return file
+
+
 def _describe_missing(path: Path, file: Path) -> str:
     """Why there is no agent, and which there are below a folder."""
     if not path.is_dir():
         return f"{file} does not exist; recollect list agents lists agents"
     if (path / "config.yaml").exists() or (path / "checkpoints").is_dir():
         return f"{file} does not exist; the run has saved nothing yet"
-    runs = [summary.parent for summary in path.glob("**/summary.json")]
     files = [one for one in path.glob("**/*.safetensors") if one.parent.name != "checkpoints"]
-    names = sorted(map(str, [*runs, *files]))
-    if not names:
-        return f"{path} holds no run and no saved agent"
+    names = sorted(map(str, [*_runs_below(path), *files]))
+    return _describe_names(path, names) if names else f"{path} holds no run and no saved agent"
+
+
+def describe_missing_run(path: Path) -> str:
+    """Why a path is no run folder, and which there are below it."""
+    names = sorted(map(str, _runs_below(path)))
+    return _describe_names(path, names) if names else f"{path} is not a run: it has no config.yaml"
+
+
+def _runs_below(path: Path) -> list[Path]:
+    return [summary.parent for summary in path.glob("**/summary.json")]
+
+
+def _describe_names(path: Path, names: list[str]) -> str:
     more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{path} is not one run; it holds {', '.join(names[:SHOWN])}{more}"
 

@@ -210,4 +210,10 @@ def _compute(trained: Trained, watched: Watched) -> tuple[list[Internals], bool]
 def _summarise(watched: Watched) -> str:
     """The selected episodes in a line."""
     each = ", ".join(f"{one.name} {one.score:.4g} in {one.length} steps" for one in watched.episodes)
-    return f"of {watched.played} episodes: {each}"
+    if not watched.episodes[0].trial:
+        return f"of {watched.played} episodes: {each}"
+    trials = [
+        f"{one.name}, return of each episode: {' '.join(f'{x:.4g}' for _, x in one.trial)}"
+        for one in watched.episodes
+    ]
+    return "\n".join([f"of {watched.played} trials: {each}", *trials])

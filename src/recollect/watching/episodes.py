@@ -13,6 +13,7 @@ from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import UsageError
 from ..envs import Array, Envs
+from ..envs.spaces import NEW_EPISODE
 from ..run.evaluate import check_spaces
 from ..run.film import make_single_env, unrenderable_reason
 from ..run.recording import EpisodeScores, KeepPicture, Record, record
@@ -36,6 +37,15 @@ class Episode:
     success: float
     record: Record
     pictures: list[Any]
+
+    @property
+    def trial(self) -> list[tuple[int, float]]:
+        """The episodes of a trial: first step and return of each; none if it is no trial."""
+        if NEW_EPISODE not in self.record.rows.obs:
+            return []
+        starts = np.flatnonzero(self.record.rows.obs[NEW_EPISODE][:, 0, 0].numpy()).tolist()
+        returns = np.add.reduceat(self.record.reward[:, 0], starts).tolist()
+        return list(zip(starts, returns, strict=True))
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,5 @@ def _cut_windows(rows: Rows, step: Tensor) -> Rows:
     """Rows (T + 1, 1, ...) at steps (K, B) -> (K, B, ...); steps after the end repeat the last row."""
     # Windows near the end are padded, so that all have one length; the padded steps are dropped by the
     # caller.
-    place = step.clamp(max=len(rows.first) - 1).to(rows.first.device)
-    obs = {name: x[place, 0] for name, x in rows.obs.items()}
-    return Rows(obs, *(x[place, 0] for x in rows[1:]))
+    place = step.clamp(max=len(rows.first) - 1)
+    return rows.map(lambda x: x[place, 0])

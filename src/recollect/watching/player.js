@@ -287,6 +287,7 @@ function moments() {
     if (most > Math.min(...values) + 1e-9 * Math.abs(most) && most !== 0) peaks.push([name, step, text(most)]);
   };
   const value = e.value.slice(0, steps());
+  e.trial.slice(0, 9).forEach(([start, x], i) => peaks.push([`episode ${i + 1}`, start, `return ${number(x)}`]));
   peak("least certain action", e.entropy, (x) => `entropy ${number(x)}`);
   peak("highest value", value);
   peak("largest fall of value", value.map((x, t) => (t ? value[t - 1] - x : 0)), (x) => `by ${number(x)}`);
@@ -309,11 +310,19 @@ function moments() {
   }));
 }
 
+// In a trial: the return of the present episode so far.
+function runningReturn({ reward, trial }) {
+  const starts = new Set(trial.map(([start]) => start));
+  let sum = 0;
+  return reward.map((x, t) => (sum = x + (starts.has(t) ? 0 : sum)));
+}
+
 function lanes() {
   const e = episode();
   e.lanes = { reward: e.reward, value: e.value.slice(0, steps()) };
   if (e.advantage) e.lanes.advantage = e.advantage;
   e.lanes.entropy = e.entropy;
+  if (e.trial.length) e.lanes["return of the episode"] = runningReturn(e);
   $("lanes").replaceChildren(...Object.entries(e.lanes).map(([name, values]) => lane(name, values)));
   if (DATA.unit) $("lanes").append(element("p", { class: "note" }, `Values are ${DATA.unit}.`));
   $("seen").replaceChildren();
@@ -503,7 +512,10 @@ function block(memory, index) {
 
 function facts() {
   const e = episode(), success = e.success === null ? "" : e.success ? ", a success" : ", no success";
-  $("facts").textContent = `${e.name} of ${DATA.played} episodes: return ${number(e.score)} in ${steps()} steps${success}; ${e.end}`;
+  const kind = e.trial.length ? "trials" : "episodes";
+  const returns = e.trial.slice(0, 20).map(([, x]) => number(x)).join(", ") + (e.trial.length > 20 ? " ..." : "");
+  const parts = e.trial.length ? `; return of each episode ${returns}` : "";
+  $("facts").textContent = `${e.name} of ${DATA.played} ${kind}: return ${number(e.score)} in ${steps()} steps${success}; ${e.end}${parts}`;
 }
 
 // Draw an episode.

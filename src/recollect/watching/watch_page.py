@@ -111,6 +111,7 @@ def _episode(agent: Agent, episode: Episode, inside: Internals) -> dict[str, Any
         "seed": str(episode.seed),
         "score": to_json_data(episode.score, DIGITS),
         "success": to_json_data(episode.success, DIGITS),
+        "trial": [[start, to_json_data(x, DIGITS)] for start, x in episode.trial],
         "end": "terminated" if record.terminated[-1, 0] else "truncated",
         "image": episode.pictures,
         "reward": to_json_data(record.reward[:, 0], DIGITS),

@@ -1,0 +1,162 @@
+"""Recorded episodes as one .npz file, and as a rollout that an agent learns from.
+
+An .npz has R rows, episode after episode. An episode of n steps has n + 1 rows; the last one has its final
+observation, and no action. Arrays:
+
+    obs, or obs.KEY for the entries of a Dict   observations; entries that env.mask hides are 0
+    action_mask, hidden, new_episode            (R, ...) if the environment has them
+    action        (R, ...) as the environment takes it
+    reward        (R,) of the action
+    terminated    (R,) whether the action ended the episode
+    truncated     (R,) whether a limit ended the episode after it
+    first         (R,) whether the row begins an episode
+    about         text, JSON: the environment, the agent, the spaces
+
+Shapes.  R rows, N environments, T steps of each, L steps a chunk, K components of an action.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from ..common.errors import UsageError
+from ..envs import ActionSpec, Array, Obs, ObsSpec
+from ..envs.spaces_json import spaces_from_json, spaces_to_json
+from ..learn.rollout import OBS, Row
+
+FORMAT = "recollect episodes 1"
+COLUMNS = ("action", "reward", "terminated", "truncated", "first")
+Spaces = tuple[ObsSpec, ActionSpec]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Recorded episodes, as in a file; actions are those of the policy (R, K).
+
+    name   of the file, for errors
+    about  what else the file says: environment, agent, seed
+    """
+
+    name: str
+    spaces: Spaces
+    obs: Obs
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    first: Array
+    about: dict[str, Any]
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The first row of each episode, and the row after its last one."""
+        starts = np.flatnonzero(self.first).tolist()
+        return list(zip(starts, [*starts[1:], len(self.first)], strict=True))
+
+    @property
+    def returns(self) -> Array:
+        """The return of each episode."""
+        return np.add.reduceat(self.reward, np.flatnonzero(self.first))
+
+
+def write(path: Path, data: Dataset) -> None:
+    """Write a file, compressed."""
+    about = {"format": FORMAT, "spaces": spaces_to_json(*data.spaces), **data.about}
+    arrays: dict[str, Any] = {name: getattr(data, name) for name in COLUMNS}
+    arrays |= {"about": np.array(json.dumps(about)), "action": data.spaces[1].to_env(data.action), **data.obs}
+    with open(path, "wb") as file:  # numpy would add a suffix to a name without one
+        np.savez_compressed(file, **arrays)
+
+
+def read(path: Path) -> Dataset:
+    """Read a file; arrays only, nothing of it is executed."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        about = json.loads(str(arrays["about"]))
+        if about.pop("format") != FORMAT:
+            raise ValueError("another format")
+        spaces = spaces_from_json(about.pop("spaces"))
+        obs = {name: arrays[name] for name in spaces[0].leaves}
+        columns = {name: arrays[name] for name in COLUMNS}
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist; recollect record RUN -o {path} writes episodes") from None
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        raise UsageError(
+            f"{path} is not a file of recollect record: {type(error).__name__}: {error}"
+        ) from error
+    rows = {len(x) for x in (*obs.values(), *columns.values())}
+    if len(rows) != 1 or not rows.pop() or not columns["first"][0]:
+        raise UsageError(f"{path}: its arrays must have the same rows, and the first one begins an episode")
+    columns["action"] = spaces[1].from_env(columns["action"])
+    return Dataset(str(path), spaces, obs, **columns, about=about)
+
+
+def join(datasets: Sequence[Dataset]) -> Dataset:
+    """Several recordings of the same spaces as one."""
+    one = datasets[0]
+    for other in datasets[1:]:
+        check_spaces(other, one.spaces, one.name)
+    if len(datasets) == 1:
+        return one
+    obs = {name: np.concatenate([data.obs[name] for data in datasets]) for name in one.obs}
+    columns = {name: np.concatenate([getattr(data, name) for data in datasets]) for name in COLUMNS}
+    return Dataset(" ".join(data.name for data in datasets), one.spaces, obs, **columns, about=one.about)
+
+
+def check_spaces(data: Dataset, spaces: Spaces, name: str) -> None:
+    """Raise UsageError if a recording is of other spaces than those of an environment or a file."""
+    for kind, theirs, ours in zip(("observations", "actions"), data.spaces, spaces, strict=True):
+        if theirs != ours:
+            where = f" (of {data.about['env']})" if "env" in data.about else ""
+            raise UsageError(f"{data.name}{where} has {kind} {theirs}, and {name} has {ours}")
+
+
+# As a rollout ---------------------------------------------------------------------------------
+
+
+def columns_of(data: Dataset, num_envs: int, length: int) -> Array:
+    """Which row each environment has at each time (T, N), -1 behind its last one; T is a multiple of L.
+
+    Whole episodes, so that each environment begins with one; the longest first, each to the environment with
+    the fewest rows so far.
+    """
+    parts: list[list[int]] = [[] for _ in range(num_envs)]
+    for start, stop in sorted(data.bounds, key=lambda bounds: bounds[0] - bounds[1]):
+        min(parts, key=len).extend(range(start, stop))
+    steps = -(-max(map(len, parts)) // length) * length
+    columns = np.full((steps, num_envs), -1)
+    for n, part in enumerate(parts):
+        columns[: len(part), n] = part
+    return columns
+
+
+def rows_of(data: Dataset, columns: Array) -> dict[str, Array]:
+    """The steps of a rollout by the names of its fields (Rollout.fill), with a row T that is not valid."""
+    columns = np.concatenate([columns, np.full_like(columns[:1], -1)])
+    missing = columns < 0
+    last = np.zeros(len(data.first), dtype=bool)  # rows of final observations
+    last[[stop - 1 for _, stop in data.bounds]] = True
+    first = data.first[columns] | missing
+    rows: dict[str, Array] = {OBS + name: x[columns] for name, x in data.obs.items()}
+    rows |= {name: getattr(data, name)[columns] for name in ("action", "reward", "terminated", "truncated")}
+    for name in ("reward", "terminated", "truncated"):
+        rows[name][missing | last[columns]] = 0
+        rows[name] = rows[name][:-1]
+    # Rows lie one after the other, so the row before is that of the step before.
+    before = np.maximum(columns - 1, 0)
+    taken = data.spaces[1].to_prev_action(data.action)
+    rows["prev_action"] = taken[before] * ~first[..., None]
+    rows["prev_reward"] = data.reward[before] * ~first
+    return rows | {"first": first, "valid": ~(missing | last[columns])}
+
+
+def first_row_of(rows: dict[str, Array]) -> Row:
+    """Row 0 of the steps of a rollout."""
+    obs = {name.removeprefix(OBS): x[0] for name, x in rows.items() if name.startswith(OBS)}
+    return Row(obs, *(rows[name][0] for name in ("first", "valid", "prev_action", "prev_reward")))

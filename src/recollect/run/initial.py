@@ -1,0 +1,101 @@
+"""The weights that a new run begins from, where they are those of another agent (--init)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..agent.agent import Agent
+from ..agent.normalize import RewardScale
+from ..common.errors import UsageError
+from ..config.config import RunConfig
+from ..envs.spaces_json import spaces_from_json
+from ..learn.learner import Learner
+from ..memory import Memory
+from . import checkpoint
+from .weights import weights_file
+
+WHOLE = ("actor", "critic", "normalizer")
+
+
+def begin_weights(agent: Agent, config: RunConfig) -> None:
+    """Load the weights of a new run: pretrained ones of its memories, then those of another agent."""
+    for module in agent.modules():
+        if isinstance(module, Memory):
+            module.begin()
+    if config.init.path is not None:
+        _load(agent, config)
+
+
+def begin_again(learner: Learner, config: RunConfig) -> None:
+    """Take a learner back to the start of its run, but for its environments."""
+    begin_weights(learner.agent, config)
+    begin_rewards(learner.rewards, config)
+
+
+def begin_rewards(rewards: RewardScale, config: RunConfig) -> None:
+    """Take the scale of rewards over with the whole critic, whose values are in that scale."""
+    parts = config.init.parts or WHOLE
+    if config.init.path is None or "critic" not in parts or not config.env.normalize_reward:
+        return
+    tensors, _ = checkpoint.read(weights_file(Path(config.init.path)))
+    if "rewards.var" in tensors:
+        loaded = {name: tensors[f"rewards.{name}"] for name in ("mean", "var", "count")}
+        rewards.load({**rewards.tensors(), **loaded})
+
+
+def _load(agent: Agent, config: RunConfig) -> None:
+    """Copy the weights of the chosen parts, after all checks. Nothing of the file is executed."""
+    path, parts = str(config.init.path), config.init.parts or WHOLE
+    tensors, meta = checkpoint.read(weights_file(Path(path)))
+    if not config.init.parts:
+        _check_spaces(agent, config, meta)
+    weights: dict[str, Tensor] = agent.state_dict()
+    saved = {name.removeprefix("agent."): x for name, x in tensors.items() if name.startswith("agent.")}
+    chosen: dict[str, Tensor] = {}
+    for part in parts:
+        chosen |= _part(part, weights, saved, path)
+    with torch.no_grad():
+        agent.load_state_dict({**weights, **chosen})
+
+
+def _check_spaces(agent: Agent, config: RunConfig, meta: Mapping[str, Any]) -> None:
+    obs, action = spaces_from_json(meta["spaces"])
+    # As lists, because the order of the leaves is that of the input weights.
+    theirs, ours = (list(spec.leaves.items()) for spec in (obs, agent.obs_spec))
+    for kind, one, other in (
+        ("observations", (theirs, obs.mask), (ours, agent.obs_spec.mask)),
+        ("actions", action, agent.action_spec),
+    ):
+        if one != other:
+            raise UsageError(
+                f"init.path {config.init.path} is an agent with {kind} {one}, and {config.env.id} has "
+                f"{other}; choose the parts that fit with --init.parts, as actor.memory"
+            )
+
+
+def _part(
+    part: str, weights: Mapping[str, Tensor], saved: Mapping[str, Tensor], path: str
+) -> dict[str, Tensor]:
+    """The weights of a part, whose names and shapes are equal on both sides."""
+    ours, theirs = (
+        {name: x for name, x in side.items() if f"{name}.".startswith(f"{part}.")}
+        for side in (weights, saved)
+    )
+    if not ours:
+        known = ", ".join(dict.fromkeys(".".join(name.split(".")[:2]) for name in weights))
+        raise UsageError(f"init.parts names {part}, which the agent does not have; it has {known}")
+    if not theirs:
+        raise UsageError(f"init.parts names {part}, which the agent of {path} does not have")
+    problem = f"the {part} of this run is another one than that of {path}"
+    fix = "take its hyperparameters, or choose the parts that are equal with --init.parts"
+    if different := sorted(ours.keys() ^ theirs.keys()):
+        side = "this run" if different[0] in ours else path
+        raise UsageError(f"{problem}: only {side} has {different[0]}; {fix}")
+    for name, x in ours.items():
+        if theirs[name].shape != x.shape:
+            shapes = f"{tuple(x.shape)} here and {tuple(theirs[name].shape)} there"
+            raise UsageError(f"{problem}: {name} is {shapes}; {fix}")
+    return theirs

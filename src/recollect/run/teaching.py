@@ -1,0 +1,168 @@
+"""Record the episodes of an agent, and train an agent by recorded episodes or by a teacher."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..agent.agent import Agent
+from ..common import rng
+from ..common.errors import UsageError
+from ..config.config import RunConfig
+from ..envs import Array, Envs, Step, VecEnv, make_for_evaluation
+from ..learn import clone
+from ..learn.learner import Learner, begin
+from ..learn.ppo import train
+from ..learn.rollout import Rollout
+from ..learn.settings import Plan
+from .build import build, training_mode
+from .dataset import Dataset, check_spaces, columns_of, first_row_of, rows_of
+from .evaluate import MAX_ENVS, play_episodes
+from .evaluate import check_spaces as check_env
+from .run import Trained
+from .weights import versions
+
+OnEpoch = Callable[[dict[str, Any]], None]
+
+
+# Record ---------------------------------------------------------------------------------------
+
+
+class Tape(VecEnv):
+    """Environments whose observations, actions and outcomes are kept."""
+
+    tier: Literal["native", "barrier"] = "barrier"
+
+    def __init__(self, envs: Envs) -> None:
+        self.inside, self.spec = envs.adapter, envs.obs_spec
+        self.num_envs, self.backend = envs.num_envs, envs.adapter.backend
+        self.observation_space = envs.adapter.observation_space
+        self.action_space = envs.adapter.action_space
+        self.obs: list[dict[str, Array]] = []
+        self.actions: list[Array] = []
+        self.steps: list[Step] = []
+
+    def reset(self, seeds: list[int]) -> Any:
+        obs = self.inside.reset(seeds)
+        self._keep(obs)
+        return obs
+
+    def step(self, action: Array) -> Step:
+        step = self.inside.step(action)
+        self.actions.append(np.array(action))
+        # Copies, because the next step may overwrite the arrays in place.
+        self.steps.append(Step(None, step.reward.copy(), step.terminated.copy(), step.truncated.copy()))
+        self._keep(step.obs)
+        return step
+
+    def _keep(self, obs: Any) -> None:
+        self.obs.append({name: x.copy() for name, x in self.spec.split(obs).items()})
+
+
+def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministic: bool = True) -> Dataset:
+    """Play episodes, and return them as they are recorded in a file."""
+    num = min(episodes, MAX_ENVS)
+    envs = make_for_evaluation(replace(trained.config.env, num_envs=num), trained.factory)
+    try:
+        check_env(trained.agent, envs, trained.config.env.id)
+        tape = Tape(envs)
+        player = trained.agent.player(num, deterministic, seed)
+        seeds = rng.env_seeds(seed, rng.Purpose.RECORD, 0, num)
+        play_episodes(Envs(tape, envs.obs_spec.mask), player, episodes, seeds)
+    finally:
+        envs.adapter.close()
+    about = {"env": trained.config.env.id, "agent": str(trained.folder), "seed": seed}
+    about |= {"deterministic": deterministic, "versions": versions()}
+    share = [episodes // num + (j < episodes % num) for j in range(num)]
+    return _dataset(tape, share, (envs.obs_spec, envs.action_spec), about)
+
+
+def _dataset(tape: Tape, share: list[int], spaces: Any, about: dict[str, Any]) -> Dataset:
+    """The first episodes of each environment, as many as its share."""
+    terminated, truncated = (np.stack([getattr(s, kind) for s in tape.steps]) for kind in Step._fields[2:4])
+    rows: list[tuple[int, int]] = []  # time and environment of each row
+    starts: list[int] = []
+    for env, episodes in enumerate(share):
+        ends = np.flatnonzero((terminated | truncated)[:, env])[:episodes].tolist()
+        # The final observation is that of time end + 1, and the next episode begins after it.
+        for start, end in zip([0, *(end + 2 for end in ends[:-1])], ends, strict=True):
+            starts.append(len(rows))
+            rows += [(t, env) for t in range(start, end + 2)]
+    time, env = np.array(rows).T
+    first = np.zeros(len(rows), dtype=bool)
+    first[starts] = True
+    final = np.roll(first, -1)  # of the row before each first one; the last row is before row 0
+    acted = np.minimum(time, len(tape.steps) - 1)  # a final observation may come after the last step
+    action = spaces[1].from_env(np.stack(tape.actions)[acted, env])
+    reward = np.stack([step.reward for step in tape.steps])[acted, env].astype(np.float32)
+    return Dataset(
+        "the recording",
+        spaces,
+        {name: np.stack([obs[name] for obs in tape.obs])[time, env] for name in tape.obs[0]},
+        action=action * ~final[:, None],
+        reward=reward * ~final,
+        terminated=terminated[acted, env] & ~final,
+        truncated=truncated[acted, env] & ~final,
+        first=first,
+        about=about,
+    )
+
+
+# Clone ----------------------------------------------------------------------------------------
+
+
+def clone_data(config: RunConfig, data: Dataset, epochs: int, on_epoch: OnEpoch) -> tuple[Learner, RunConfig]:
+    """A new agent that has learned the actions of recorded episodes, and its resolved config."""
+    envs, agent, config = build(config)
+    try:
+        check_spaces(data, (envs.obs_spec, envs.action_spec), config.env.id)
+        length = config.ppo.chunk_length(any(agent.initial_state(1)))
+        rows = rows_of(data, columns_of(data, envs.num_envs, length))
+        learner = _learner(config, envs, agent)
+        plan = Plan(ppo=config.ppo, seed=config.seed, rollouts=epochs, threads=config.threads)
+        row = first_row_of(rows)
+        rollout = Rollout(agent, row, len(rows["reward"]), next(agent.parameters()).dtype)
+        rollout.open(row)
+        rollout.fill(rows)
+        with training_mode(agent, config):
+            for number, metrics in enumerate(clone.epochs(learner, rollout, row, plan), 1):
+                on_epoch({"epoch": number, **metrics})
+    finally:
+        envs.adapter.close()
+    return learner, config
+
+
+def clone_teacher(
+    config: RunConfig, teacher: Agent, name: str, on_epoch: OnEpoch
+) -> tuple[Learner, RunConfig]:
+    """A new agent that has learned what a teacher would do in the states that it reached itself."""
+    envs, agent, config = build(config)
+    try:
+        _check_teacher(teacher, name, envs, config)
+        learner = _learner(config, envs, agent)
+        with training_mode(agent, config):
+            updates: Iterator[dict[str, Any]] = train(envs, learner, config.plan, clone.by_teacher(teacher))
+            for metrics in updates:
+                on_epoch({**metrics, "return": learner.episodes.means(fewest=1)["return"]})
+    finally:
+        envs.adapter.close()
+    return learner, config
+
+
+def _check_teacher(teacher: Agent, name: str, envs: Envs, config: RunConfig) -> None:
+    """Raise UsageError if the environments do not give what the teacher needs."""
+    for leaf, needed in teacher.actor.inputs.leaves.items():
+        if envs.obs_spec.leaves.get(leaf) != needed:
+            hint = "; add --env.hidden True" if leaf == "hidden" else ""
+            raise UsageError(
+                f"the teacher {name} sees {leaf} {needed}, and {config.env.id} has "
+                f"{envs.obs_spec.leaves.get(leaf, 'none')}{hint}"
+            )
+    theirs, ours = teacher.action_spec, envs.action_spec
+    if theirs != ours:
+        raise UsageError(f"the teacher {name} takes actions {theirs}, and {config.env.id} has {ours}")
+
+
+def _learner(config: RunConfig, envs: Envs, agent: Agent) -> Learner:
+    return begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)

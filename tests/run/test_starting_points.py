@@ -1,0 +1,358 @@
+"""Runs that begin from another agent, recordings, and agents that are cloned from them or from a teacher."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.starting_points import steps_to_best
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recollect
+from recollect import cli
+from recollect.common.errors import UsageError
+from recollect.config.config import InitConfig, RunConfig
+from recollect.envs import EnvConfig
+from recollect.envs.spaces import read_spaces
+from recollect.learn import clone
+from recollect.learn.rollout import OBS, Rollout
+from recollect.run import checkpoint, dataset, minari
+from recollect.run.build import build
+from recollect.run.teaching import clone_data, clone_teacher, record_episodes
+
+from ..helpers import (
+    ROOT_MODELS,
+    StopAt,
+    T,
+    assert_same_end,
+    branch,
+    prepare,
+    roll,
+    run_quietly,
+    small_config,
+)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A short run of a GRU, to begin from."""
+    return run_quietly(small_config(actor=branch("gru"), rollouts=3), tmp_path_factory.mktemp("source"))
+
+
+def from_source(source, **changes):
+    return small_config(actor=branch("gru"), init=InitConfig(path=str(source.folder), **changes))
+
+
+# Weights --------------------------------------------------------------------------------------
+
+
+def test_a_run_begins_from_the_weights_of_another_agent(source):
+    _, agent, config = build(replace(from_source(source), seed=8))
+    for name, x in source.agent.state_dict().items():
+        assert torch.equal(agent.state_dict()[name], x), name
+    assert agent.normalizer.count > 0 and config.init.path == str(source.folder.resolve())
+
+
+def test_parts_take_their_weights_and_leave_the_others_as_they_are_drawn(source):
+    _, fresh, _ = build(small_config(actor=branch("gru")))
+    _, agent, _ = build(from_source(source, parts=("actor.memory", "critic.head")))
+    theirs, drawn = source.agent.state_dict(), fresh.state_dict()
+    for name, x in agent.state_dict().items():
+        taken = name.startswith(("actor.memory.", "critic.head."))
+        assert torch.equal(x, theirs[name] if taken else drawn[name]), name
+
+
+def test_while_the_critic_is_warmed_up_the_actor_stays_and_the_critic_learns(source, tmp_path):
+    config = replace(from_source(source, critic_rollouts=2), rollouts=2)
+    run = run_quietly(config, tmp_path)
+    before, after = source.agent.state_dict(), run.agent.state_dict()
+    for name, x in after.items():
+        if name.startswith("actor."):
+            assert torch.equal(x, before[name]), name
+    assert any(not torch.equal(after[n], before[n]) for n in after if n.startswith("critic."))
+    further = run_quietly(replace(config, rollouts=3), tmp_path, "further").agent.state_dict()
+    assert any(not torch.equal(further[n], before[n]) for n in further if n.startswith("actor."))
+
+
+def test_the_scale_of_rewards_comes_with_the_critic(source, tmp_path):
+    count = checkpoint.read(source.folder / "checkpoints" / "last.safetensors")[0]["rewards.count"]
+    for parts, earlier in (((), float(count)), (("actor",), 0.0)):
+        run = run_quietly(replace(from_source(source, parts=parts), rollouts=1), tmp_path, f"run{len(parts)}")
+        saved = checkpoint.read(run.folder / "checkpoints" / "last.safetensors")[0]["rewards.count"]
+        assert float(saved) == earlier + run.summary["step"]
+
+
+def test_a_run_is_resumed_exactly_although_the_agent_it_began_from_is_gone(source, tmp_path, monkeypatch):
+    place = tmp_path / "source"
+    shutil.copytree(source.folder, place)
+    config = small_config(actor=branch("gru"), init=InitConfig(path=str(place), critic_rollouts=4))
+    whole = run_quietly(config, tmp_path, "whole")
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(3))
+    stopped = run_quietly(config, tmp_path, "stopped")
+    monkeypatch.undo()
+    shutil.copytree(stopped.folder, tmp_path / "without")
+    for path in checkpoint.existing(tmp_path / "without" / "checkpoints"):
+        path.unlink()
+    assert_same_end(whole.folder, recollect.resume(tmp_path / "without", quiet=True).folder)
+    shutil.rmtree(place)
+    assert_same_end(whole.folder, recollect.resume(stopped.folder, quiet=True).folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (small_config("Acrobot-v1", actor=branch("gru")), "with observations .* and Acrobot-v1 has"),
+        (small_config(actor=branch("lstm")), "the actor of this run is another one than that of .*: only"),
+        (small_config(actor=replace(branch("gru"), hidden=(7,))), r"\(7, 4\) here and \(6, 4\) there"),
+    ],
+)
+def test_another_agent_is_refused_in_one_line_that_names_both(config, message, source):
+    with pytest.raises(UsageError, match=message) as error:
+        build(replace(config, init=InitConfig(path=str(source.folder))))
+    assert str(source.folder) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_parts_that_nobody_has_are_refused(source):
+    with pytest.raises(UsageError, match=r"init\.parts names actor\.mind, .* it has .*actor\.memory"):
+        build(from_source(source, parts=("actor.mind",)))
+    with pytest.raises(UsageError, match=r"init\.parts actor needs the agent"):
+        InitConfig(parts=("actor",))
+    with pytest.raises(UsageError, match="nowhere does not exist"):
+        build(small_config(init=InitConfig(path="nowhere")))
+
+
+# Recordings -----------------------------------------------------------------------------------
+
+
+def test_a_recording_holds_what_was_seen_and_taken(source, tmp_path):
+    data = record_episodes(source, 7, seed=2)
+    dataset.write(tmp_path / "a.npz", data)
+    again = dataset.read(tmp_path / "a.npz")
+    assert again.spaces == data.spaces and again.about == data.about
+    for name in dataset.COLUMNS:
+        np.testing.assert_array_equal(getattr(again, name), getattr(data, name), err_msg=name)
+    np.testing.assert_array_equal(again.obs["obs"], data.obs["obs"])
+    assert len(data.bounds) == 7 and data.returns.sum() == len(data.first) - 7  # of CartPole: 1 a step
+    # The agent takes the recorded actions for the recorded observations.
+    for start, stop in data.bounds:
+        player = source.player()
+        for row in range(start, stop - 1):
+            assert player.act(data.obs["obs"][row]) == data.action[row, 0]
+        assert (data.terminated | data.truncated)[start:stop].tolist() == [False] * (stop - start - 2) + [
+            True,
+            False,
+        ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
+def test_every_recorded_row_is_a_step_of_one_environment_after_the_row_before_it(lengths, num_envs, length):
+    data = numbered(lengths)
+    columns = dataset.columns_of(data, num_envs, length)
+    assert sorted(columns[columns >= 0]) == list(range(len(data.first))) and len(columns) % length == 0
+    rows = dataset.rows_of(data, columns)
+    assert rows["first"][0].all() and rows["valid"].sum() == sum(lengths) and not rows["valid"][-1].any()
+    for t, n in np.argwhere(rows["valid"]):
+        row = columns[t, n]
+        assert rows["obs.obs"][t, n] == row and rows["reward"][t, n] == 10 + row
+        expected = 0 if data.first[row] else 10 + row - 1
+        assert rows["prev_reward"][t, n] == expected
+        assert columns[t + 1, n] == row + 1 if t + 1 < len(columns) else True
+    ends = rows["terminated"] | rows["truncated"]
+    assert ends.sum() == len(lengths) and not (ends & ~rows["valid"][:-1]).any()
+    assert not rows["reward"][~rows["valid"][:-1]].any()
+
+
+def numbered(lengths):
+    """Episodes of these lengths, whose observations are the numbers of the rows."""
+    rows = sum(lengths) + len(lengths)
+    first, ended = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
+    starts = np.cumsum([0, *(n + 1 for n in lengths)])
+    first[starts[:-1]], ended[starts[1:] - 2] = True, True
+    specs = read_spaces(spaces.Box(-1, 1, ()), spaces.Discrete(3))
+    reward = np.arange(10.0, 10.0 + rows)
+    action = np.zeros((rows, 1), dtype=np.int64)
+    return dataset.Dataset(
+        "numbers", specs, {"obs": np.arange(rows)}, action, reward, ended, ~ended & False, first, {}
+    )
+
+
+@pytest.mark.parametrize("name", ["mlp", "stack", "gru", "lstm", "gpt2"])
+def test_replayed_rows_are_what_acting_computed(name):
+    s = prepare(branch(name), branch(name))
+    roll(s)
+    copy = Rollout(s.agent, s.learner.row, T, torch.float64)
+    fields = {OBS + key: x for key, x in s.rollout.rows.obs.items()}
+    fields |= {k: getattr(s.rollout.rows, k) for k in ("first", "prev_action", "prev_reward")}
+    fields |= {k: getattr(s.rollout, k) for k in ("valid", "action", "reward", "terminated", "truncated")}
+    copy.fill({key: x.numpy() for key, x in fields.items()})
+    clone.replay(s.learner, copy, s.rollout.starts[0], 4)
+    valid = s.rollout.valid[:-1]
+    torch.testing.assert_close(copy.log_prob[valid], s.rollout.log_prob[valid], rtol=0, atol=1e-12)
+    assert len(copy.starts) == len(s.rollout.starts)
+
+
+@pytest.mark.parametrize(
+    "action", [spaces.Discrete(4, start=2), spaces.MultiDiscrete([3, 2]), spaces.Box(-2, 3, (2,))]
+)
+def test_actions_of_the_environment_are_those_of_the_policy(action):
+    _, spec = read_spaces(spaces.Box(-1, 1, (1,)), action)
+    action.seed(0)
+    taken = np.stack([action.sample() for _ in range(50)])
+    np.testing.assert_allclose(spec.to_env(spec.from_env(taken)), taken, rtol=1e-5, atol=1e-6)
+
+
+def test_files_that_are_no_recordings_are_refused(tmp_path, source):
+    with pytest.raises(UsageError, match="does not exist; recollect record"):
+        dataset.read(tmp_path / "no.npz")
+    (tmp_path / "text.npz").write_text("no arrays")
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    data = record_episodes(source, 1)
+    dataset.write(tmp_path / "short.npz", replace(data, reward=data.reward[:-1]))
+    for name in ("text", "other", "short"):
+        with pytest.raises(UsageError, match=f"{name}.npz"):
+            dataset.read(tmp_path / f"{name}.npz")
+
+
+# Cloning --------------------------------------------------------------------------------------
+
+
+def poc(memory):
+    """The configuration of a student in poc."""
+    options = {"env.num_envs": 8, "ppo.num_steps": 32, "steps": 6_000}
+    return recollect_config("poc", "ppo_gru" if memory else "ppo", options)
+
+
+def recollect_config(env, model, options):
+    from recollect.config.assembly import configure
+    from recollect.config.data import settings_in
+
+    return configure(settings_in({"env.id": env, "model": model, **options}, "test"))
+
+
+def success(learner, config):
+    trained = recollect.run.run.Trained(learner.agent, config, None, {})
+    return trained.evaluate(100).summary()["success"]
+
+
+def test_a_clone_with_memory_does_what_was_recorded_and_one_without_cannot():
+    teacher = recollect.load(ROOT_MODELS / "poc-ppo_gru.safetensors")
+    data = record_episodes(teacher, 100)
+    errors = []
+
+    def on_epoch(metrics):
+        errors.append(max(metrics["ratio_error"], metrics["value_error"]))
+
+    reached = {memory: success(*clone_data(poc(memory), data, 15, on_epoch)) for memory in (True, False)}
+    assert reached[True] > 0.95 > 0.8 > reached[False]
+    assert max(errors) < 1e-4 and len(errors) == 30
+
+
+def test_a_student_with_memory_learns_from_a_teacher_that_sees_what_it_does_not(tmp_path):
+    options = {"actor.sees": ["obs", "hidden"], "env.num_envs": 8, "ppo.num_steps": 32}
+    teacher = recollect.train("poc", steps=15_000, options=options, out=tmp_path, quiet=True)
+    assert teacher.evaluate(50).summary()["success"] > 0.95
+    config = poc(True)
+    with pytest.raises(UsageError, match=r"T sees hidden .* and poc has none; add --env\.hidden"):
+        clone_teacher(config, teacher.agent, "T", lambda _: None)
+    config = replace(config, env=replace(config.env, hidden=True))
+    learner, config = clone_teacher(config, teacher.agent, "T", lambda _: None)
+    assert "hidden" not in learner.agent.actor.inputs.leaves
+    assert success(learner, config) > 0.95
+
+
+def test_recording_cloning_and_training_from_the_clone_on_the_command_line(source, tmp_path, capsys):
+    episodes, file = str(tmp_path / "e.npz"), str(tmp_path / "c.safetensors")
+    options = ["-e", "CartPole-v1", "-m", "ppo_gru", "--env.num-envs", "4"]
+    assert cli.main(["record", str(source.folder), "-o", episodes, "--episodes", "6"]) == 0
+    assert cli.main(["record", str(source.folder), "-o", episodes]) == 2
+    assert cli.main(["clone", episodes, episodes, *options, "-o", file, "--epochs", "2"]) == 0
+    assert "12 episodes" in capsys.readouterr().out
+    out = ["--out", str(tmp_path), "--run-id", "next", "--quiet", "--steps", "500"]
+    words = ["train", *options, "--init", file, "--init.critic-rollouts", "1", *out]
+    assert cli.main(words) == 0
+    assert recollect.load(tmp_path / "ppo_gru/CartPole-v1/next").config.init.critic_rollouts == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "clone needs either recorded episodes or a --teacher, here is neither"),
+        (["a.npz", "--teacher", "b"], "here is a.npz and b"),
+        (["EPISODES", "-e", "Acrobot-v1"], "(of CartPole-v1) has observations"),
+        (["EPISODES", "--epochs", "0"], "--epochs is 0"),
+    ],
+)
+def test_clone_refuses_what_does_not_fit(words, message, source, tmp_path, capsys):
+    dataset.write(tmp_path / "e.npz", record_episodes(source, 1))
+    words = [str(tmp_path / "e.npz") if word == "EPISODES" else word for word in words]
+    assert cli.main(["clone", *words, "-o", str(tmp_path / "c.safetensors")]) == 2
+    assert message in capsys.readouterr().err
+
+
+# Minari ---------------------------------------------------------------------------------------
+
+
+def fake_minari(monkeypatch):
+    """A package with one dataset of two episodes, in the form of minari."""
+
+    def episode(steps):
+        return SimpleNamespace(
+            observations=np.arange(2.0 * steps + 2).reshape(-1, 2),
+            actions=np.ones(steps, dtype=np.int64),
+            rewards=np.ones(steps),
+            terminations=np.zeros(steps, dtype=bool),
+            truncations=np.zeros(steps, dtype=bool),
+        )
+
+    one = SimpleNamespace(
+        observation_space=spaces.Box(-9, 9, (2,)),
+        action_space=spaces.Discrete(2),
+        iterate_episodes=lambda: iter([episode(3), episode(5)]),
+    )
+
+    def load_dataset(name, download):
+        if name != "two-v0":
+            raise ValueError(f"no {name}\nhere")
+        return one
+
+    monkeypatch.setitem(sys.modules, "minari", SimpleNamespace(load_dataset=load_dataset))
+
+
+def test_a_dataset_of_minari_is_a_recording(monkeypatch):
+    fake_minari(monkeypatch)
+    data = minari.read("minari:two-v0", RunConfig(env=EnvConfig(mask=(1,))))
+    assert data.bounds == [(0, 4), (4, 10)] and data.returns.tolist() == [3, 5]
+    assert data.obs["obs"][:4].tolist() == [[0, 0], [2, 0], [4, 0], [6, 0]]
+    assert np.flatnonzero(data.truncated).tolist() == [2, 8] and not data.terminated.any()
+    with pytest.raises(UsageError, match="minari:none cannot be loaded: ValueError: no none here"):
+        minari.read("minari:none", RunConfig())
+
+
+def test_without_minari_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minari", None)
+    with pytest.raises(UsageError, match=r"minari:x: datasets of Minari need minari: .*minari"):
+        minari.read("minari:x", RunConfig())
+
+
+def test_about_is_plain_json(source, tmp_path):
+    dataset.write(tmp_path / "a.npz", record_episodes(source, 1))
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as file:
+        about = json.loads(str(file["about"]))
+        assert about["env"] == "CartPole-v1" and set(file.files) == {"about", "obs", *dataset.COLUMNS}
+
+
+def test_the_benchmark_counts_steps_to_three_validations_in_a_row():
+    returns = [500.0, 499.0, 500.0, 500.0, 500.0, 80.0]
+    assert steps_to_best(list(enumerate(returns))) == 2
+    assert steps_to_best(list(enumerate(returns[:4]))) is None
