@@ -307,6 +307,7 @@ def test_a_run_that_cannot_be_resumed_begins_again_whole(tmp_path, monkeypatch) 
         assert torch.equal(a, b)
 
 
+@pytest.mark.filterwarnings("ignore:CartPoleEnv does not repeat")
 def test_environments_that_do_not_repeat_are_not_taken_for_resumed(tmp_path, monkeypatch) -> None:
     def restless():
         return gymnasium.wrappers.TransformObservation(
