@@ -46,7 +46,7 @@ from recollect.learn.maths import Loss, mean
 from recollect.learn.rollout import Outcome, Rollout
 from recollect.learn.settings import Coefficients, PPOConfig
 from recollect.run import run
-from recollect.run.session import Destination
+from recollect.run.destination import Destination
 
 CONFIG = Path(__file__).parents[1] / "configs" / "tutorial_lunarlander.yaml"
 ENV = "LunarLander-v3"

@@ -31,9 +31,9 @@ from recollect.learn.learner import begin
 from recollect.learn.rollout import Rollout
 from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.run import checkpoint
+from recollect.run.destination import Destination
 from recollect.run.display import Display
 from recollect.run.run import Trained, start_run
-from recollect.run.session import Destination
 
 SMALL = BranchConfig(hidden=(16,))
 

@@ -35,7 +35,7 @@ ORDER = (
 )
 RANK = {name: rank for rank, line in enumerate(ORDER) for name in line}
 # Where the adapters meet Gymnasium's `done`.
-MAY_SAY_DONE = "envs/gym.py"
+MAY_SAY_DONE = "envs/cartpole.py"
 # All of learn/ but its options, which check the types of what users write.
 ALGORITHM = ("agent/agent.py", *(p for p in SOURCES if p.startswith("learn/") and p != "learn/settings.py"))
 # Tools that look into agents ask memories, branches and players for quantities, and never what they are.

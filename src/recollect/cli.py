@@ -1,6 +1,8 @@
 """The command line: find the command, parse its options, run it. Nothing heavy is imported before that."""
 
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -8,6 +10,7 @@ from ._version import __version__
 from .commands import COMMANDS
 from .common.errors import UsageError, nearest
 
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as programs in C end
 HELP = f"""recollect {__version__}: PPO for agents that must remember
 
 usage: recollect COMMAND ...
@@ -27,6 +30,7 @@ usage: recollect COMMAND ...
   list KIND            list envs, presets, memories, encoders or agents
   bench ENV            measure the time per phase of training on this machine
   demo ENV             train for a minute, evaluate beside a random agent, plot both
+  doctor [ENV]         check this installation and an environment: the output belongs in a bug report
   completion SHELL     print a script that completes commands and options: bash or zsh
 
 recollect COMMAND --help shows the options. Exit codes: 0 finished, 1 fault, 2 usage or data,
@@ -43,20 +47,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] == "--version":
         print(__version__)
         return 0
+    warnings.formatwarning = lambda message, *_: f"recollect: warning: {message}\n"
     try:
         return run(*arguments)
     except UsageError as error:
         print(f"recollect: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        return 0
-    except KeyboardInterrupt:  # before a run began, or after it ended
-        return 130
+        # The reader has left, as in `recollect list envs | head -1`. Python flushes its output once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt as error:  # before a run began, or after it ended
+        return 128 + int(getattr(error, "number", 2))  # a StoppedError has the number of its signal
     except OSError as error:
         problem = (
             f"{error.filename}: {error.strerror}" if error.filename else f"{type(error).__name__}: {error}"
         )
         print(f"recollect: {problem}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(f"recollect: not enough memory: {error or 'an allocation failed'}", file=sys.stderr)
         return 1
     except RuntimeError as error:
         print(f"recollect: {type(error).__name__}: {error}", file=sys.stderr)

@@ -302,7 +302,7 @@ def test_a_folder_that_cannot_be_made_is_named(command, tmp_path, monkeypatch, c
     Path("file").touch()
     assert cli.main([*command.split(), "--steps", "1000", "--out", "file/runs"]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("recollect: file/runs") and error.endswith(": Not a directory\n")
+    assert error.startswith("recollect: ") and "file/runs" in error and error.endswith(": Not a directory\n")
 
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import recollect
-from recollect.common.errors import EnvDataError, UsageError
+from recollect.common.errors import EnvDataError, EnvFailedError, UsageError
 from recollect.envs import EnvConfig, make
 from recollect.envs.minigrid_state import effective_actions
 from recollect.envs.spaces import ACTION_MASK
@@ -97,7 +97,7 @@ def test_no_forbidden_action_is_taken_in_training_validation_or_evaluation(sourc
 
 def test_without_the_option_a_forbidden_action_is_taken(tmp_path):
     options = {**SMALL, "env.action_mask": False}
-    with pytest.raises(AssertionError, match="is not allowed"):
+    with pytest.raises(EnvFailedError, match="is not allowed"):
         recollect.train(builder("info"), options=options, out=tmp_path, quiet=True)
 
 

@@ -19,8 +19,8 @@ from recollect.memory.trxl import GtrxlConfig
 from recollect.native import engine, library
 from recollect.native.program import coverage
 from recollect.run import api, checkpoint
+from recollect.run.destination import Destination
 from recollect.run.run import start_run
-from recollect.run.session import Destination
 
 from ..helpers import assert_same_end, small_config
 from .cases import ACTIONS, config, kernels, make_agent, make_batch

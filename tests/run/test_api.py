@@ -22,8 +22,8 @@ from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
 from recollect.memory.rnn import GruConfig
+from recollect.run.destination import Destination
 from recollect.run.run import start_run
-from recollect.run.session import Destination
 from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
 

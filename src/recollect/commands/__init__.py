@@ -30,5 +30,6 @@ COMMANDS = {
     "list": Command("commands.listing", "ListOptions", "run_list"),
     "bench": Command("run.bench", "BenchOptions", "run_bench"),
     "demo": Command("commands.demo", "DemoOptions", "run_demo"),
+    "doctor": Command("commands.doctor", "DoctorOptions", "run_doctor"),
     "completion": Command("commands.completion", "CompletionOptions", "run_completion"),
 }

@@ -13,9 +13,9 @@ from ..config.flags import last
 from ..config.values import Setting, Settings
 from ..envs import EnvConfig
 from ..run import film
+from ..run.destination import Destination
 from ..run.evaluate import Evaluation, evaluate
 from ..run.run import Trained, start_run
-from ..run.session import Destination
 from .train import destination
 
 LANDER = "LunarLander-v3"

@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from ..config.config import RunConfig
+from ..run.destination import Destination
 from ..run.run import start_run
-from ..run.session import Destination
 
 # 128 + the number of the signal, as shells report it; comparison/run_process.py counts these as no failure.
 EXIT_CODES = {"finished": 0, "SIGINT": 130, "SIGTERM": 143}
@@ -31,6 +31,9 @@ class TrainOptions(Destination):
         *("ppo.learning_rate", "ppo.gamma", "env.num_envs", "out", "run_id"),
     )
 
+    imports: tuple[str, ...] = ()
+    """Third-party environments, memories and encoders named in the --config file, which may then be
+    imported."""
     config: RunConfig
 
 

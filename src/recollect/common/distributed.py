@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .errors import DisagreementError, LostError
+from .errors import DisagreementError, LostError, UsageError
 
 PATIENCE = timedelta(minutes=5)  # timeout of every message
 T = TypeVar("T")
@@ -35,6 +35,17 @@ def _allowed_cores(process: int) -> list[int]:
 
 
 CORES = len(_allowed_cores(0))  # at import, before `pinned_cores` leaves only a share of them
+
+
+MOST_THREADS = 1024  # torch ends the process with a segmentation fault if the system refuses a thread
+
+
+def check_threads(name: str, threads: int) -> None:
+    """Raise UsageError for more threads than any machine has."""
+    if threads > MOST_THREADS:
+        raise UsageError(
+            f"{name} is {threads}, at most {MOST_THREADS} are supported; this machine has {CORES} cores"
+        )
 
 
 class Ranks:

@@ -27,6 +27,7 @@ METRICS = (
     "kernel_error",
     "learning_rate",
     "skipped_steps",
+    "env_restarts",
     "val_return",
     "time",
     "sps",

@@ -49,6 +49,8 @@ class CompareOptions(ExecutorOptions):
     """Models (presets)."""
     seeds: tuple[int, ...] = ()
     """One number N: the seeds 1 to N; several: these. None: those of the study file, or 5."""
+    imports: tuple[str, ...] = ()
+    """Third-party environments, memories and encoders named in the study file, which may then be imported."""
     report: Path | None = None
     """Write a report of these runs into this folder, as recollect report does."""
     probe: bool = False
@@ -124,7 +126,7 @@ def execute(options: CompareOptions) -> Compared:
         return Compared(jobs, display, {}, None)
     baselines = random_baselines(display.tasks, out, study.episodes)
     # Signals after the executor: Ray installs its own SIGTERM handler, which ours must replace.
-    with options.executor() as executor, Signals() as signals, display.live_table:
+    with options.executor() as executor, Signals(interrupts=False) as signals, display.live_table:
         display.slots = executor.slots
         run_jobs(jobs, executor, study.episodes, signals, display)
     return Compared(jobs, display, baselines, signals.caught)
@@ -132,7 +134,8 @@ def execute(options: CompareOptions) -> Compared:
 
 def study_of(options: CompareOptions) -> Study:
     """The study of the file, overridden by the options."""
-    study = read_study(options.file) if options.file else Study()
+    allowed = *options.imports, *options.environments
+    study = read_study(options.file, allowed) if options.file else Study()
     study = override(study, options.environments, options.models, options.seeds, options.episodes)
     if options.probe and study.episodes < FEWEST:
         raise UsageError(f"--probe needs at least {FEWEST} episodes, not {study.episodes}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..common.errors import UsageError, nearest
-from ..config.assembly import configure, file_settings
+from ..config.assembly import check_imports, configure, file_settings
 from ..config.config import RunConfig
 from ..config.data import read_yaml
 from ..config.flags import over
@@ -24,6 +24,9 @@ from ..config.values import Setting, Settings, value_of
 
 # One core for each run: more threads than cores slow all runs down, and the thread count changes their bits.
 PINNED = (Setting("threads", 1, "threads"), Setting("env.threads", 1, "env.threads"))
+
+
+MOST_SEEDS = 10_000
 
 
 class Variant(NamedTuple):
@@ -91,8 +94,11 @@ def override(
     )
 
 
-def read_study(path: Path) -> Study:
-    """The study of a file."""
+def read_study(path: Path, imports: Sequence[str] = ()) -> Study:
+    """The study of a file.
+
+    imports  names of the file that may import a module
+    """
     data = read_yaml(path)
     keys = ["environments", "models", "seeds", "episodes", "options"]
     for key in data:
@@ -106,7 +112,11 @@ def read_study(path: Path) -> Study:
         fields["seeds"] = _seeds(_value(path, "seeds", data, tuple[int, ...]), is_list)
     if "episodes" in data:
         fields["episodes"] = _episodes(_value(path, "episodes", data, int))
-    return Study(**fields)
+    study = Study(**fields)
+    for variant in (*study.environments, *study.models, Variant("", study.options)):
+        ids = [Setting("env.id", variant.name, "")] if variant in study.environments else []
+        check_imports([*ids, *variant.options], imports, f"study {path}")
+    return study
 
 
 def _value(path: Path, key: str, data: Mapping[str, Any], kind: Any) -> Any:
@@ -145,6 +155,11 @@ def _seeds(numbers: Sequence[int], is_list: bool = False) -> tuple[int, ...]:
     if not numbers or min(numbers) < 1 or len(set(numbers)) < len(numbers):
         words = " ".join(map(str, numbers))
         raise UsageError(f"--seeds {words}: numbers must be above 0 and each given once")
+    if not is_list and len(numbers) == 1 and numbers[0] > MOST_SEEDS:
+        raise UsageError(
+            f"--seeds {numbers[0]} is the number of seeds, at most {MOST_SEEDS:,}; name single "
+            "seeds as in --seeds A B"
+        )
     return tuple(numbers) if is_list or len(numbers) > 1 else tuple(range(1, numbers[0] + 1))
 
 

@@ -18,9 +18,9 @@ from ..config.assembly import from_dict
 from ..config.config import RunConfig
 from ..probing import probe, write
 from ..reporting.runs import PROBE_FILE
+from ..run.destination import Destination
 from ..run.run import resume_run, start_run
 from ..run.run_folder import Claim, is_locked, is_unstarted, write_json
-from ..run.session import Destination
 from ..run.weights import version_mismatch, versions
 from .jobs import EVALUATION
 from .run_request import RunRequest

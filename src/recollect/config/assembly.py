@@ -18,7 +18,7 @@ from .config import RunConfig
 from .data import read_yaml, settings_in
 from .flags import apply, last, options_of, over, read_flags, resolve
 from .presets import preset
-from .values import Setting
+from .values import Setting, Words
 
 OPTIONS = options_of(RunConfig)
 # The parts of an agent that are chosen by name.
@@ -53,7 +53,17 @@ def with_file(settings: Sequence[Setting]) -> list[Setting]:
         _announce(f"recollect: {path}: {recurrent_ppo.note(data)}")
         data = recurrent_ppo.translate(data)
     flags = [setting for setting in settings if setting.name != "config"]
-    return over(file_settings(data, str(path)), flags)
+    named = [name for setting in flags for name in _names(setting)]
+    of_file = file_settings(data, str(path))
+    check_imports(of_file, named, str(path))
+    return over(of_file, flags)
+
+
+def _names(setting: Setting) -> Sequence[str]:
+    """The names of environments, memories and encoders that a flag gives, which files may then import."""
+    if setting.name not in ("imports", "env.id", *PARTS):
+        return ()
+    return setting.value if isinstance(setting.value, Words) else (str(setting.value),)
 
 
 @cache
@@ -65,23 +75,29 @@ def _announce(text: str) -> None:
 def from_dict(data: Mapping[str, Any], imports: Sequence[str] = (), file: str = "config") -> RunConfig:
     """A config that was saved. A name that would import a module counts only if it is in `imports`.
 
-    So nothing that a stranger's file names is imported or run unless the user names it too.
-
     file  what errors name as the source
     """
     settings = file_settings(data, file)
+    check_imports(settings, imports, "the file")
+    # Not over the preset: a saved config is complete, and presets change between versions. An option that an
+    # old file lacks gets the default of its class, which must therefore mean what old versions did.
+    return apply(*_with_parts(RunConfig(), settings))
+
+
+def check_imports(settings: Sequence[Setting], allowed: Sequence[str], source: str) -> None:
+    """Raise UsageError for a name in a file that would import a module, unless it is allowed.
+
+    So nothing that a stranger's file names is imported or run unless the user names it too.
+    """
     refused: dict[str, list[str]] = {"-e": [], "--imports": []}
     for option in ("env.id", *PARTS):
         name = last(settings, option) or ""
         suite, colon, _ = name.partition(":")
-        if colon and name not in imports and not (option == "env.id" and suite in suites()):
+        if colon and name not in allowed and not (option == "env.id" and suite in suites()):
             refused["-e" if option == "env.id" else "--imports"].append(name)
     if names := [name for kind in refused.values() for name in dict.fromkeys(kind)]:
         flags = " ".join(f"{flag} {' '.join(dict.fromkeys(kind))}" for flag, kind in refused.items() if kind)
-        raise UsageError(f"the file names {', '.join(names)}, which imports a module: allow it with {flags}")
-    # Not over the preset: a saved config is complete, and presets change between versions. An option that an
-    # old file lacks gets the default of its class, which must therefore mean what old versions did.
-    return apply(*_with_parts(RunConfig(), settings))
+        raise UsageError(f"{source} names {', '.join(names)}, which imports a module: allow it with {flags}")
 
 
 def file_settings(data: Mapping[str, Any], file: str) -> list[Setting]:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ..agent.agent import BranchConfig
 from ..common.devices import check_name
-from ..common.distributed import CORES
+from ..common.distributed import CORES, check_threads
 from ..common.errors import UsageError
 from ..common.notebook import table
 from ..envs import Backend, EnvConfig
@@ -96,6 +96,7 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < minimum:
                 raise UsageError(f"{name} is {value}, at least {minimum} is needed")
+        check_threads("threads", self.threads)
         check_name(self.device)
         if any("hidden" in branch.sees for branch in (self.actor, self.critic)) and not self.env.hidden:
             # Here, so that whoever builds the environments of this config need not know of `sees`.

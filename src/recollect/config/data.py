@@ -13,6 +13,7 @@ import yaml
 
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
+from ..common.yaml_text import load_yaml
 from .config import RunConfig
 from .flags import KWARGS
 from .values import BOOLEANS, Setting, YamlWord
@@ -25,6 +26,8 @@ LATER: dict[str, Any] = {
     "cuda_graphs": False,
     "kernels": "auto",
     "env.action_mask": False,
+    "env.on_error": None,
+    "env.step_timeout": None,
     "env.hidden": False,
     "env.trial": 1,
     "init": {"path": None, "parts": [], "critic_rollouts": 0},
@@ -88,8 +91,8 @@ _Loader.add_constructor("tag:yaml.org,2002:bool", _boolean)
 def read_yaml(path: Path) -> dict[str, Any]:
     """A config file as nested dicts."""
     try:
-        data = _Loader(path.read_text(encoding="utf-8")).get_single_data()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        data = load_yaml(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"config file {path}: {str(error).splitlines()[0]}") from error
     if not isinstance(data, dict):
         raise UsageError(f"config file {path} holds no options")

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import gymnasium
 import numpy as np
 
+from ..common.distributed import check_threads
 from ..common.errors import EnvDataError, UsageError
 from .spaces import Array, Obs, read_spaces
 
@@ -56,10 +57,18 @@ class EnvConfig:
     """Steps after which an episode is truncated, at least 1; None: the limit of the environment."""
     threads: int = 0
     """Number of EnvPool threads; 0: one per core."""
+    on_error: Literal["restart", "stop"] | None = None
+    """What follows an error, a crash or a hang of an environment. restart: a new environment, whose lost
+    episode is truncated and not counted; stop: the run ends; None: restart in worker processes, else stop."""
+    step_timeout: float | None = None
+    """Seconds for a step or a reset in a worker process, after which it counts as hung; None: no limit."""
 
     def __post_init__(self) -> None:
         if self.num_envs < 1:
             raise UsageError(f"env.num_envs is {self.num_envs}; it must be at least 1")
+        if self.threads < 0:
+            raise UsageError(f"env.threads is {self.threads}; it must be at least 1, or 0 for one per core")
+        check_threads("env.threads", self.threads)
         if self.trial < 1:
             raise UsageError(f"env.trial is {self.trial}; it must be at least 1, the episodes of a trial")
         if not self.reward_scale > 0:
@@ -71,6 +80,8 @@ class EnvConfig:
             )
         if self.time_limit is not None and self.time_limit < 1:
             raise UsageError(f"env.time_limit is {self.time_limit}; it must be at least 1, or None")
+        if self.step_timeout is not None and not self.step_timeout > 0:
+            raise UsageError(f"env.step_timeout is {self.step_timeout}; it must be above 0, or None")
 
 
 class Step(NamedTuple):
@@ -78,6 +89,7 @@ class Step(NamedTuple):
 
     obs      from a VecEnv: as its observation space nests it; from Envs: named leaves (N, *shape)
     success  (N,), NaN where nothing is reported; None if the suite reports none
+    aborted  where a failure of the environment ended the episode, which is then truncated; None: nowhere
 
     The other fields are (N,). On the step after an end, reward is 0 and both flags are False.
     """
@@ -87,6 +99,7 @@ class Step(NamedTuple):
     terminated: Array
     truncated: Array
     success: Array | None = None
+    aborted: Array | None = None
 
 
 class EnvState(NamedTuple):
@@ -149,6 +162,14 @@ class VecEnv(ABC):
         """Names for people to read: "actions" and "observations", each if the environment has some."""
         return {}
 
+    def check_seed(self, seed: int) -> None:  # noqa: B027 (most adapters repeat by construction)
+        """Warn if a reset from this seed does not repeat: such a run cannot be resumed."""
+
+    @property
+    def restarts(self) -> int:
+        """How often an environment was restarted after a failure."""
+        return 0
+
     def render(self) -> Array | None:
         """An image of environment 0, (H, W, 3) uint8; None if the environment cannot be rendered.
 
@@ -172,13 +193,20 @@ class Envs:
     """Environments as training sees them: observations as named leaves, policy actions, finite data only.
 
     Data is checked here and nowhere else, before it is written into a rollout.
+
+    imposed_limit  time limit that an evaluation set, because the environment has none
     """
 
     def __init__(self, adapter: VecEnv, mask: tuple[int, ...] = ()) -> None:
         self.adapter = adapter
+        self.imposed_limit: int | None = None
         self.num_envs = adapter.num_envs
         self.obs_spec, self.action_spec = read_spaces(adapter.observation_space, adapter.action_space, mask)
         self._steps = 0
+        leaves = self.obs_spec.leaves.items()
+        self._sizes = {
+            name: np.array(leaf.sizes, np.uint64) for name, leaf in leaves if leaf.kind == "discrete"
+        }
 
     def reset(self, seeds: list[int]) -> Obs:
         """Reset all environments; return the first observations as leaves (N, *shape)."""
@@ -206,6 +234,8 @@ class Envs:
 
     def _check_obs(self, obs: Obs) -> None:
         for name, array in obs.items():
+            if name in self._sizes:
+                self._check_indices(name, array)
             if array.dtype.kind != "f":
                 continue
             # Squares of finite float32 numbers may overflow, so this only rules leaves out quickly.
@@ -216,11 +246,28 @@ class Envs:
                 env, *place = (int(i) for i in bad[0])
                 self._refuse(env, f"{name}{place if place else ''}", array[tuple(bad[0])])
 
-    def _refuse(self, env: int, key: str, value: Any) -> None:
+    def _check_indices(self, name: str, array: Array) -> None:
+        """Raise EnvDataError if a discrete observation (N, components) is outside of its space."""
+        sizes = self._sizes[name]
+        # As unsigned numbers, negative ones are large: one comparison checks both ends.
+        if not (array.view(np.uint64) >= sizes).any():
+            return
+        env, place = (int(i) for i in np.argwhere(array.view(np.uint64) >= sizes)[0])
+        start, size = self.obs_spec.leaves[name].start[place], int(sizes[place])
+        key = f"{name}[{place}]" if len(sizes) > 1 else name
+        rule = f"its space has the values {start} to {start + size - 1}"
+        self._refuse(env, key, array[env, place] + start, rule)
+
+    def _refuse(
+        self,
+        env: int,
+        key: str,
+        value: Any,
+        rule: str = f"observations must be finite and rewards at most {LARGEST_REWARD:.0e} in size",
+    ) -> None:
         raise EnvDataError(
-            f"environment {env} returned {key} = {value} at step {self._steps}; observations must be finite "
-            f"and rewards at most {LARGEST_REWARD:.0e} in size. No update used it; correct the environment "
-            "and resume from the last checkpoint"
+            f"environment {env} returned {key} = {value} at step {self._steps}; {rule}. No update used it; "
+            "correct the environment and resume from the last checkpoint"
         )
 
 

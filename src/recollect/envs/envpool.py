@@ -24,11 +24,16 @@ def _envpool() -> Any:
     return envpool
 
 
+def has(name: str) -> bool:
+    """Whether EnvPool is installed and has an environment."""
+    return _envpool() is not None and name in _envpool().list_all_envs()
+
+
 def supports(config: EnvConfig) -> bool:
     """Whether EnvPool is installed and has the id; with backend auto, only without keyword arguments."""
     if (config.kwargs or config.trial > 1) and config.backend == "auto":
         return False  # EnvPool takes other keyword arguments than Gymnasium, and cannot keep a task
-    return _envpool() is not None and config.id in _envpool().list_all_envs()
+    return has(config.id)
 
 
 def unavailable_reason(config: EnvConfig) -> str:
@@ -40,7 +45,7 @@ def unavailable_reason(config: EnvConfig) -> str:
 
 def make(config: EnvConfig, name: str) -> VecEnv:
     """N environments in one pool."""
-    if _envpool() is None or name not in _envpool().list_all_envs():
+    if not has(name):
         raise UsageError(unavailable_reason(config))
     return EnvPool(config, name)
 
@@ -60,6 +65,8 @@ class EnvPool(VecEnv):
     """One pool of environments.
 
     EnvPool cannot save its state, and its `reset` ignores seeds. So `reset` builds a new pool.
+
+    Some of its environments (CliffWalking-v1) ignore the time limit. `step` truncates their episodes itself.
     """
 
     tier: Literal["native", "barrier"] = "barrier"
@@ -79,6 +86,12 @@ class EnvPool(VecEnv):
         limit = int(self._pool.spec.config.max_episode_steps)
         self.time_limit = limit if limit < NO_LIMIT else None
         self._dtype = np.dtype(self.action_space.dtype)
+        self._begin()
+
+    def _begin(self) -> None:
+        """All environments are at the first step of an episode."""
+        self._cut: Array | None = None  # environments truncated here, which the next step resets
+        self._until_check = self.time_limit or NO_LIMIT  # steps before which no episode can reach the limit
 
     def _build(self, seeds: list[int]) -> None:
         with _without_warnings():
@@ -102,11 +115,26 @@ class EnvPool(VecEnv):
         self._build(seeds)
         with _without_warnings():
             obs, self._info = self._pool.reset()
+        self._begin()
         return obs
 
     def step(self, action: Array) -> Step:
         # A termination at the time limit arrives as a truncation: EnvPool does not distinguish the two.
         obs, reward, terminated, truncated, self._info = self._pool.step(action.astype(self._dtype))
+        if self._cut is not None:
+            rows = np.flatnonzero(self._cut)
+            _overwrite((obs, self._info), self._pool.reset(rows.astype(np.int32)), rows)
+            reward, terminated, truncated = (
+                np.where(self._cut, np.zeros_like(x), x) for x in (reward, terminated, truncated)
+            )
+            self._cut = None
+        self._until_check -= 1
+        if self._until_check <= 0 and self.time_limit is not None:
+            elapsed = self._info["elapsed_step"]
+            cut = (elapsed >= self.time_limit) & ~terminated & ~truncated
+            self._cut = cut if cut.any() else None
+            truncated = truncated | cut
+            self._until_check = max(1, self.time_limit - int(elapsed.max()))
         return Step(obs, reward, terminated, truncated & ~terminated)
 
     def action_mask(self) -> Any:
@@ -115,6 +143,19 @@ class EnvPool(VecEnv):
 
     def close(self) -> None:
         self._pool.close()
+
+
+def _overwrite(target: Any, source: Any, rows: Array) -> None:
+    """Write the entries of `source`, nested alike, into these rows of the arrays of `target`."""
+    if isinstance(target, dict):
+        pairs: Any = [(part, source[key]) for key, part in target.items()]
+    elif isinstance(target, tuple):
+        pairs = zip(target, source, strict=True)
+    else:
+        target[rows] = source
+        return
+    for part, new in pairs:
+        _overwrite(part, new, rows)
 
 
 def listing() -> dict[str, str]:

@@ -150,6 +150,13 @@ class ExtendedEnv(VecEnv):
     def hidden(self) -> dict[str, Array]:
         return self.inner.hidden()
 
+    def check_seed(self, seed: int) -> None:
+        self.inner.check_seed(seed)
+
+    @property
+    def restarts(self) -> int:
+        return self.inner.restarts
+
     def render(self) -> Array | None:
         return self.inner.render()
 

@@ -1,7 +1,7 @@
 """Gymnasium: any registered or third-party environment, in this process or in one process each."""
 
-import importlib
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from enum import EnumMeta
 from functools import partial
@@ -9,17 +9,20 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.utils.env_checker import data_equivalence
 
-from ..common.errors import UsageError, nearest
+from ..common.errors import UsageError
 from .base import EnvConfig, EnvState, Step, VecEnv
+from .cartpole import CartPole
+from .failures import ABORTED, Restarts, close_quietly
 from .info import read_numbers, read_success
+from .local import LocalEnvs
+from .registered import NEW_LANDER, OLD_LANDER, find_spec
 from .rendering import as_rgb, images_per_second, rendered
 from .spaces import ACTION_MASK, NEW_EPISODE, Array
 from .trial import Trial
+from .workers import WorkerEnvs
 
-OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 Factory = Callable[[], gym.Env[Any, Any]]
 # What constructors of environments raise for wrong arguments and for missing packages.
 BUILD_ERRORS = (gym.error.Error, TypeError, ValueError, AssertionError, KeyError, ImportError)
@@ -45,23 +48,6 @@ def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
     return env
 
 
-def find_spec(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
-    """The name and spec under which an id is registered; imports the module before the colon."""
-    module, _, name = env_id.rpartition(":")
-    if module:
-        try:
-            importlib.import_module(module)
-        except (ImportError, TypeError, ValueError) as error:
-            raise UsageError(f"environment {env_id}: module {module} does not import: {error}") from error
-    name = NEW_LANDER if name == OLD_LANDER else name
-    spec = gym.registry.get(name)
-    if spec is None:
-        # Ids in a namespace, as phys2d/CartPole-v1, need further packages: no suggestions for an id without.
-        known = sorted(key for key in gym.registry if "/" in name or "/" not in key)
-        raise UsageError(f"environment {env_id} is unknown; {nearest(name, known)}")
-    return name, spec
-
-
 def _build_given(factory: Factory, time_limit: int | None) -> gym.Env[Any, Any]:
     env = factory()
     if not isinstance(env, gym.Env):
@@ -81,6 +67,16 @@ class GymEnv(VecEnv):
         self.backend = "workers" if config.backend == "workers" else "gymnasium"
         self._trial = config.trial
         self._factory = partial(_as_trials, factory, config.trial) if config.trial > 1 else factory
+        self._timeout = config.step_timeout
+        if self._timeout is not None and self.backend != "workers":
+            raise UsageError(
+                f"env.step_timeout {self._timeout:g} needs --env.backend workers: a step in this process "
+                "cannot be interrupted"
+            )
+        # An error in this process is most likely one of the environment's code. A worker process may also
+        # have crashed, and a long run should survive that.
+        on_error = config.on_error or ("restart" if self.backend == "workers" else "stop")
+        self._restarts = Restarts(config.id, self.num_envs, on_error == "restart")
         self._fresh = False
         self._info: dict[str, Any] = {}
         self._ended = np.zeros(self.num_envs, dtype=bool)
@@ -89,38 +85,32 @@ class GymEnv(VecEnv):
         self.action_space = self._vec.single_action_space
         self.tier = self._tier()
         self.time_limit = self._limit()
-        if isinstance(self._vec, SyncVectorEnv):
+        if isinstance(self._vec, LocalEnvs):
             self.fps = images_per_second(self._vec.envs[0].metadata)
 
     def _build(self) -> None:
-        factories = [self._factory] * self.num_envs
-        # Both vector environments use next-step autoreset by default.
         try:
             if self.backend == "workers":
-                self._vec: AsyncVectorEnv | SyncVectorEnv = AsyncVectorEnv(factories)
+                self._vec: WorkerEnvs | LocalEnvs = WorkerEnvs(
+                    self._factory, self.num_envs, self._restarts, self._timeout
+                )
             else:
-                # copy=False: observations are one buffer, which every step overwrites in place. A rollout
-                # copies each row as it is written, so the copy of each step is not needed.
-                self._vec = SyncVectorEnv(factories, copy=False)
+                self._vec = LocalEnvs([self._factory] * self.num_envs, self._restarts)
         except BUILD_ERRORS as error:
             # The text of a KeyError is the key alone.
             reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
             raise UsageError(f"the environment cannot be built: {reason}") from error
-        if isinstance(self._vec, SyncVectorEnv):
-            _check_distinct(self._vec.envs)
+        local = isinstance(self._vec, LocalEnvs)
+        _check_distinct(self._vec.envs if local else [self._vec.example])
         self._fresh = True
 
     def _limit(self) -> int | None:
-        if isinstance(self._vec, SyncVectorEnv):
-            return _wrapped_limit(self._vec.envs[0])
-        env = self._factory()  # the wrappers of workers' environments cannot be inspected from here
-        self._has_method = env.has_wrapper_attr("action_masks")
-        env.close()
+        env = self._vec.envs[0] if isinstance(self._vec, LocalEnvs) else self._vec.example
         return _wrapped_limit(env)
 
     def _tier(self) -> Literal["native", "barrier"]:
         # Worker processes and third-party wrappers hold state that get_state does not know of.
-        if isinstance(self._vec, SyncVectorEnv):
+        if isinstance(self._vec, LocalEnvs):
             env: gym.Env[Any, Any] = self._vec.envs[0]
             limited = False
             while isinstance(env, gym.wrappers.TimeLimit | gym.wrappers.OrderEnforcing):
@@ -144,14 +134,38 @@ class GymEnv(VecEnv):
         obs, reward, terminated, truncated, self._info = self._vec.step(action)
         truncated = truncated & ~terminated  # terminated takes precedence: no bootstrap
         self._ended = terminated | truncated
-        return Step(obs, reward, terminated, truncated, read_success(self._info, self.num_envs))
+        success = read_success(self._info, self.num_envs)
+        return Step(obs, reward, terminated, truncated, success, self._info.get(f"_{ABORTED}"))
+
+    def check_seed(self, seed: int) -> None:
+        if self.tier == "native":
+            return
+        envs = self._factory(), self._factory()
+        _check_distinct(envs)
+        try:
+            one, other = (env.reset(seed=seed)[0] for env in envs)
+            if not data_equivalence(one, other, exact=True):
+                name = type(envs[0].unwrapped).__name__
+                warnings.warn(
+                    f"{name} does not repeat from its seed, so this run cannot be resumed or repeated: draw "
+                    "every random number from self.np_random",
+                    stacklevel=2,
+                )
+        finally:
+            for env in envs:
+                close_quietly(env)
+
+    @property
+    def restarts(self) -> int:
+        return int(self._restarts.counts.sum())
 
     def action_mask(self) -> Any:
         """The entry `action_mask` of info, or the result of the method `action_masks` (as in sb3-contrib)."""
         if ACTION_MASK in self._info:
             return self._info[ACTION_MASK]
-        if isinstance(self._vec, AsyncVectorEnv):
-            return self._vec.call("action_masks") if self._has_method else None
+        if isinstance(self._vec, WorkerEnvs):
+            has_method = self._vec.example.has_wrapper_attr("action_masks")
+            return self._vec.call("action_masks") if has_method else None
         if not self._vec.envs[0].has_wrapper_attr("action_masks"):
             return None
         # Not asked of an environment whose episode has ended: it need not have an answer.
@@ -173,11 +187,11 @@ class GymEnv(VecEnv):
     @property
     def local_envs(self) -> Sequence[gym.Env[Any, Any]]:
         """The environments, if they are in this process."""
-        return self._vec.envs if isinstance(self._vec, SyncVectorEnv) else ()
+        return self._vec.envs if isinstance(self._vec, LocalEnvs) else ()
 
     def names(self) -> dict[str, list[str]]:
         """Of the attributes action_names and observation_names, or what Atari and MiniGrid have."""
-        if not isinstance(self._vec, SyncVectorEnv):
+        if not isinstance(self._vec, LocalEnvs):
             return {}
         env: Any = self._vec.envs[0].unwrapped
         actions = getattr(env, "action_names", None)
@@ -189,7 +203,7 @@ class GymEnv(VecEnv):
         return {kind: [str(name) for name in names] for kind, names in by_kind.items() if names is not None}
 
     def render(self) -> Array | None:
-        if not isinstance(self._vec, SyncVectorEnv):
+        if not isinstance(self._vec, LocalEnvs):
             return None
         env = self._vec.envs[0]
         if "rgb_array" not in env.metadata.get("render_modes", ()):
@@ -199,7 +213,7 @@ class GymEnv(VecEnv):
         return as_rgb(rendered(env.render))
 
     def get_state(self) -> EnvState:
-        assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
+        assert self.tier == "native" and isinstance(self._vec, LocalEnvs)
         envs = [env.unwrapped for env in self._vec.envs]
         # Private attributes, which Gymnasium offers no access to: the environments that the next step will
         # reset, and the steps that TimeLimit has counted.
@@ -217,7 +231,7 @@ class GymEnv(VecEnv):
         return EnvState(arrays, data)
 
     def set_state(self, state: EnvState) -> None:
-        assert self.tier == "native" and isinstance(self._vec, SyncVectorEnv)
+        assert self.tier == "native" and isinstance(self._vec, LocalEnvs)
         self.reset([0] * self.num_envs)  # creates the attributes that are set below
         self._vec._autoreset_envs = state.arrays["resets"].copy()
         rows = zip(self._vec.envs, state.arrays["state"], state.data["random"], strict=True)
@@ -234,55 +248,24 @@ class GymEnv(VecEnv):
         self._vec.close()
 
 
+# Environments that were built, by their ids, as long as they exist.
+_BUILT: weakref.WeakValueDictionary[int, gym.Env[Any, Any]] = weakref.WeakValueDictionary()
+
+
 def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
-    """Raise UsageError if the same environment stands for several, whose steps would mix its episodes."""
-    if len({id(env.unwrapped) for env in envs}) < len(envs):
-        name = type(envs[0].unwrapped).__name__
-        raise UsageError(
-            f"the function that builds environments returned the same {name} again; it must build a new one "
-            f"in each call: lambda: {name}(...)"
-        )
+    """Raise UsageError if an environment was built before, also for other environments, as of a validation.
 
-
-class CartPole(VecEnv):
-    """Gymnasium's vectorised CartPole: numpy steps all environments at once."""
-
-    tier: Literal["native", "barrier"] = "native"
-
-    def __init__(self, num_envs: int, time_limit: int) -> None:
-        self.num_envs = num_envs
-        self.time_limit = time_limit
-        self.backend = "gymnasium"
-        self._vec = CartPoleVectorEnv(num_envs, max_episode_steps=time_limit)
-        self.fps = images_per_second(self._vec.metadata)
-        self.observation_space = self._vec.single_observation_space
-        self.action_space = self._vec.single_action_space
-
-    def reset(self, seeds: list[int]) -> Array:
-        # All environments share one generator, so its seed is derived from all of their seeds.
-        entropy = np.random.SeedSequence(seeds).generate_state(2, np.uint64)
-        return self._vec.reset(seed=int(entropy[0]))[0]
-
-    def step(self, action: Array) -> Step:
-        obs, reward, terminated, truncated, _ = self._vec.step(action)
-        return Step(obs, reward, terminated, truncated & ~terminated)
-
-    def render(self) -> Array:
-        self._vec.render_mode = "rgb_array"
-        return rendered(self._vec.render)[0]
-
-    def get_state(self) -> EnvState:
-        # Gymnasium keeps the state as (4, N); the first axis of a saved array is the environment.
-        arrays = {"state": self._vec.state.T, "steps": self._vec.steps, "resets": self._vec.prev_done}
-        copies = {key: np.array(value) for key, value in arrays.items()}
-        return EnvState(copies, {"random": self._vec.np_random.bit_generator.state})
-
-    def set_state(self, state: EnvState) -> None:
-        self._vec.reset(seed=0)
-        self._vec.state = state.arrays["state"].T.copy()
-        self._vec.steps = state.arrays["steps"].copy()
-        self._vec.prev_done = state.arrays["resets"].copy()
-        self._vec.np_random.bit_generator.state = state.data["random"]
+    The steps of several would mix in one, and a reset could not begin from a new one.
+    """
+    for env in envs:
+        inner = env.unwrapped
+        if _BUILT.get(id(inner)) is inner:
+            name = type(inner).__name__
+            raise UsageError(
+                f"the function that builds environments returned the same {name} again; it must build a new "
+                f"one in each call: lambda: {name}(...)"
+            )
+        _BUILT[id(inner)] = inner
 
 
 def _time_limit(env: gym.Env[Any, Any]) -> Any:

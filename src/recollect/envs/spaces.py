@@ -6,6 +6,7 @@ name. Outside of `envs`, observations are dicts of leaves, and Gymnasium's space
 Shapes.  N environments, K components of an action.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -226,9 +227,7 @@ def read_spaces(
 ) -> tuple[ObsSpec, ActionSpec]:
     """The specs of both spaces of an environment; UsageError if a space or the mask is not supported."""
     # The order of leaves is the order of input features: another order would break saved agents.
-    leaves: dict[str, Leaf] = {}
-    inside = observation["obs"] if isinstance(observation, Extended) else observation
-    _read_leaves(inside, "obs", leaves)
+    leaves = _read_leaves(observation["obs"] if isinstance(observation, Extended) else observation)
     if mask:
         vectors = [leaf for leaf in leaves.values() if leaf.kind == "vector" and len(leaf.shape) == 1]
         if len(leaves) != 1 or not vectors:
@@ -255,24 +254,34 @@ def read_spaces(
     return ObsSpec(leaves, mask), action_spec
 
 
-def _read_leaves(space: gym.Space[Any], name: str, out: dict[str, Leaf]) -> None:
-    """Add the leaves of a space to `out`, under names that begin with `name`."""
+def _read_leaves(space: gym.Space[Any]) -> dict[str, Leaf]:
+    """The leaves of an observation space by name; UsageError if two have the same."""
+    leaves: dict[str, Leaf] = {}
+    for name, leaf in _leaves_of(space, "obs"):
+        if name in leaves:
+            key = name.removeprefix("obs.")
+            raise UsageError(f"two entries of the observation are named {key}: rename the key with a dot")
+        leaves[name] = leaf
+    return leaves
+
+
+def _leaves_of(space: gym.Space[Any], name: str) -> Iterator[tuple[str, Leaf]]:
     match space:
         case spaces.Dict():
             for key, part in space.spaces.items():
-                _read_leaves(part, f"{name}.{key}", out)
+                yield from _leaves_of(part, f"{name}.{key}")
         case spaces.Tuple():
             for i, part in enumerate(space.spaces):
-                _read_leaves(part, f"{name}.{i}", out)
+                yield from _leaves_of(part, f"{name}.{i}")
         case spaces.Discrete():
-            out[name] = Leaf("discrete", (), (int(space.n),), (int(space.start),))
+            yield name, Leaf("discrete", (), (int(space.n),), (int(space.start),))
         case spaces.MultiDiscrete():
-            sizes = tuple(int(n) for n in space.nvec.ravel())
-            out[name] = Leaf("discrete", space.nvec.shape, sizes, tuple(map(int, space.start.ravel())))
+            sizes, start = (tuple(map(int, x.ravel())) for x in (space.nvec, space.start))
+            yield name, Leaf("discrete", space.nvec.shape, sizes, start)
         case spaces.MultiBinary():
-            out[name] = Leaf("binary", tuple(space.shape))
+            yield name, Leaf("binary", tuple(space.shape))
         case spaces.Box():
-            out[name] = Leaf("picture" if _is_picture(space) else "vector", tuple(space.shape))
+            yield name, Leaf("picture" if _is_picture(space) else "vector", tuple(space.shape))
         case _:
             raise UsageError(
                 f"observation space {space} is not supported ({name}); supported are Box, Discrete, "
@@ -293,8 +302,7 @@ def _read_action(space: gym.Space[Any]) -> ActionSpec:
         case spaces.Discrete():
             return ActionSpec("categorical", (int(space.n),), (), (int(space.start),))
         case spaces.MultiDiscrete():
-            sizes = tuple(int(n) for n in space.nvec.ravel())
-            start = tuple(int(s) for s in space.start.ravel())
+            sizes, start = (tuple(map(int, x.ravel())) for x in (space.nvec, space.start))
             return ActionSpec("categorical", sizes, space.nvec.shape, start)
         case spaces.MultiBinary():
             width = int(np.prod(space.shape))

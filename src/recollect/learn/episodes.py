@@ -45,21 +45,20 @@ class Episodes:
         return cls(np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64), [])
 
     def add(self, rollout: Rollout | Outcome, step: int = 0) -> None:
-        """Add the finished episodes of a rollout that began at `step`, but not those a barrier truncated."""
+        """Add the finished episodes of a rollout that began at `step`, but not those cut short."""
         valid = rollout.valid[:-1].numpy()
         # In float64: a return is the difference of two sums over the rollout; float32 would lose digits.
         rewards = np.cumsum(np.where(valid, rollout.reward.numpy().astype(np.float64), 0.0), axis=0)
         lengths, steps = np.cumsum(valid, axis=0), step + np.cumsum(valid.sum(1))
         terminated, success = rollout.terminated.numpy(), rollout.success.numpy()
-        ended, cut_short = terminated | rollout.truncated.numpy(), rollout.cut_short[0].numpy()
+        ended, cut_short = terminated | rollout.truncated.numpy(), rollout.cut_short.numpy()
         # The sums when the running episode of each environment began: negative if before this rollout.
         reward_base, length_base = -self.running_return, -self.running_length
         self.latest = []
         # argwhere is in the order of time, then environment, over all ranks: `recent` does not depend on how
         # a run is split.
         for t, n in np.argwhere(ended):
-            # A barrier truncates at the last step only; such an episode enters no statistic.
-            if t < len(valid) - 1 or not cut_short[n]:
+            if not cut_short[t, n]:
                 total, length = float(rewards[t, n] - reward_base[n]), int(lengths[t, n] - length_base[n])
                 flags = float(success[t, n]), bool(terminated[t, n])
                 self.latest.append(Episode(int(steps[t]), int(n), total, length, *flags))

@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
     terminated: Tensor
     truncated: Tensor
     success: Tensor
-    cut_short: Tensor  # (1, N)
+    cut_short: Tensor  # truncated by a barrier or a failure: in no statistic of episodes
 
 
 class Sent(NamedTuple):
@@ -98,7 +98,7 @@ class Rollout:
         self.reward = steps(row.prev_reward)
         self.terminated, self.truncated = steps(row.first), steps(row.first)
         self.success = steps(np.zeros(self.num_envs, dtype=np.float32))
-        self.cut_short = torch.zeros(1, self.num_envs, dtype=torch.bool)  # episodes that a barrier truncated
+        self.cut_short = torch.zeros(num_steps, self.num_envs, dtype=torch.bool)
         self.value = torch.zeros(num_steps + 1, self.num_envs, dtype=dtype)
         self.log_prob = torch.zeros(num_steps, self.num_envs, dtype=dtype, device=self.device)
         # Equal pictures are found once, here, and encoded once.
@@ -138,6 +138,8 @@ class Rollout:
         view["action"][t], view["reward"][t] = action, step.reward
         view["terminated"][t], view["truncated"][t] = step.terminated, step.truncated
         view["success"][t] = np.nan if step.success is None else step.success
+        if step.aborted is not None:
+            view["cut_short"][t] = step.aborted
         # Next-step reset: the end of an episode makes row t+1 a tail row, and the row after a tail row
         # begins an episode.
         first = ~view["valid"][t]
@@ -169,7 +171,8 @@ class Rollout:
         """At a barrier: truncate every unfinished episode after step T-1."""
         view, last = self._views, self.num_steps - 1
         ended = view["terminated"][last] | view["truncated"][last]
-        cut_short = view["cut_short"][0] = view["valid"][last] & ~ended
+        cut_short = view["valid"][last] & ~ended
+        view["cut_short"][last] |= cut_short
         view["truncated"][last] |= cut_short
         # Row T becomes a tail row: V[T] is the value of a final observation and bootstraps.
         view["valid"][last + 1] &= ~cut_short

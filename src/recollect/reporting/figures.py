@@ -28,6 +28,7 @@ INK, SOFT, GRID = "#1c2128", "#59636e", "#e5e8eb"
 STYLE = {
     "axes.edgecolor": "#c8ced4",
     "axes.labelcolor": SOFT,
+    "text.parse_math": False,  # labels come from files, and may have dollar signs
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK,

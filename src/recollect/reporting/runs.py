@@ -16,6 +16,7 @@ import yaml
 
 from ..common.intervals import Floats
 from ..common.metrics import METRICS
+from ..common.yaml_text import load_yaml
 from .archive import BadArchive, open_archive
 
 FlatConfig: TypeAlias = Mapping[str, Any]  # a config by dotted names
@@ -198,8 +199,8 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = yaml.safe_load(_read_text(path))
-        key_of(config)  # fails for YAML that contains itself by an alias
+        config = load_yaml(_read_text(path))
+        key_of(config)  # fails for keys that JSON cannot have
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise BadRun(f"{path.name} is not valid YAML: {str(error).splitlines()[0]}") from error
     env = config.get("env") if isinstance(config, dict) else None

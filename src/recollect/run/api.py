@@ -14,10 +14,10 @@ from ..config.values import Setting, value_of
 from ..envs.given import Environment, resolve_environment
 from . import hub
 from .build import Factory
+from .destination import Destination
 from .evaluate import Evaluation
 from .evaluate import evaluate as play
 from .run import Trained, iterate_run, resume_run, start_run
-from .session import Destination
 from .update import OnRollout, Training
 from .weights import describe_missing_run, load_agent
 

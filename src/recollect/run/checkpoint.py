@@ -45,6 +45,8 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
     header = {"format": str(FORMAT), "meta": text, "sha256": _digest(dense, text)}
     # In the same folder, because a rename is atomic only within a file system; `prune` knows the pattern.
     temporary = path.with_name(f".{path.name}.tmp")
+    # The folder may have been removed during the run, or be missing in a copy of it.
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(temporary, "wb") as file:
             file.write(to_bytes(dense, header))

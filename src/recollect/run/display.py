@@ -1,5 +1,7 @@
 """Progress of a run: a panel on a terminal, a bar in a notebook, plain lines elsewhere."""
 
+import os
+import sys
 import time
 from abc import ABC, abstractmethod
 
@@ -43,17 +45,24 @@ class LineDisplay(Display):
     """One plain line every few seconds, for files, pipes and batch systems."""
 
     def __init__(self, every: float = 5.0) -> None:
-        self._every, self._next = every, 0.0
+        self._every, self._next, self._closed = every, 0.0, False
 
     def show(self, metrics: Metrics, progress: float) -> None:
         now = time.monotonic()
         if now < self._next and progress < 1:
             return
         self._next = now + self._every
-        print(line_of(metrics, progress), flush=True)
+        self.print_line(line_of(metrics, progress))
 
     def print_line(self, text: str) -> None:
-        print(text, flush=True)
+        if self._closed:
+            return
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            # As in `recollect train ... | head`: no reader is left, but the run has files as well.
+            self._closed = True
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the life of the process)
 
 
 SHOWN_LOSSES = {

@@ -1,11 +1,13 @@
 """Evaluation: play whole episodes with a trained agent, each environment a fixed number of them."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
+import torch
 
 from ..agent.agent import Agent
 from ..common import notebook, rng
@@ -156,7 +158,9 @@ def play_episodes(
         # A step from a tail row opens an episode, so `first` is the `tail` of the step before.
         obs, reward, first, tail = step.obs, step.reward, tail, ended
     flat = [episode for played in finished for episode in played]
-    return Played(*(list(column) for column in zip(*flat, strict=True)))
+    played = Played(*(list(column) for column in zip(*flat, strict=True)))
+    _warn_of_limit(envs.imposed_limit, played.lengths)
+    return played
 
 
 def begins_episode(obs: Any, num_envs: int) -> Array:
@@ -169,6 +173,17 @@ def begins_episode(obs: Any, num_envs: int) -> Array:
 def split_return(before: list[float], whole: float) -> list[float]:
     """The returns of the episodes of a trial, from that of the trial before each but the first."""
     return [float(x) for x in np.diff([0.0, *before, whole])] if before else []
+
+
+def _warn_of_limit(limit: int | None, lengths: Sequence[int]) -> None:
+    """Warn of episodes that only the time limit of the evaluation ended."""
+    cut = 0 if limit is None else sum(length >= limit for length in lengths)
+    if cut:
+        warnings.warn(
+            f"{cut} of {len(lengths)} episodes were truncated after {limit:,} steps: the environment has no "
+            "time limit; --env.time-limit N sets another one",
+            stacklevel=3,
+        )
 
 
 def evaluate(
@@ -194,6 +209,8 @@ def evaluate(
     # What only the critic sees is not needed here, and another environment may not have it.
     hidden = agent is not None and HIDDEN in agent.actor.inputs.leaves
     envs = make_for_evaluation(replace(env, num_envs=num, hidden=hidden), factory)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as after training: batches are small, and more threads may round differently
     try:
         if agent is None:
             player: PlayerLike = RandomPlayer(envs, seed)
@@ -204,6 +221,7 @@ def evaluate(
         results = play_episodes(envs, player, episodes, seeds, on_episode)
         by_episode = results.by_episode if env.trial > 1 else []
     finally:
+        torch.set_num_threads(threads)
         envs.adapter.close()
     return Evaluation(env.id, describe_task(env), name, seed, deterministic, *results[:3], by_episode)
 

@@ -10,11 +10,12 @@ runs/<model>/<env>/<id>/
 """
 
 import importlib.util
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Literal
 
 from torch.distributions import Distribution
@@ -23,20 +24,29 @@ from ..agent.agent import Agent
 from ..agent.player import Player, PlayerState, distribution, value
 from ..common import notebook
 from ..common.distributed import Ranks, process_group, was_restarted
-from ..common.errors import UsageError, install_hint
+from ..common.errors import CheckpointError, UsageError, install_hint
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
 from ..envs import Array
 from ..learn.episodes import Episode
 from . import checkpoint
 from .build import Factory, build, build_learner
+from .destination import Destination, initial_summary
 from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
 from .initial import begin_rewards
 from .onnx import export
-from .run_folder import find_unfinished, is_unstarted, locked, new_folder, read_summary, write_json
-from .session import Destination, Session, initial_summary
+from .run_folder import (
+    check_config,
+    find_unfinished,
+    is_unstarted,
+    locked,
+    new_folder,
+    read_summary,
+    write_json,
+)
+from .session import Session
 from .update import OnRollout, Updates, run_through
 from .weights import load_rewards, save_weights
 
@@ -170,7 +180,9 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
     """Train from the start, in a new folder, iteration by iteration."""
     if destination.wandb_project and importlib.util.find_spec("wandb") is None:
         raise UsageError(f"--wandb-project needs wandb: {install_hint('wandb')}")
-    with process_group() as ranks:
+    # An environment may change the working folder, on which a relative path depends.
+    start = Path.cwd()
+    with only_thread(), process_group() as ranks:
         envs, agent, config = build(config, factory, ranks, new=True)
         # torchrun repeats the same command after a failure, so `train` must find the run that failed. All
         # processes ask, because only those that torchrun restarted know of the failure.
@@ -180,11 +192,12 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
             envs.adapter.close()
             return (yield from _resume(failed, config, ranks, destination.quiet, factory=factory))
         # The name may hold the time, so other processes may compute another one; only rank 0 uses it.
-        folder = new_folder(config, destination.out, destination.run_id)
+        shown = new_folder(config, destination.out, destination.run_id, start)
+        folder = start / shown
         if ranks.is_rank_zero:
             if not is_unstarted(folder):
                 raise UsageError(
-                    f"{folder} exists, and nothing is overwritten: recollect resume {folder}, or another "
+                    f"{shown} exists, and nothing is overwritten: recollect resume {shown}, or another "
                     "--run-id"
                 )
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -195,8 +208,34 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
                 write_json(folder / "summary.json", initial_summary(config, destination))
             learner = build_learner(config, envs, agent, ranks)
             begin_rewards(learner.rewards, config)
-            summary = yield from Session(config, folder, envs, learner, destination, factory).iterate()
-            return Trained(agent, config, folder, summary, factory)
+            envs.adapter.check_seed(config.seed)
+            session = Session(config, folder, envs, learner, destination, factory, shown)
+            summary = yield from session.iterate()
+            return Trained(agent, config, shown if Path.cwd() == start else folder, summary, factory)
+
+
+# The threads of this process in which runs are in progress.
+_TRAINING: list[int] = []
+
+
+@contextmanager
+def only_thread() -> Iterator[None]:
+    """Refuse a run while one is in progress in another thread.
+
+    Number of threads, precision and generators of torch are those of the whole process: each run would
+    change them under the other, and neither would repeat.
+    """
+    thread = get_ident()
+    if any(other != thread for other in _TRAINING):
+        raise UsageError(
+            "another thread of this process trains, and torch has one state for both; train in processes, "
+            "as recollect.compare does"
+        )
+    _TRAINING.append(thread)
+    try:
+        yield
+    finally:
+        _TRAINING.remove(thread)
 
 
 def _lock(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
@@ -234,14 +273,25 @@ def _resume(
     device: str | None = None,
     kernels: Literal["torch"] | None = None,
 ) -> Updates:
+    folder, shown = folder.absolute(), folder  # an environment may change the working folder
     summary = read_summary(folder)
-    with _lock(folder, ranks):
+    with only_thread(), _lock(folder, ranks):
         envs, agent, resolved = build(config, factory, ranks, new=False, device=device)
         # config.yaml is fully resolved, so it changes only if this machine chooses another backend.
         if resolved != config:
             raise UsageError(
-                f"{folder} was run with backend {config.env.backend}, here it is {resolved.env.backend}; "
+                f"{shown} was run with backend {config.env.backend}, here it is {resolved.env.backend}; "
                 "install what the backend of the run needs"
+            )
+        # A restart from the seed has no checkpoint to compare with; `Session.resume` compares with its own.
+        last = folder / "checkpoints" / "last.safetensors"
+        if last.exists():
+            with suppress(CheckpointError):  # a damaged one is reported where it is needed
+                check_config(config, checkpoint.read(last)[1]["config"], last)
+        elif summary.get("config_hash", config_hash(config)) != config_hash(config):
+            raise UsageError(
+                f"{shown / 'config.yaml'} is not the config of this run (its hash in summary.json differs); "
+                "restore it, or start a new run from it with --config"
             )
         # The keys in summary.json are fields of Destination: renaming a field would break every older run.
         destination = Destination(**{**summary["logging"], "quiet": quiet})
@@ -249,9 +299,10 @@ def _resume(
             # Not the newest checkpoint: the run may have ended between two of them.
             checkpoint.load_weights(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
             display = make_display("", quiet or not ranks.is_rank_zero)
-            display.print_line(f"{folder} is finished: {summary['step']:,} steps; nothing to do")
-            return Trained(agent, config, folder, summary, factory)
+            display.print_line(f"{shown} is finished: {summary['step']:,} steps; nothing to do")
+            return Trained(agent, config, shown, summary, factory)
         learner = build_learner(config, envs, agent, ranks)
-        session = Session(config, folder, envs, learner, destination, factory)
+        session = Session(config, folder, envs, learner, destination, factory, shown)
         session.resume(ignore_versions, kernels)
-        return Trained(agent, config, folder, (yield from session.iterate()), factory)
+        summary = yield from session.iterate()
+        return Trained(agent, config, shown if shown.exists() else folder, summary, factory)

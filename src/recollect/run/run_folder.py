@@ -7,7 +7,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -21,23 +21,31 @@ if TYPE_CHECKING:  # at run time it would import torch, which tools that only re
 CLAIM = ".claim"
 
 
-def new_folder(config: "RunConfig", out: Path, run_id: str | None) -> Path:
-    """<out>/<model>/<env>/<run id>; without a run id, a name from seed and time that does not exist yet."""
+def new_folder(config: "RunConfig", out: Path, run_id: str | None, start: Path = Path()) -> Path:
+    """<out>/<model>/<env>/<run id>; without a run id, a name from seed and time that does not exist yet.
+
+    start  the folder that a relative `out` is in
+    """
     from ..config.presets import filed_as  # as above; whoever has a config has imported torch already
 
     # Ids such as ALE/Pong-v5 must be one folder: `compare` and `list` rely on the depth
     # <out>/<model>/<env>/<run id>.
-    names = (name.replace("/", "-").replace(":", "-") for name in (filed_as(config), config.env.id))
+    names = (_folder_name(name, "name") for name in (filed_as(config), config.env.id))
     # A path has lost slashes of an address: s3://runs is s3:/runs, and file:///runs is file:/runs.
     address = re.sub(r"^file:/+", "file:///", re.sub(r"^(\w{2,}):/+", r"\1://", str(out)))
     parent = parse_folder(address).joinpath(*names)
-    if run_id in (".", ".."):
-        raise UsageError(f"--run-id {run_id} names no folder of its own")
     if run_id:
-        return parent / run_id.replace("/", "-").replace(":", "-")
+        return parent / _folder_name(run_id, "--run-id")
     name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     paths = (parent / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
-    return next(path for path in paths if not path.exists())
+    return next(path for path in paths if not (start / path).exists())
+
+
+def _folder_name(text: str, label: str) -> str:
+    """A name as one folder: no part of it leads elsewhere."""
+    if text in (".", ".."):
+        raise UsageError(f"{label} {text} names no folder of its own")
+    return re.sub(r"[/:\\\x00]", "-", text)
 
 
 def parse_folder(text: str) -> Path:
@@ -104,6 +112,24 @@ def read_summary(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder / 'summary.json'} cannot be read: {error!r}") from error
     raise UsageError(f"{folder / 'summary.json'} has no status of the run; restore the file, or train again")
+
+
+def check_config(config: "RunConfig", saved: Mapping[str, Any], file: Path) -> None:
+    """Raise UsageError if the config of a run is not the one that its checkpoint was written with."""
+    from ..config.assembly import from_dict  # as above
+    from ..config.flags import values_in
+
+    # Names that the file may import are those that the user has allowed for config.yaml already.
+    branches = (config.actor, config.critic)
+    names = [config.env.id, *(part.found_as() for b in branches for part in (b.memory, b.encoder))]
+    before, now = values_in(from_dict(saved, names, str(file))), values_in(config)
+    changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
+    if changed:
+        parts = (f"{name} is {now.get(name)!r}, was {before.get(name)!r}" for name in changed[:4])
+        raise UsageError(
+            f"config.yaml differs from the config in {file.name}: {'; '.join(parts)}; restore it, or start a "
+            "new run from it with --config"
+        )
 
 
 def find_unfinished(out: Path, config_hash: str) -> Path | None:

@@ -8,74 +8,45 @@ this file: rank 0 writes the files and the screen, and validates.
 import time
 import warnings
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals as Signal
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..common.devices import announcement
 from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
 from ..common.metrics import is_finite
-from ..common.signals import Signals
+from ..common.signals import Signals, StoppedError
 from ..config.config import RunConfig
-from ..config.data import config_hash, to_dict
 from ..envs import Envs
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import train
 from . import checkpoint
 from .build import Factory, training_mode
+from .destination import Destination, initial_summary
 from .display import make_display
 from .episode_log import format_episodes
 from .initial import begin_again
 from .kernels import computed_by, engine, resume_with
-from .log import JsonLines, TensorBoard, Wandb
-from .run_folder import write_json
+from .log import Logs, open_logs
+from .run_folder import check_config, write_json
 from .update import Update
 from .validation import Validation
-from .weights import agent_metadata, processor_name, save_weights, versions
+from .weights import agent_metadata, save_weights, versions
 
 WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/ppo.py)
 STEERED = "a callback multiplied the learning rates by {:.4g}; equal results need it again (on_rollout)"
 NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 
 
-@dataclass(frozen=True, kw_only=True)
-class Destination:
-    """Where the files and metrics of a run go."""
-
-    out: Path = Path("runs")
-    """Folder of all runs; the folder of this run is <out>/<model>/<env>/<run id>."""
-    run_id: str | None = None
-    """Name of the run's folder; None: the seed and the time."""
-    wandb_project: str | None = None
-    """Weights & Biases project to log to; None: no logging to Weights & Biases."""
-    wandb_entity: str | None = None
-    """Weights & Biases account of the project; None: the default account."""
-    quiet: bool = False
-    """Print nothing."""
-
-
-def initial_summary(config: RunConfig, destination: Destination) -> dict[str, Any]:
-    """summary.json of a run that has just started."""
-    return {
-        "status": "running",
-        "config_hash": config_hash(config),
-        "versions": versions(),
-        "processor": processor_name(),
-        "logging": {
-            "wandb_project": destination.wandb_project,
-            "wandb_entity": destination.wandb_entity,
-        },
-    }
-
-
 class Session:
     """A run in progress.
 
+    shown            the folder as the user gave it, for messages
     elapsed          seconds of training so far, summed over resumes
     best             best validation return so far
     offset           bytes of metrics.jsonl that belong to the checkpoint resumed from
@@ -91,9 +62,11 @@ class Session:
         learner: Learner,
         destination: Destination,
         factory: Factory | None,
+        shown: Path | None = None,
     ) -> None:
         self.config = config
         self.folder = folder
+        self.shown = shown or folder
         self.checkpoints = folder / "checkpoints"
         self.envs = envs
         self.learner = learner
@@ -104,8 +77,7 @@ class Session:
         self.offset = 0
         self.episodes_offset = 0
         self.purge_from: int | None = None
-        self.metrics_file: JsonLines | None = None
-        self.episodes_file: JsonLines | None = None
+        self.logs: Logs | None = None
         self.is_rank_zero = learner.ranks.is_rank_zero
         title = f"{config.model}  {config.env.id}  seed {config.seed}"
         self.display = make_display(title, destination.quiet or not self.is_rank_zero)
@@ -127,6 +99,7 @@ class Session:
             except CheckpointError as error:
                 self.display.print_line(f"skipped: {error}")
                 continue
+            check_config(self.config, meta["config"], path)
             different = {k: v for k, v in meta["versions"].items() if versions().get(k) != v}
             if different and not ignore_versions:
                 raise UsageError(
@@ -158,37 +131,44 @@ class Session:
 
     def iterate(self) -> Generator[Update, None, dict[str, Any]]:
         """Train to the end or to a signal, iteration by iteration; return the summary of the run."""
-        sinks = self._open_sinks() if self.is_rank_zero else []
-        try:
-            with Signals() as signals, training_mode(self.learner.agent, self.config):
-                status = yield from self._train(sinks, signals)
-        except GeneratorExit:
-            self._write_summary("stopped")
-            raise
-        except Exception:
-            # Not for SIGKILL or a power cut: then the summary says "running", and `resume` works as well.
-            self._write_summary("failed")
-            raise
-        finally:
-            for sink in (*sinks, *([self.episodes_file] if self.episodes_file else []), self.display):
-                sink.close()
-            self.envs.adapter.close()
-            self.validation.close()
-        return self._finish(status)
+        if self.is_rank_zero:
+            # The files are cut to the checkpoint, because the iterations after it will be written again.
+            offsets = self.offset, self.episodes_offset
+            self.logs = open_logs(
+                self.folder, self.config, self.destination, offsets, self.purge_from, self.display.print_line
+            )
+        threads = torch.get_num_threads()
+        with Signals() as signals:
+            try:
+                with training_mode(self.learner.agent, self.config):
+                    status = yield from self._train(signals)
+                # Before anything is closed, which may fail: the weights of a finished run are worth more.
+                summary, text = self._finish(status)
+            except StoppedError as stop:
+                summary, text = self._interrupted(Signal(stop.number).name)
+            except GeneratorExit:
+                self._write_summary("stopped")
+                raise
+            except Exception:
+                # Not for SIGKILL or a power cut: then the summary says "running", and `resume` works as well.
+                self._write_summary("failed")
+                raise
+            finally:
+                self._close()
+                torch.set_num_threads(threads)  # training has set its own
+        self.display.print_line(text)
+        return summary
 
-    def _open_sinks(self) -> list[Any]:
-        """Open the files and services to which metrics are written."""
-        # The files are cut to the checkpoint, because the iterations after it will be written again.
-        self.metrics_file = JsonLines(self.folder / "metrics.jsonl", self.offset)
-        self.episodes_file = JsonLines(self.folder / "episodes.jsonl", self.episodes_offset)
-        sinks: list[Any] = [self.metrics_file, TensorBoard(self.folder, self.purge_from)]
-        project, entity = self.destination.wandb_project, self.destination.wandb_entity
-        if project:
-            wandb_id = "-".join(self.folder.parts[-3:])
-            sinks.append(Wandb(project, entity, wandb_id, self.folder, to_dict(self.config)))
-        return sinks
+    def _close(self) -> None:
+        """Release all that the run holds; errors are printed."""
+        for part in (self.logs, self.envs.adapter, self.validation, self.display):
+            try:
+                if part is not None:
+                    part.close()
+            except Exception as error:  # of third-party environments and services
+                self.display.print_line(f"closing {type(part).__name__} failed: {error}")
 
-    def _train(self, sinks: list[Any], signals: Signals) -> Generator[Update, None, str]:
+    def _train(self, signals: Signals) -> Generator[Update, None, str]:
         """Train; return "finished", or the name of the signal that stopped the run."""
         config, learner, plan = self.config, self.learner, self.config.plan
         started = time.perf_counter() - self.elapsed  # as if the earlier sessions had just happened
@@ -197,16 +177,15 @@ class Session:
             # The other ranks wait in their next message meanwhile, for at most distributed.PATIENCE.
             validate = self.is_rank_zero and self.validation.is_due(learner.iteration)
             metrics["val_return"] = self._validate() if validate else None
+            metrics["env_restarts"] = self.envs.adapter.restarts
             self.elapsed = time.perf_counter() - started
             seconds = self.elapsed - time_before
             metrics["time"] = self.elapsed
             metrics["sps"] = (learner.step - step_before) / max(seconds, 1e-9)
             time_before, step_before = self.elapsed, learner.step
 
-            if self.episodes_file:
-                self.episodes_file.append(format_episodes(learner.episodes.latest))
-            for sink in sinks:
-                sink.write(metrics)
+            if self.logs:
+                self.logs.write(metrics, format_episodes(learner.episodes.latest))
             self._warn(metrics)
             # On the screen from the first episode; in files from 100, below which a mean is mostly noise.
             shown = {**metrics, **learner.episodes.means(fewest=1)}
@@ -265,8 +244,7 @@ class Session:
     def _save_checkpoint(self) -> None:
         meta = {
             **agent_metadata(self.learner.agent, self.config),
-            "offset": self.metrics_file.offset if self.metrics_file else 0,
-            "episodes_offset": self.episodes_file.offset if self.episodes_file else 0,
+            **(self.logs.offsets if self.logs else {}),
             "time": self.elapsed,
             "best": self.best,
             "rate_factor": self.learner.optimizer.rate_factor,
@@ -276,6 +254,8 @@ class Session:
 
         # Every rank must call `save`, which gathers; after that only rank 0 can fail to write.
         def write() -> None:
+            if self.logs:
+                self.logs.sync()
             checkpoint.save(path, self.learner, self.envs, meta)
             if self.is_rank_zero:
                 self._save_weights("last")
@@ -293,25 +273,37 @@ class Session:
         try:
             write()
         except OSError as error:
+            older = checkpoint.existing(self.checkpoints)
+            kept = f"{older[-1].name} remains" if older else "there is no checkpoint yet"
             self.display.print_line(
-                f"not saved at step {self.learner.step:,}: {error}; "
-                "older checkpoints remain and training goes on"
+                f"not saved at step {self.learner.step:,}: {error}; {kept}, and training continues"
             )
 
     # Finish ---------------------------------------------------------------------------------------
 
-    def _finish(self, status: str) -> dict[str, Any]:
-        """Save the weights of a finished run, and write its summary."""
+    def _finish(self, status: str) -> tuple[dict[str, Any], str]:
+        """Save the weights of a finished run, and write its summary; the summary, and a line about it."""
         if status == "finished" and self.is_rank_zero:
-            self._save_weights("last")
-            if not (self.checkpoints / "best.safetensors").exists():
-                self._save_weights("best")
+            try:
+                self._save_weights("last")
+                if not (self.checkpoints / "best.safetensors").exists():
+                    self._save_weights("best")
+            except OSError as error:
+                raise OSError(
+                    f"the run has finished, but its weights cannot be saved: {error}; free space, then "
+                    f"recollect resume {self.shown}"
+                ) from error
         summary = self._write_summary(status)
-        text = f"{summary['step']:,} steps in {duration(self.elapsed)}, saved in {self.folder}"
         if status != "finished":
-            text = f"stopped by {status}; recollect resume {self.folder}"
-        self.display.print_line(text)
-        return summary
+            return summary, f"stopped by {status}; recollect resume {self.shown}"
+        return summary, f"{summary['step']:,} steps in {duration(self.elapsed)}, saved in {self.shown}"
+
+    def _interrupted(self, signal: str) -> tuple[dict[str, Any], str]:
+        """The summary of a run that a signal ended within an iteration, and a line about it."""
+        saved = checkpoint.existing(self.checkpoints)
+        kept = f"the last checkpoint is {saved[-1].name}" if saved else "there is no checkpoint yet"
+        text = f"stopped by {signal} within an iteration, which is not saved: {kept}"
+        return self._write_summary(signal), f"{text}; recollect resume {self.shown}"
 
     def _write_summary(self, status: str) -> dict[str, Any]:
         """Write and return summary.json of the present state."""

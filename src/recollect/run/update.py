@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ..common.errors import UsageError
+from ..common.signals import StoppedError
 from ..config.config import RunConfig
 from ..learn.learner import Learner
 from .weights import save_weights
@@ -68,24 +69,23 @@ Updates: TypeAlias = Generator[Update, None, "Trained"]
 
 
 def run_through(updates: Updates, on_rollout: OnRollout | None) -> "Trained":
-    """Train to the end, with a callback after each iteration."""
+    """Train to the end, with a callback after each iteration.
+
+    An error of the callback ends the run as one of its own would, and is raised again from there.
+    """
     with closing(updates):
+        error: BaseException | None = None
         while True:
             try:
-                update = next(updates)
+                update = next(updates) if error is None else updates.throw(error)
             except StopIteration as end:
                 trained: Trained = end.value
                 return trained
-            if on_rollout is not None:
-                _call(on_rollout, update, updates)
-
-
-def _call(on_rollout: OnRollout, update: Update, updates: Updates) -> None:
-    """Call back; an error ends the run as one of its own would, and comes back from there."""
-    try:
-        on_rollout(update)
-    except Exception as error:
-        updates.throw(error)
+            try:
+                if on_rollout is not None:
+                    on_rollout(update)
+            except (Exception, StoppedError) as raised:
+                error = raised
 
 
 class Training:

@@ -12,6 +12,10 @@ from ..envs import Envs, make_for_evaluation
 from .build import Factory
 from .evaluate import play_episodes
 
+# Steps after which an episode is truncated where the environment has no time limit. Ten times the length that
+# `config.resolve` assumes of such episodes to choose the interval of validations.
+VALIDATION_LIMIT = 10_000
+
 
 class Validation:
     """The episodes of all validations of a run.
@@ -35,7 +39,8 @@ class Validation:
         config, episodes = self.config, self.config.val_episodes
         torch.set_num_threads(1)  # as when collecting: batches are small; `update` sets it again
         if self._envs is None:
-            self._envs = make_for_evaluation(replace(config.env, num_envs=episodes), self.factory)
+            env = replace(config.env, num_envs=episodes)
+            self._envs = make_for_evaluation(env, self.factory, VALIDATION_LIMIT)
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, iteration, episodes)
         return float(np.mean(play_episodes(self._envs, self.agent.player(episodes), episodes, seeds).returns))
 

@@ -2,6 +2,7 @@
 
 import platform
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from .._version import __version__
 from ..agent.agent import Agent, build_agent
 from ..agent.normalize import RewardScale
-from ..common.errors import UsageError
+from ..common.errors import CheckpointError, UsageError
 from ..config.config import RunConfig
 from ..config.data import to_dict
 from ..envs.spaces_json import spaces_from_json, spaces_to_json
@@ -34,14 +35,37 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
 
     config_of  parses the config; it decides which modules the file may import. Nothing else is executed.
     """
-    tensors, meta = checkpoint.read(weights_file(path))
-    config = config_of(meta["config"])
+    file = weights_file(path)
+    tensors, meta = checkpoint.read(file)
+    try:
+        data, spaces = meta["config"], spaces_from_json(meta["spaces"])
+        if not isinstance(data, dict):
+            raise TypeError("its config is no mapping")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{file} does not describe an agent: {error!r}") from error
+    config = config_of(data)
     # The seed is arbitrary, because all weights are overwritten.
-    agent = build_agent(
-        spaces_from_json(meta["spaces"]), config.actor, config.critic, config.env.normalize_obs, 0
-    )
+    arguments = spaces, config.actor, config.critic, config.env.normalize_obs, 0
+    # Shapes first, without memory: the config of a damaged or hostile file may be of any width.
+    with torch.device("meta"):
+        check_fit(file, build_agent(*arguments), tensors)
+    agent = build_agent(*arguments)
     checkpoint.load_weights(agent, tensors)
+    if not all(bool(x.isfinite().all()) for x in agent.parameters()):
+        warnings.warn(f"{file}: some weights are not finite, so actions will not be meaningful", stacklevel=2)
     return agent, config
+
+
+def check_fit(file: Path, agent: Agent, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise CheckpointError if the weights of a file are not those of the agent that its config describes."""
+    needed = {f"agent.{name}": x.shape for name, x in agent.state_dict().items()}
+    given = {name: x.shape for name, x in tensors.items() if name.startswith("agent.")}
+    for name in sorted({*needed, *given}):
+        if needed.get(name) != given.get(name):
+            has, needs = (tuple(shapes[name]) if name in shapes else "absent" for shapes in (given, needed))
+            raise CheckpointError(
+                f"{file}: its weights do not fit its config: {name} is {has}, needed is {needs}"
+            )
 
 
 def weights_file(path: Path) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError, nearest
+from ..config.assembly import check_imports
 from ..config.config import RunConfig
 from ..config.data import read_yaml
 from ..config.flags import UNITS
@@ -36,10 +37,19 @@ FIXED = ("env.id", "model", "seed", "steps", "rollouts")
 RANGE_KEYS = ["low", "high", "log", "step"]
 
 
-def build_space(build_config: ConfigBuilder, file: Path | None, given: Sequence[str]) -> SearchSpace:
-    """The default space, overridden by a file; given: options of the command line, which are not tuned."""
+def build_space(
+    build_config: ConfigBuilder, file: Path | None, given: Sequence[str], imports: Sequence[str] = ()
+) -> SearchSpace:
+    """The default space, overridden by a file.
+
+    given    options of the command line, which are not tuned
+    imports  names of the file that may import a module
+    """
     prefix = f"space {file}: "
     entries = _read_entries(file) if file else {}
+    for memories in _memory_choices(entries):
+        settings = [Setting(option, str(name), "") for option, name in memories.items()]
+        check_imports(settings, imports, f"space {file}")
     # Which options exist depends on the memory, so the options of all memories in the file are known.
     known = {
         option: value

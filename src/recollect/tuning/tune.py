@@ -56,6 +56,8 @@ class TuneOptions(ExecutorOptions):
     """Seeds of each trial. One number N: the seeds 1 to N; several: these."""
     space: Path | None = None
     """A file with the options to tune and their values, over the default ones: see docs/tuning.md."""
+    imports: tuple[str, ...] = ()
+    """Third-party memories named in the space file, which may then be imported."""
     out: str = "tune"
     """The folder of all searches; this one is kept in OUT/MODEL/ENV."""
     command: tuple[str, ...]
@@ -108,7 +110,7 @@ def run_tune(options: TuneOptions) -> int:
     # Two processes would each count and start the remaining trials.
     with locked(folder):
         study = load_study(folder, spec)
-        with options.executor() as executor, Signals() as signals, display.live_table:
+        with options.executor() as executor, Signals(interrupts=False) as signals, display.live_table:
             search = SuccessiveHalving(spec, study, executor, options.folder, options.trials)
             run_trials(search, signals, display)
         result = TuningResult(spec, folder, options.settings, trial_results(study), importances(study))
@@ -133,7 +135,7 @@ def spec_of(options: TuneOptions) -> TuningSpec:
         return replace(study, flags=flags, seeds=(1,)).configs()[0]
 
     fixed = [setting.name for setting in options.settings]
-    space = build_space(build_config, options.space, fixed)
+    space = build_space(build_config, options.space, fixed, options.imports)
     spec = TuningSpec(build_config, space, study.seeds, study.episodes)
     if spec.preset.rollouts:
         raise UsageError("trials with rollouts of different lengths are compared by steps: use --steps N")

@@ -1,0 +1,86 @@
+"""Environments that raise, crash or hang: what is reported, and when a failed one is restarted."""
+
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from ..common.errors import EnvFailedError
+from ..common.signals import raise_if_stopping
+
+ABORTED = "_recollect_aborted"  # key of info: the environments whose episode a failure ended
+MAX_RESTARTS = 10  # of an environment that completes no episode in between
+
+
+class Failure(NamedTuple):
+    """A call of an environment that did not return."""
+
+    call: str  # "step 17 with action 1", or "reset"
+    reason: str  # one line: the exception, the exit code or the timeout
+    trace: str = ""  # the environment's own traceback
+
+
+class Restarts:
+    """Failures of N environments. Raises EnvFailedError for one that must not be restarted.
+
+    name     of the environment in messages
+    allowed  whether failed environments are restarted
+    counts   restarts so far (N,)
+    """
+
+    def __init__(self, name: str, num_envs: int, allowed: bool) -> None:
+        self.name, self.allowed = name, allowed
+        self.counts = np.zeros(num_envs, dtype=np.int64)
+        self._seeds = [0] * num_envs
+        self._in_a_row = np.zeros(num_envs, dtype=np.int64)
+        self._works = np.zeros(num_envs, dtype=bool)
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """The environments are reset from these seeds."""
+        self._seeds = list(seeds)
+
+    def note_reset(self, env: int) -> None:
+        """An environment was reset without a failure: from now on it may be restarted."""
+        self._works[env] = True
+
+    def note_ends(self, ended: Any) -> None:
+        """The environments (N,) that completed an episode."""
+        self._in_a_row[ended] = 0
+
+    def next_seed(self, env: int) -> int:
+        """The seed of a restart, derived from the seed of the environment and the number of restarts."""
+        sequence = np.random.SeedSequence((self._seeds[env], int(self.counts[env])))
+        return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+    def add(self, env: int, failure: Failure, cause: BaseException | None = None) -> None:
+        """Count a failure; EnvFailedError if the environment is not to be restarted."""
+        raise_if_stopping()  # the signal may have ended the worker: a restart would change what is saved
+        text = f"environment {env} ({self.name}) failed in {failure.call}: {failure.reason}"
+        trace = f"\n{failure.trace.rstrip()}" if failure.trace else ""
+        if not self.allowed:
+            raise EnvFailedError(f"{text}; --env.on-error restart would restart it{trace}") from cause
+        if not self._works[env] or self._in_a_row[env] >= MAX_RESTARTS:
+            often = f" after {MAX_RESTARTS} restarts without a completed episode" if self._works[env] else ""
+            raise EnvFailedError(f"{text}; given up{often}{trace}") from cause
+        self.counts[env] += 1
+        self._in_a_row[env] += 1
+        warnings.warn(f"{text}; it is restarted, and its episode is not counted{trace}", stacklevel=2)
+
+
+def describe(call: str, error: BaseException) -> Failure:
+    """A failure from an exception, with the traceback below the frame that called the environment."""
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    trace = "".join(traceback.format_exception(type(error), error, frames))
+    return Failure(call, f"{type(error).__name__}: {error}".splitlines()[0], trace)
+
+
+def close_quietly(env: gym.Env[Any, Any]) -> None:
+    """Close an environment. An error in its `close` is only a warning: a run may depend on nothing there."""
+    try:
+        env.close()
+    except Exception as error:
+        name = type(env.unwrapped).__name__
+        warnings.warn(f"{name}.close() raised {type(error).__name__}: {error}", stacklevel=2)

@@ -1,0 +1,125 @@
+"""Gymnasium environments in this process, stepped one after the other."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector.utils import concatenate, iterate
+
+from ..common.errors import EnvDataError, EnvFailedError, UsageError
+from .failures import ABORTED, Restarts, close_quietly, describe
+from .spaces import Array
+
+OURS = (UsageError, EnvFailedError)  # errors that say all that is needed
+
+
+class LocalEnvs(SyncVectorEnv):  # type: ignore[misc]
+    """Gymnasium's vector environment with next-step autoreset, whose errors name the environment.
+
+    A failed environment is built anew. Its episode is truncated after the last observation that it gave.
+    """
+
+    def __init__(self, factories: list[Any], restarts: Restarts) -> None:
+        # copy=False: observations are one buffer, which every step overwrites in place. A rollout copies
+        # each row as it is written, so the copy of each step is not needed.
+        super().__init__(factories, copy=False)
+        self._autoreset_envs: Array
+        self._observations: Any
+        self._restarts = restarts
+        self._steps = 0
+        self._new_seeds: dict[int, int] = {}  # of environments that were restarted and not reset yet
+
+    def reset(self, *, seed: list[int], options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._restarts.begin(seed)
+        self._new_seeds = {}
+        for flags in (self._terminations, self._truncations, self._autoreset_envs):
+            flags[:] = False
+        infos: dict[str, Any] = {}
+        for i, one in enumerate(seed):
+            infos = self._add_info(infos, self._reset_one(i, one), i)
+        return self._joined(), infos
+
+    def _reset_one(self, i: int, seed: int | None) -> Any:
+        """Reset an environment, and restart it as long as that fails; its info."""
+        while True:
+            try:
+                self._env_obs[i], info = self.envs[i].reset(seed=seed)
+                self._restarts.note_reset(i)
+                return info
+            except OURS:
+                raise
+            except Exception as error:
+                self._restarts.add(i, describe("reset", error), error)
+                seed = self._rebuild(i)
+
+    def _rebuild(self, i: int) -> int:
+        """Replace a failed environment by a new one; the seed to reset it with."""
+        close_quietly(self.envs[i])
+        self.envs[i] = self.env_fns[i]()
+        return self._restarts.next_seed(i)
+
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        self._steps += 1
+        infos: dict[str, Any] = {}
+        for i, action in enumerate(iterate(self.action_space, actions)):
+            if self._autoreset_envs[i]:
+                info = self._reset_one(i, self._new_seeds.pop(i, None))
+                self._rewards[i] = 0.0
+                self._terminations[i] = self._truncations[i] = False
+            else:
+                try:
+                    (
+                        self._env_obs[i],
+                        self._rewards[i],
+                        self._terminations[i],
+                        self._truncations[i],
+                        info,
+                    ) = self.envs[i].step(action)
+                except OURS:
+                    raise
+                except Exception as error:
+                    info = self._abort(i, action, error)
+            infos = self._add_info(infos, info, i)
+        self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
+        ended = self._autoreset_envs.copy()
+        ended[list(self._new_seeds)] = False
+        self._restarts.note_ends(ended)
+        rewards, terminated, truncated = (
+            np.copy(x) for x in (self._rewards, self._terminations, self._truncations)
+        )
+        return self._joined(), rewards, terminated, truncated, infos
+
+    def _abort(self, i: int, action: Any, error: Exception) -> dict[str, Any]:
+        """End the episode of a failed environment after its last observation; info that says so."""
+        self._restarts.add(i, describe(f"step {self._steps} with action {action}", error), error)
+        self._new_seeds[i] = self._rebuild(i)
+        self._rewards[i], self._terminations[i], self._truncations[i] = 0.0, False, True
+        return {ABORTED: True}
+
+    def _joined(self) -> Any:
+        """The observations of all environments in the buffer."""
+        try:
+            self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
+        except Exception as error:
+            check_shapes(self.single_observation_space, self._env_obs, self._restarts.name, self._steps)
+            raise EnvDataError(
+                f"observations of {self._restarts.name} do not fit its space "
+                f"{self.single_observation_space}: {error}"
+            ) from error
+        return self._observations
+
+    def close_extras(self, **kwargs: Any) -> None:
+        for env in self.envs:
+            close_quietly(env)
+
+
+def check_shapes(space: gym.Space[Any], all_obs: Any, name: str, step: int) -> None:
+    """Raise EnvDataError if one of several observations is not in the space."""
+    for i, obs in enumerate(all_obs):
+        if not space.contains(obs):
+            given = f"shape {np.shape(obs)}" if isinstance(obs, np.ndarray) else repr(obs)[:80]
+            raise EnvDataError(
+                f"environment {i} ({name}) returned an observation of {given} at step {step}; its space is "
+                f"{space}. Correct the environment, or its observation_space"
+            )

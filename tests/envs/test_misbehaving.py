@@ -1,0 +1,332 @@
+"""Environments that raise, crash, hang, print, repeat themselves or give other data than they promise."""
+
+import importlib.util
+import itertools
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from recollect.common.errors import EnvDataError, EnvFailedError, UsageError
+from recollect.envs import EnvConfig, make
+from recollect.envs.failures import MAX_RESTARTS
+from recollect.envs.spaces import read_spaces
+from recollect.run.evaluate import evaluate
+
+from ..helpers import metrics_of, run_quietly, small_config
+
+BACKENDS = ("gymnasium", "workers")
+needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is an extra")
+
+
+class Counter(gymnasium.Env):
+    """Counts to 6; the observation is the seed's draw of this episode and the count."""
+
+    observation_space = spaces.Box(-100, 100, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    length = 6
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.draw, self.count = self.np_random.uniform(), 0
+        return self.look(), {}
+
+    def look(self):
+        return np.array([self.draw, self.count], np.float32)
+
+    def step(self, action):
+        self.count += 1
+        self.misbehave()
+        return self.look(), 1.0, self.count >= self.length, False, {}
+
+    def misbehave(self):
+        """What a subclass does wrong."""
+
+
+class OnceIn(Counter):
+    """Misbehaves in the third step of one episode in three."""
+
+    def misbehave(self):
+        if self.count == 3 and self.draw < 1 / 3:
+            self.fail()
+
+
+class Raises(OnceIn):
+    def fail(self):
+        raise ZeroDivisionError("no wind")
+
+
+class Exits(OnceIn):
+    def fail(self):
+        os._exit(3)
+
+
+class Killed(OnceIn):
+    def fail(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Hangs(OnceIn):
+    def fail(self):
+        time.sleep(1000)
+
+
+class AlwaysRaises(Counter):
+    def misbehave(self):
+        if self.count == 3:
+            raise ValueError("broken for good")
+
+
+class FailsToReset(Counter):
+    def reset(self, *, seed=None, options=None):
+        raise OSError("no licence")
+
+
+class Grows(Counter):
+    def look(self):
+        return np.zeros(2 + self.count // 2, np.float32)
+
+
+class FailsToClose(Counter):
+    def close(self):
+        raise RuntimeError("already closed")
+
+
+class Prints(Counter):
+    def misbehave(self):
+        print("step")
+
+
+class Endless(Counter):
+    length = 10**9
+
+
+def envs_of(kind, backend="workers", num_envs=4, **options):
+    return make(EnvConfig(id=kind.__name__, num_envs=num_envs, backend=backend, **options), kind)
+
+
+def play(envs, steps=40, seeds=None):
+    """Observations, rewards, ends and aborted episodes of some steps."""
+    rows = [(envs.reset(seeds or list(range(envs.num_envs)))["obs"].copy(), None)]
+    for _ in range(steps):
+        step = envs.step(np.zeros((envs.num_envs, 1), dtype=np.int64))
+        rows.append((step.obs["obs"].copy(), step._replace(obs=None)))
+    envs.adapter.close()
+    return rows
+
+
+FAILURES = [
+    (Raises, "gymnasium", {"on_error": "restart"}, "ZeroDivisionError: no wind"),
+    (Raises, "workers", {}, "ZeroDivisionError: no wind"),
+    (Exits, "workers", {}, "its process ended with exit code 3"),
+    (Killed, "workers", {}, "its process ended with SIGKILL"),
+    (Hangs, "workers", {"step_timeout": 0.5}, "no answer within 0.5 seconds"),
+]
+
+
+@pytest.mark.parametrize(("kind", "backend", "options", "reason"), FAILURES)
+@pytest.mark.filterwarnings("default")
+def test_a_failed_environment_is_restarted_and_its_episode_aborted(kind, backend, options, reason, recwarn):
+    steps = 20 if kind is Hangs else 40
+    envs = envs_of(kind, backend, num_envs=2 if kind is Hangs else 4, **options)
+    rows = play(envs, steps)
+    aborted = 0
+    for (before, previous), (after, step) in itertools.pairwise(rows):
+        for i in np.flatnonzero(step.aborted) if step.aborted is not None else ():
+            aborted += 1
+            assert step.truncated[i] and not step.terminated[i] and step.reward[i] == 0
+            np.testing.assert_array_equal(after[i], before[i])  # the last observation that it gave
+            assert before[i][1] == 2 and (previous is None or not previous.truncated[i])
+    assert envs.adapter.restarts == aborted > 0
+    texts = [str(warning.message) for warning in recwarn]
+    assert any(f"({kind.__name__}) failed in step" in text and reason in text for text in texts)
+    # Every episode has a draw of its own: a restarted environment does not repeat its first episode.
+    draws = [obs[i][0] for obs, _ in rows for i in range(envs.num_envs) if obs[i][1] == 0]
+    assert len(set(draws)) == len(draws)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_restarts_repeat_from_the_same_seeds_in_every_backend():
+    local, workers, again = (
+        play(envs_of(Raises, backend, on_error="restart")) for backend in (*BACKENDS, "workers")
+    )
+    for (a, _), (b, _), (c, _) in zip(local, workers, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(b, c)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.filterwarnings("ignore")
+def test_an_environment_that_always_fails_is_given_up_with_its_traceback(backend):
+    with pytest.raises(EnvFailedError, match=f"given up after {MAX_RESTARTS} restarts") as caught:
+        play(envs_of(AlwaysRaises, backend, on_error="restart"), 60)
+    assert str(caught.value).rstrip().endswith("ValueError: broken for good")
+    assert 'raise ValueError("broken for good")' in str(caught.value)
+    assert "test_misbehaving.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_with_stop_the_first_failure_ends_the_run(backend):
+    message = r"environment 0 \(AlwaysRaises\) failed in step 3 with action 0: ValueError: broken"
+    with pytest.raises(EnvFailedError, match=message):
+        play(envs_of(AlwaysRaises, backend, on_error="stop"))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_that_never_worked_is_not_restarted(backend):
+    with pytest.raises(EnvFailedError, match="failed in reset: OSError: no licence"):
+        play(envs_of(FailsToReset, backend))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_observation_of_another_shape_is_named(backend):
+    message = r"environment 0 \(Grows\) returned an observation of shape \(3,\) at step 2; its space is Box"
+    with pytest.raises(EnvDataError, match=message):
+        play(envs_of(Grows, backend))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_aborted_episodes_are_in_no_statistic(tmp_path):
+    config = small_config("Raises", "workers", rollouts=6, barrier=3)
+    trained = run_quietly(config, tmp_path, factory=Raises)
+    episodes = trained.episodes()
+    assert len(episodes) > 10 and {episode.length for episode in episodes} == {6}
+    last = metrics_of(trained.folder)[-1]
+    assert last["episodes"] == len(episodes) and last["env_restarts"] > 0
+
+
+def test_an_error_of_close_loses_no_run(tmp_path):
+    with pytest.warns(UserWarning, match=r"FailsToClose.close\(\) raised RuntimeError: already closed"):
+        trained = run_quietly(small_config("FailsToClose", rollouts=3), tmp_path, factory=FailsToClose)
+    assert trained.summary["status"] == "finished"
+    assert (trained.folder / "checkpoints" / "last.safetensors").exists()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_that_prints_disturbs_nothing(backend, capfd):
+    plain, noisy = (play(envs_of(kind, backend), 8) for kind in (Counter, Prints))
+    assert "step" in capfd.readouterr().out
+    for (a, _), (b, _) in zip(plain, noisy, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_timeout_needs_workers():
+    with pytest.raises(UsageError, match=r"env\.step_timeout 2 needs --env.backend workers"):
+        envs_of(Counter, "gymnasium", step_timeout=2.0)
+
+
+# The same environment twice -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_environment_for_training_and_evaluation_is_refused(backend):
+    env = Counter()
+    config = EnvConfig(id="one", num_envs=1, backend=backend)
+    make(config, lambda: env)
+    with pytest.raises(UsageError, match="returned the same Counter again"):
+        evaluate(None, config, 1, factory=lambda: env)
+
+
+# Data outside of its space --------------------------------------------------------------------
+
+
+class Outside(Counter):
+    def __init__(self, space, value):
+        self.observation_space, self.value = space, value
+
+    def look(self):
+        good = self.observation_space.start if hasattr(self.observation_space, "start") else 0
+        return good + 0 * self.value if self.count < 2 else self.value
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "message"),
+    [
+        (spaces.Discrete(4), np.int64(4), r"obs = 4 at step 2; its space has the values 0 to 3"),
+        (spaces.Discrete(4, start=2), np.int64(1), r"obs = 1 at step 2; its space has the values 2 to 5"),
+        (
+            spaces.MultiDiscrete([3, 5]),
+            np.array([0, 5]),
+            r"obs\[1\] = 5 at step 2; its space has the values 0 to 4",
+        ),
+        (
+            spaces.MultiDiscrete([3, 5]),
+            np.array([-1, 0]),
+            r"obs\[0\] = -1 at step 2; its space has the values 0 to 2",
+        ),
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_discrete_observation_outside_of_its_space_is_named(space, value, message, backend):
+    envs = make(EnvConfig(id="outside", num_envs=2, backend=backend), partial(Outside, space, value))
+    with pytest.raises(EnvDataError, match=f"environment 0 returned {message}"):
+        play(envs)
+
+
+def test_entries_whose_dotted_names_collide_are_refused():
+    box = spaces.Box(0, 1, (2,))
+    space = spaces.Dict({"a.b": box, "a": spaces.Dict({"b": box})})
+    with pytest.raises(UsageError, match=r"two entries of the observation are named a\.b"):
+        read_spaces(space, spaces.Discrete(2))
+    read_spaces(spaces.Dict({"a.c": box, "a": spaces.Dict({"b": box})}), spaces.Discrete(2))
+
+
+# Episodes that never end ----------------------------------------------------------------------
+
+LIMITED = [
+    *("CartPole-v1", "Acrobot-v1", "CliffWalking-v1", "poc", "probe:recall", "masked:PendulumNoVel-v1"),
+    *("popgym:RepeatFirstEasy", "minigrid:MemoryS7"),
+]
+
+
+@pytest.mark.parametrize("env_id", LIMITED)
+@pytest.mark.parametrize("backend", ["auto", "gymnasium", pytest.param("envpool", marks=needs_envpool)])
+def test_no_episode_is_longer_than_the_time_limit(env_id, backend):
+    config = EnvConfig(id=env_id, num_envs=3, backend=backend, time_limit=5)
+    try:
+        envs = make(config)
+    except UsageError:
+        pytest.skip("the suite has no such backend")
+    assert envs.adapter.time_limit == 5
+    envs.reset([1, 2, 3])
+    ages = np.zeros(3, dtype=int)
+    action = np.zeros(
+        (3, envs.action_spec.width), int if envs.action_spec.kind == "categorical" else np.float32
+    )
+    for _ in range(25):
+        step = envs.step(action)
+        ages += 1
+        ended = step.terminated | step.truncated
+        assert (ages <= 5).all() and ended[ages == 5].all()
+        ages[ended] = -1  # the next step resets
+    envs.adapter.close()
+
+
+@needs_envpool
+def test_envpool_starts_a_new_episode_after_a_limit_that_it_ignores():
+    envs = make(EnvConfig(id="CliffWalking-v1", num_envs=2, backend="envpool", time_limit=3, threads=1))
+    start = envs.reset([1, 2])["obs"].copy()
+    for episode in range(3):
+        for t in range(3):
+            step = envs.step(np.zeros((2, 1), dtype=np.int64))  # up
+            assert step.truncated.tolist() == [t == 2] * 2 and (step.reward == -1).all(), (episode, t)
+            assert (step.obs["obs"] == start - 12 * (t + 1)).all()
+        step = envs.step(np.zeros((2, 1), dtype=np.int64))
+        assert (step.obs["obs"] == start).all() and (step.reward == 0).all() and not step.truncated.any()
+    envs.adapter.close()
+
+
+def test_an_evaluation_cuts_episodes_that_never_end_and_says_so(monkeypatch):
+    monkeypatch.setattr(sys.modules["recollect.envs.make"], "EVALUATION_LIMIT", 50)
+    with pytest.warns(UserWarning, match=r"3 of 3 episodes were truncated after 50 steps.*env.time-limit"):
+        result = evaluate(None, EnvConfig(id="endless"), 3, factory=Endless)
+    assert result.lengths == [50, 50, 50]
+    with pytest.warns(UserWarning, match="truncated after 50 steps"):
+        evaluate(None, replace(EnvConfig(id="endless"), backend="workers"), 1, factory=Endless)

@@ -1,0 +1,164 @@
+"""Damaged, truncated, swapped and hostile files: one line, and never another result without a word."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+import recollect
+from recollect import cli
+from recollect.common.errors import CheckpointError, UsageError
+from recollect.reporting.runs import read_runs
+from recollect.run import api, checkpoint
+
+from ..helpers import StopAt, run_quietly, small_config
+
+MUTANTS = 60  # of each file
+OURS = (UsageError, OSError)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run that was stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("recollect.run.session.make_display", lambda *_: StopAt(3))
+        return run_quietly(small_config(), tmp_path_factory.mktemp("run")).folder
+
+
+def mutants(data: bytes, dice: random.Random):
+    """The data with flipped bytes, cut short, with a piece twice or moved, or empty."""
+    for number in range(MUTANTS):
+        changed = bytearray(data)
+        place = dice.randrange(len(data))
+        match number % 4:
+            case 0:
+                changed[place] ^= 1 << dice.randrange(8)
+            case 1:
+                changed = changed[:place]
+            case 2:
+                changed[place:place] = changed[place : place + 20]
+            case 3:
+                other = dice.randrange(len(data))
+                changed[place], changed[other] = changed[other], changed[place]
+        if bytes(changed) != data:
+            yield bytes(changed)
+
+
+def attempts(run: Path, tmp_path: Path, name: str):
+    """Copies of the run in which a file is damaged."""
+    dice = random.Random(20261124)
+    folder = tmp_path / "ppo" / "CartPole-v1" / "copy"
+    shutil.copytree(run, folder)
+    data = (run / name).read_bytes()
+    for mutant in mutants(data, dice):
+        (folder / name).write_bytes(mutant)
+        yield folder
+
+
+def test_a_damaged_agent_is_refused(run, tmp_path):
+    for folder in attempts(run, tmp_path, "checkpoints/last.safetensors"):
+        with pytest.raises(CheckpointError, match=r"last\.safetensors"):
+            recollect.load(folder)
+
+
+def test_a_damaged_config_is_refused_or_is_the_same_config(run, tmp_path):
+    same = 0
+    for folder in attempts(run, tmp_path, "config.yaml"):
+        before = {path: path.stat().st_mtime_ns for path in (folder / "checkpoints").iterdir()}
+        try:
+            config = api.from_dict(api.read_yaml(folder / "config.yaml"))
+            if config == recollect.load(folder).config:  # as after a flip in a comment or a blank
+                same += 1
+                continue
+            api.resume(folder, quiet=True)
+        except OURS as error:
+            assert "\n" not in str(error)
+        else:
+            raise AssertionError("resumed with another config")
+        assert {path: path.stat().st_mtime_ns for path in (folder / "checkpoints").iterdir()} == before
+    assert same < MUTANTS / 4
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json", "config.yaml", "episodes.jsonl"])
+def test_a_report_of_damaged_files_has_one_line_for_each(run, tmp_path, name):
+    for folder in attempts(run, tmp_path, name):
+        collection = read_runs([folder])
+        assert len(collection.runs) + len(collection.left_out) == 1
+        assert all("\n" not in left.reason for left in collection.left_out)
+
+
+def test_a_damaged_summary_is_refused_or_read(run, tmp_path, capsys):
+    for folder in attempts(run, tmp_path, "summary.json"):
+        code = cli.main(["list", "agents", str(folder)])
+        error = capsys.readouterr().err
+        assert code in (0, 2) and "Traceback" not in error
+
+
+def test_swapped_files_are_found(run, tmp_path):
+    """Of a run with other settings: each file is whole, but they do not belong together."""
+    other = run_quietly(small_config(seed=9, rollouts=3), tmp_path, "other").folder
+    folder = tmp_path / "ppo" / "CartPole-v1" / "copy"
+    shutil.copytree(run, folder)
+    for path in checkpoint.existing(folder / "checkpoints"):
+        path.unlink()
+    shutil.copy(checkpoint.existing(other / "checkpoints")[-1], folder / "checkpoints")
+    with pytest.raises(UsageError, match="seed is 3, was 9"):
+        api.resume(folder, quiet=True)
+
+
+# Files that are whole but hostile -------------------------------------------------------------------
+
+
+def rewritten(run: Path, tmp_path: Path, change) -> Path:
+    """The agent of the run, with other tensors or metadata and a right digest."""
+    tensors, meta = checkpoint.read(run / "checkpoints" / "last.safetensors")
+    change(tensors, meta)
+    path = tmp_path / "agent.safetensors"
+    checkpoint.write(path, tensors, meta)
+    return path
+
+
+def wide(tensors, meta):
+    meta["config"]["actor"]["hidden"] = [10**9, 10**9]
+
+
+def wide_leaf(tensors, meta):
+    meta["spaces"]["obs"]["obs"]["shape"] = [10**12]
+
+
+def lacking(tensors, meta):
+    del tensors[next(name for name in tensors if name.startswith("agent.critic"))]
+
+
+def turned(tensors, meta):
+    name = next(name for name, x in tensors.items() if name.startswith("agent.") and x.ndim == 2)
+    tensors[name] = tensors[name].T.contiguous()
+
+
+@pytest.mark.parametrize("change", [wide, wide_leaf, lacking, turned])
+def test_weights_that_do_not_fit_their_config_are_refused_without_memory(run, tmp_path, change):
+    with pytest.raises(CheckpointError, match="its weights do not fit its config") as caught:
+        recollect.load(rewritten(run, tmp_path, change))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["config", "spaces"])
+@pytest.mark.parametrize("value", [None, [], {}, "x", {"obs": 3}, {"env": []}, 10**400])
+def test_metadata_of_another_form_is_one_line(run, tmp_path, key, value):
+    def change(tensors, meta):
+        meta[key] = value
+
+    with pytest.raises(UsageError) as caught:
+        recollect.load(rewritten(run, tmp_path, change))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_newer_format_is_refused_with_both_versions(run, tmp_path, monkeypatch):
+    path = tmp_path / "agent.safetensors"
+    tensors, meta = checkpoint.read(run / "checkpoints" / "last.safetensors")
+    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    checkpoint.write(path, tensors, meta)
+    monkeypatch.setattr(checkpoint, "FORMAT", 1)
+    with pytest.raises(CheckpointError, match="has format 2, this version reads 1"):
+        recollect.load(path)

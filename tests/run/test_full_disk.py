@@ -1,0 +1,233 @@
+"""Files that cannot be written, lack bytes, were changed or removed: no run is lost, no result changes."""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recollect.common.errors import UsageError
+from recollect.config.data import read_yaml
+from recollect.reporting.runs import read_run
+from recollect.run import api, checkpoint, log
+from recollect.run.display import SilentDisplay
+
+from ..helpers import StopAt, assert_same_end, metrics_of, run_quietly, small_config
+
+
+@contextlib.contextmanager
+def limited(size: int) -> Iterator[None]:
+    """No file can grow beyond this size, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+# A disk that is full for a while --------------------------------------------------------------
+
+
+def test_an_appender_writes_all_or_nothing_and_catches_up(tmp_path):
+    path = tmp_path / "x"
+    file = log.Appender(path)
+    file.append(b"one\n")
+    with limited(7):
+        for line in (b"two\n", b"three\n"):
+            with pytest.raises(OSError, match="File too large"):
+                file.append(line)
+            assert path.read_bytes() == b"one\n"  # no part of a line
+        assert file.offset == len(b"one\ntwo\nthree\n")
+    file.append(b"four\n")
+    assert path.read_bytes() == b"one\ntwo\nthree\nfour\n"
+    file.close()
+
+
+def test_metrics_wait_for_a_full_disk(tmp_path, monkeypatch):
+    """Metrics, episodes and TensorBoard are complete in the end, and the weights those of a straight run."""
+    straight = run_quietly(small_config(), tmp_path, "straight")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    class FullDisk(StopAt):
+        def show(self, metrics, progress):
+            size = {3: 600, 7: soft}.get(metrics["iteration"])
+            if size is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+    display = FullDisk()
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
+    with limited(soft):
+        full = run_quietly(small_config(), tmp_path, "full")
+    assert_same_end(straight.folder, full.folder)
+    for name in ("metrics.jsonl", "episodes.jsonl", "TensorBoard"):
+        lines = [line for line in display.said if line.startswith(name)]
+        assert [("is not written" in line, "written again" in line) for line in lines] == [
+            (True, False),
+            (False, True),
+        ]
+    ours, theirs = (next(run.folder.glob("events*")).stat().st_size for run in (full, straight))
+    assert ours == theirs
+
+
+def test_a_logging_service_that_fails_ends_no_run(tmp_path):
+    said: list[str] = []
+
+    class Broken:
+        name = "service"
+
+        def write(self, metrics):
+            raise ConnectionError("no network")
+
+        def close(self):
+            raise ConnectionError("no network")
+
+    files = [log.JsonLines(tmp_path / name) for name in ("metrics.jsonl", "episodes.jsonl")]
+    logs = log.Logs(*files, [Broken()], said.append)
+    for step in (1.0, 2.0):
+        logs.write(dict.fromkeys(log.METRICS, step), "{}\n")
+    logs.close()
+    assert said == ["service is not written: no network; training continues, and it is retried"]
+    assert len(metrics_of(tmp_path)) == 2
+
+
+def test_weights_of_a_finished_run_that_do_not_fit_are_reported_and_the_run_resumes(tmp_path, monkeypatch):
+    config = small_config(save_interval=5)
+    straight = run_quietly(config, tmp_path, "straight")
+
+    class FullAtTheEnd(StopAt):
+        def show(self, metrics, progress):
+            if metrics["iteration"] == 10:
+                resource.setrlimit(
+                    resource.RLIMIT_FSIZE, (3000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+                )
+
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: FullAtTheEnd())
+    with (
+        limited(resource.getrlimit(resource.RLIMIT_FSIZE)[0]),
+        pytest.raises(OSError, match=r"has finished, but its weights cannot be saved: .*; free space, then"),
+    ):
+        run_quietly(config, tmp_path, "full")
+    folder = straight.folder.with_name("full")
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
+    assert api.resume(folder).summary["status"] == "finished"
+    assert_same_end(straight.folder, folder)
+
+
+# Files that are not what a checkpoint says ----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stopped_once(tmp_path_factory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("recollect.run.session.make_display", lambda *_: StopAt(6))
+        return run_quietly(small_config(), tmp_path_factory.mktemp("stopped")).folder
+
+
+@pytest.fixture
+def stopped(stopped_once, tmp_path) -> Path:
+    """A copy of a run that was stopped after six of ten iterations."""
+    return shutil.copytree(stopped_once, tmp_path / "ppo" / "CartPole-v1" / "run")
+
+
+def test_metrics_that_a_power_cut_shortened_are_resumed_without_padding(stopped, monkeypatch):
+    display = StopAt()
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
+    file = stopped / "metrics.jsonl"
+    file.write_bytes(file.read_bytes()[:-1000])
+    api.resume(stopped)
+    assert b"\0" not in file.read_bytes()
+    steps = [row["iteration"] for row in metrics_of(stopped)]
+    assert steps[-4:] == [7, 8, 9, 10] and steps == sorted(steps) and len(steps) < 10
+    assert any("metrics.jsonl lacks" in line for line in display.said)
+    assert read_run(stopped) is not None
+
+
+def test_metrics_reach_the_disk_before_the_checkpoint_that_counts_them(tmp_path, monkeypatch):
+    order: list[str] = []
+    sync, replace_file = log.Appender.sync, os.replace
+
+    def note_sync(self):
+        order.append("metrics")
+        sync(self)
+
+    def note_replace(source, target):
+        order.append(Path(target).name)
+        replace_file(source, target)
+
+    monkeypatch.setattr(log.Appender, "sync", note_sync)
+    monkeypatch.setattr(checkpoint.os, "replace", note_replace)
+    run_quietly(small_config(rollouts=1), tmp_path)
+    assert order.index("iteration-00000001.safetensors") > order.index("metrics") >= 0
+
+
+@pytest.mark.parametrize("change", ["ppo.learning_rate", "ppo.gamma", "seed", "env.time_limit", "algorithm"])
+@pytest.mark.parametrize("saved", [True, False])
+def test_an_edited_config_is_not_resumed(stopped, change, saved):
+    values = {"ppo.learning_rate": 0.5, "ppo.gamma": 0.5, "seed": 77, "env.time_limit": 9, "algorithm": "a2c"}
+    edit(stopped / "config.yaml", change, values[change])
+    if not saved:
+        shutil.rmtree(stopped / "checkpoints")
+    before = (stopped / "metrics.jsonl").read_bytes()
+    message = rf"{change} is {values[change]!r}, was" if saved else "is not the config of this run"
+    with pytest.raises(UsageError, match=message):
+        api.resume(stopped, quiet=True)
+    assert (stopped / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_config_and_a_hash_that_were_edited_together_are_found_by_the_checkpoint(stopped):
+    edit(stopped / "config.yaml", "ppo.gamma", 0.5)
+    file = stopped / "summary.json"
+    file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "config_hash"}))
+    with pytest.raises(UsageError, match=r"ppo\.gamma is 0\.5, was 0\.99"):
+        api.resume(stopped, quiet=True)
+
+
+def edit(file: Path, name: str, value: object) -> None:
+    """Change one option of a config file."""
+    import yaml
+
+    data = read_yaml(file)
+    *parents, key = name.split(".")
+    part = data
+    for parent in parents:
+        part = part[parent]
+    assert key in part
+    part[key] = value
+    file.write_text(yaml.safe_dump(data, sort_keys=False))
+
+
+def test_a_removed_folder_of_checkpoints_is_made_again(tmp_path, monkeypatch):
+    class Remove(StopAt):
+        def show(self, metrics, progress):
+            if metrics["iteration"] == 4:
+                shutil.rmtree(tmp_path / "ppo" / "CartPole-v1" / "run" / "checkpoints")
+
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: Remove())
+    trained = run_quietly(small_config(), tmp_path)
+    assert trained.summary["status"] == "finished"
+    names = {path.name for path in (trained.folder / "checkpoints").iterdir()}
+    assert {"last.safetensors", "iteration-00000010.safetensors"} <= names
+    assert api.load(trained.folder).evaluate(2).returns
+
+
+def test_a_failed_save_names_the_checkpoint_that_remains_or_says_that_there_is_none(tmp_path, monkeypatch):
+    display = StopAt()
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
+    failing = {1, 3}
+    save = checkpoint.save
+
+    def fail(path, learner, *args):
+        if learner.iteration in failing:
+            raise OSError(28, "No space left on device")
+        save(path, learner, *args)
+
+    monkeypatch.setattr(checkpoint, "save", fail)
+    run_quietly(replace(small_config(), rollouts=4), tmp_path)
+    first, second = (line for line in display.said if line.startswith("not saved"))
+    assert "there is no checkpoint yet" in first and "iteration-00000002.safetensors remains" in second

@@ -1,0 +1,236 @@
+"""What surrounds a run: its folder, the process that it is in, and weights that are of no use."""
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import recollect
+from recollect import cli
+from recollect.common.errors import UsageError
+from recollect.run import checkpoint
+
+from ..envs.test_misbehaving import Counter
+from ..helpers import run_quietly, small_config
+
+
+class Moves(Counter):
+    """Changes the working folder, as some simulators do."""
+
+    def __init__(self, folder):
+        os.chdir(folder)
+
+
+class Unseeded(Counter):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.draw = float(np.random.default_rng().uniform())
+        return self.look(), {}
+
+
+def test_an_environment_that_changes_the_working_folder_moves_no_file(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    env = lambda: Moves(tmp_path / "elsewhere")  # noqa: E731
+    options = {"env.num_envs": 2, "ppo.num_steps": 16, "ppo.num_minibatches": 2, "rollouts": 2, "steps": None}
+    trained = recollect.train(env, options=options, out="runs", run_id="a", quiet=True)
+    assert (tmp_path / "runs" / "ppo" / "callable-lambda" / "a" / "summary.json").exists()
+    assert list((tmp_path / "elsewhere").iterdir()) == [] and trained.episodes() is not None
+
+
+def test_an_environment_that_does_not_repeat_is_found_at_the_start(tmp_path):
+    with pytest.warns(UserWarning, match="Unseeded does not repeat from its seed, so this run"):
+        run_quietly(small_config("unseeded", rollouts=1), tmp_path, factory=Unseeded)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_quietly(small_config("counter", rollouts=1), tmp_path, factory=Counter)
+
+
+def test_weights_that_are_not_finite_are_named_when_they_are_loaded(tmp_path):
+    folder = run_quietly(small_config(rollouts=1), tmp_path).folder
+    path = folder / "checkpoints" / "last.safetensors"
+    tensors, meta = checkpoint.read(path)
+    name = next(name for name in tensors if name.startswith("agent.actor"))
+    checkpoint.write(path, tensors | {name: tensors[name] * torch.nan}, meta)
+    with pytest.warns(UserWarning, match=r"last\.safetensors: some weights are not finite"):
+        recollect.load(folder)
+
+
+def test_training_leaves_the_threads_of_torch_as_they_were(tmp_path):
+    torch.set_num_threads(2)
+    try:
+        trained = run_quietly(small_config(rollouts=1), tmp_path)
+        assert torch.get_num_threads() == 2
+        trained.evaluate(2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_second_thread_that_trains_is_refused(tmp_path):
+    errors: list[BaseException] = []
+
+    def other():
+        try:
+            run_quietly(small_config(rollouts=1), tmp_path, "b")
+        except UsageError as error:
+            errors.append(error)
+
+    def during(update):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    run_quietly(small_config(rollouts=1), tmp_path, "a", on_rollout=during)
+    assert "another thread of this process trains" in str(errors[0])
+    other()  # and afterwards it may
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "workers"])
+def test_a_run_in_another_thread_than_the_main_one_works(backend, tmp_path):
+    config = small_config("CartPole-v1", backend, rollouts=2, barrier=1)
+    thread = threading.Thread(target=lambda: run_quietly(config, tmp_path))
+    thread.start()
+    thread.join()
+    assert (tmp_path / "ppo" / "CartPole-v1" / "run" / "checkpoints" / "last.safetensors").exists()
+
+
+def test_a_run_whose_reader_leaves_goes_to_its_end(tmp_path):
+    out = ["--out", str(tmp_path), "--run-id", "a", "--env.num-envs", "2", "--ppo.num-steps", "16"]
+    command = [sys.executable, "-m", "recollect", "train", "CartPole-v1", "--rollouts", "300", *out]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        run.stdout.readline()
+        run.stdout.close()
+        error = run.stderr.read().decode()
+        assert run.wait(60) == 0 and error == ""
+    summary = (tmp_path / "ppo" / "CartPole-v1" / "a" / "summary.json").read_text()
+    assert '"status": "finished"' in summary
+
+
+def test_a_listing_whose_reader_leaves_ends_as_programs_do():
+    command = f"{sys.executable} -m recollect list envs | head -1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    # No traceback; 141 by us, 1 by rich, 0 if all was written before the reader left.
+    assert result.stdout.splitlines()[-1] in ("141", "1", "0") and result.stderr == ""
+
+
+# One line for each ---------------------------------------------------------------------------------
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+LINES = {
+    "threads": (["train", "CartPole-v1", "--threads", "100000"], "threads is 100000, at most 1024"),
+    "EnvPool threads": (
+        ["train", "CartPole-v1", "--env.threads", "100000"],
+        "env.threads is 100000, at most 1024",
+    ),
+    "negative threads": (["train", "CartPole-v1", "--env.threads", "-1"], "env.threads is -1"),
+    "seeds": (["compare", "-e", "poc", "-m", "ppo", "--seeds", "99999999999"], "at most 10,000"),
+    "a misspelled branch": (["train", "CartPole-v1", "--actr.memory.name", "gru"], "unknown option --actr"),
+    "Atari": (["train", "ALE/Pong-v5"], "pip install 'gymnasium[atari]', then ale_py:ALE/Pong-v5"),
+    "POPGym's own id": (["train", "popgym-RepeatFirstEasy-v0"], "use popgym:RepeatFirstEasy"),
+    "a callable": (
+        ["train", "callable-TimeLimit"],
+        "in Python, or an id as -e my_module:MyEnv-v0",
+    ),
+    "negative seed": (["eval", "random", "-e", "poc", "--seed", "-1"], "--seed is -1, at least 0"),
+    "run id": (["train", "poc", "--run-id", ".."], "--run-id .. names no folder of its own"),
+    "address": (["train", "poc", "--out", "s3://x/y"], "runs need locks"),
+    "huge": (["train", "poc", "--actor.hidden", "100000000000"], "recollect: "),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_bad_input_is_one_line(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, message = LINES[name]
+    assert cli.main(command) in (1, 2)
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("recollect: ") and error.count("\n") == 1
+
+
+FILES = {
+    "alias bomb": (BOMB, "its aliases expand to"),
+    "an alias of itself": ("a: &a [*a]\n", "contains itself by an alias"),
+    "deep": ("a: " + "[" * 3000 + "\n", "config file"),
+    "a misspelled branch": ("actr: {memory: {name: gru}}\nenv: {id: poc}\n", "unknown option"),
+    "misspelled with dots": ("actr.memory.name: gru\nenv.id: poc\n", "unknown option"),
+    "an impossible date": ("a: 2001-99-99\nenv.id: poc\n", "config file"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_bad_config_file_is_one_line(name, capsys, tmp_path):
+    text, message = FILES[name]
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    assert cli.main(["train", "--config", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.startswith("recollect: ") and error.count("\n") == 1
+
+
+# A stranger's file imports nothing -----------------------------------------------------------------
+
+
+@pytest.fixture
+def stranger(tmp_path, monkeypatch):
+    """A module that must not be imported unless it is named."""
+    (tmp_path / "stranger_module.py").write_text(
+        "import gymnasium, pathlib\n"
+        f"pathlib.Path({str(tmp_path / 'touched')!r}).touch()\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "from recollect.memory.rnn import GruConfig as Base\n"
+        "class Config(Base): pass\n"
+        "gymnasium.register('Strange-v0', CartPoleEnv, max_episode_steps=20)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("stranger_module", None)
+    gymnasium.registry.pop("Strange-v0", None)
+
+
+ENV, MEMORY = "stranger_module:Strange-v0", "stranger_module:Config"
+FOREIGN = {
+    "train": (["train", "--config"], f"env.id: {ENV}\n"),
+    "train with a memory": (["train", "--config"], f"env.id: CartPole-v1\nactor.memory.name: {MEMORY}\n"),
+    "compare": (["compare"], f"environments: [{ENV}]\nmodels: [ppo]\n"),
+    "compare with a memory": (
+        ["compare"],
+        f"environments: [CartPole-v1]\nmodels: [{{model: ppo, actor: '{MEMORY}'}}]\n",
+    ),
+    "tune": (
+        ["tune", "-e", "CartPole-v1", "-m", "ppo", "--steps", "100", "--dry-run", "--space"],
+        f"memory.name: ['{MEMORY}']\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_file_imports_no_module_that_the_user_did_not_name(name, stranger, capsys):
+    command, text = FOREIGN[name]
+    file = stranger / "file.yaml"
+    file.write_text(text)
+    code = cli.main([*command, str(file)])
+    error = capsys.readouterr().err
+    assert code == 2 and "which imports a module: allow it with" in error, error
+    assert not (stranger / "touched").exists() and "stranger_module" not in sys.modules
+
+
+def test_a_file_imports_what_the_user_names(stranger, capsys):
+    file = stranger / "file.yaml"
+    file.write_text(f"env.id: {ENV}\nactor.memory.name: {MEMORY}\nrollouts: 1\n")
+    out = ["--out", str(stranger / "runs"), "--quiet"]
+    assert cli.main(["train", "--config", str(file), "--imports", ENV, MEMORY, *out]) == 0
+    assert (stranger / "touched").exists()
+    study = stranger / "study.yaml"
+    study.write_text(f"environments: [{ENV}]\nmodels: [ppo]\nseeds: 1\noptions: {{rollouts: 1}}\n")
+    assert cli.main(["compare", str(study), "--imports", ENV, "--dry-run", *out]) == 0
