@@ -326,5 +326,6 @@ def test_an_agent_with_memory_finds_a_goal_and_returns_to_it(tmp_path):
     options = {"env.trial": 3, "env.kwargs.side": 3, "env.num_envs": 16, "ppo.num_steps": 64}
     trained = recollect.train("meta:Grid", "ppo_gru", steps=60_000, options=options, out=tmp_path, quiet=True)
     returns = np.mean(trained.evaluate(200).by_episode, 0)
-    # Without what it found, the agent needs 4.5 steps in the mean at best; a known goal is 1 or 2 away.
-    assert returns[0] < 1 - 0.01 * 3.5 + 0.01 < 0.98 < returns[-1]
+    # Who does not know the goal needs 4.5 steps in the mean at best, a return of 0.965; a known one is 1 or 2
+    # steps away.
+    assert returns[0] < 0.975 < returns[1:].mean()
