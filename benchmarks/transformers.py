@@ -13,9 +13,11 @@ checkout that --peer names, needed for this row alone. Ours has the same setting
 same sizes (configs/trxl_poc.yaml says what differs). There each row of a minibatch comes with a window of
 its own, 32 rows that every block projects anew; ours learns from chunks of 32 rows that share theirs.
 
-What counts is the ratio of medians, of the time of a step.
+Ours run with the kernels of torch, which are the default for transformers, and with the native ones. What
+counts is the ratio of medians, of the time of a step.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from .common import Run, Task, ours
@@ -46,23 +48,29 @@ def critic(steps: int, **options: Any) -> Run:
     return gpt("ppo_gpt", steps, **alone, **options)
 
 
+def both_kernels(run: Run) -> tuple[Run, Run]:
+    """A run with the default kernels, and with the native ones."""
+    options = {**run.settings["options"], "kernels": "native"}
+    return run, replace(run, label=f"{run.label}, native", settings={**run.settings, "options": options})
+
+
 TASKS = (
     Task(
         "GPT-2 critic, steps/s",
-        (critic(40_000),),
+        both_kernels(critic(40_000)),
         (WINDOWS,),
     ),
     Task(
         "GPT-2 critic, merged tokens, steps/s",
-        (critic(60_000, **{"critic.memory.tokens": "merged"}),),
+        both_kernels(critic(60_000, **{"critic.memory.tokens": "merged"})),
     ),
     Task(
         "GPT-2 actor and critic, steps/s",
-        (gpt("ppo_gpt_actor", 20_000),),
+        both_kernels(gpt("ppo_gpt_actor", 20_000)),
     ),
     Task(
         "TrXL on poc, the reference configuration, steps/s",
-        (ours("poc", "ppo_gtrxl", options={"config": "configs/trxl_poc.yaml", **THREADS}),),
+        both_kernels(ours("poc", "ppo_gtrxl", options={"config": "configs/trxl_poc.yaml", **THREADS})),
         (Run("MarcoMeter", "marcometer", {"config": "configs/poc_memory_env.yaml", "steps": 20_480}),),
     ),
 )
