@@ -37,6 +37,8 @@ class Scene(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
         self.t = 0
         return self.look(), {}
 

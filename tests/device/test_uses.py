@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recollect import cli
-from recollect.agent.agent import BranchConfig, build_agent
+from recollect.agent.agent import build_agent
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, make
 from recollect.probing.interventions import measure_spread
@@ -19,7 +19,7 @@ from recollect.run.recording import has_memory, record_deterministic
 from recollect.run.run import Trained
 from recollect.watching.internals import compute_internals
 
-from ..helpers import CRITICS, MEMORIES, branch, lively, run_quietly, small_config, small_memory
+from ..helpers import CRITICS, MEMORIES, branch, lively, run_quietly, small_config
 from . import fake
 
 D = fake.install()
@@ -28,9 +28,7 @@ ENV = EnvConfig(id="CartPole-v1", num_envs=4, backend="gymnasium", mask=(1, 3), 
 
 def trained(actor, critic):
     """An agent with lively weights on the CPU, and the same on the device."""
-    actor = BranchConfig(memory=small_memory(actor), hidden=(6,))
-    critic = branch(critic) if critic == "shared" else BranchConfig(memory=small_memory(critic), hidden=(6,))
-    config = RunConfig(env=ENV, actor=actor, critic=critic)
+    config = RunConfig(env=ENV, actor=branch(actor), critic=branch(critic))
     envs = make(ENV)
     agent = lively(build_agent((envs.obs_spec, envs.action_spec), config.actor, config.critic, False, 0))
     envs.adapter.close()

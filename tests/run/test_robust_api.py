@@ -152,6 +152,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_bad_input_is_one_line(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(gymnasium.registry, "popgym-RepeatFirstEasy-v0", raising=False)  # after an import
     command, message = LINES[name]
     assert cli.main(command) in (1, 2)
     error = capsys.readouterr().err

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from recollect.common.signals import Signals, StoppedError
 from recollect.run import api, checkpoint
 
 from ..helpers import StopAt, assert_same_end, run_quietly, small_config, wait_for
+
+# In a process of their own: these tests fork it.
+pytestmark = pytest.mark.timing
 
 SHORT = 0.4  # seconds of grace in these tests
 
@@ -70,9 +74,13 @@ def stopped(
         try:
             signals.GRACE, signals.LAST_GRACE = (60.0, 60.0) if twice else (SHORT, SHORT)
             code = work()
+        except BaseException:
+            journal.with_name("failure").write_text(traceback.format_exc())
         finally:
             os._exit(code)
-    wait_for(journal.exists, 60)
+    wait_for(lambda: journal.exists() or journal.with_name("failure").exists(), 60)
+    if not journal.exists():
+        pytest.fail(journal.with_name("failure").read_text())
     os.kill(child, number)
     begun = time.monotonic()
     if twice:

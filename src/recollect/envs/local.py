@@ -11,7 +11,8 @@ from ..common.errors import EnvDataError, EnvFailedError, UsageError
 from .failures import ABORTED, Restarts, close_quietly, describe
 from .spaces import Array
 
-OURS = (UsageError, EnvFailedError)  # errors that say all that is needed
+# Errors that say all that is needed, and those that a restart cannot mend.
+OURS = (UsageError, EnvFailedError, gym.error.DependencyNotInstalled)
 
 
 class LocalEnvs(SyncVectorEnv):  # type: ignore[misc]
