@@ -15,7 +15,7 @@ from .spaces import Array
 OURS = (UsageError, EnvFailedError, gym.error.DependencyNotInstalled)
 
 
-class LocalEnvs(SyncVectorEnv):  # type: ignore[misc]
+class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
     """Gymnasium's vector environment with next-step autoreset, whose errors name the environment.
 
     A failed environment is built anew. Its episode is truncated after the last observation that it gave.

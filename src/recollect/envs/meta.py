@@ -4,6 +4,7 @@ Both keep their task between the episodes of a trial, by the protocol of trial.p
 known: it explores for as long as that pays, and exploits what it has found.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ CELL = 32  # pixels per cell in an image
 GREY, GREEN, BLUE = (226, 229, 233), (46, 160, 98), (22, 92, 170)
 
 
-class Task(gymnasium.Env[Any, Any]):  # type: ignore[misc]
+class Task(gymnasium.Env[Any, Any], ABC):  # type: ignore[misc] # its base is Any to mypy
     """An environment that draws a task where a trial begins."""
 
     time_limit: int
@@ -46,13 +47,13 @@ class Task(gymnasium.Env[Any, Any]):  # type: ignore[misc]
             self._drawn = True
         return self.begin(), {}
 
+    @abstractmethod
     def draw_task(self) -> None:
         """Draw a task with `self.np_random`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self) -> Array:
         """The first observation of an episode."""
-        raise NotImplementedError
 
 
 class Bandit(Task):

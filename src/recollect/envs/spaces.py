@@ -26,7 +26,7 @@ HIDDEN = "hidden"  # name of the leaf with the variables of the environment that
 SMALLEST_PICTURE = 16  # pixels per side; smaller uint8 boxes are vectors
 
 
-class Extended(spaces.Dict):  # type: ignore[misc]
+class Extended(spaces.Dict):  # type: ignore[misc] # its base is Any to mypy
     """The space of an observation `obs` with leaves beside it, whose names have no prefix (extended.py)."""
 
 

@@ -10,7 +10,7 @@ from .spaces import NEW_EPISODE
 NEW_TASK, KEEPS_TASK = "new_task", "keeps_task"
 
 
-class Trial(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
+class Trial(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc] # its base is Any to mypy
     """K episodes of one task, one after the other, as one episode; a reset begins a trial with a new task.
 
     The step that ends an episode inside a trial returns the first observation of the next one, as in RL

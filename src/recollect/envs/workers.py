@@ -36,7 +36,7 @@ CLOSE_SECONDS = 2.0  # to close an environment, before its process is killed
 PR_SET_PDEATHSIG = 1  # of Linux
 
 
-class WorkerEnvs(VectorEnv):  # type: ignore[misc]
+class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
     """N environments in N processes, with next-step autoreset; observations are in shared memory.
 
     timeout  seconds for a step or a reset, after which a worker is replaced; None: no limit

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -211,7 +212,7 @@ class Logs:
         """Write the metrics and the episodes of one iteration to all sinks."""
         self._try(self._episodes.name, lambda: self._episodes.append(episodes))
         for sink in self._sinks:
-            self._try(sink.name, lambda sink=sink: sink.write(metrics))  # type: ignore[misc]
+            self._try(sink.name, partial(sink.write, metrics))
 
     def sync(self) -> None:
         """Wait until the disk has the files that a checkpoint counts on."""
