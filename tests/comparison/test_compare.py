@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -493,7 +494,13 @@ def test_a_run_stops_when_another_process_claims_it(straight, tmp_path):
     with locked(lock_folder):
         first, errors = run_process.start_process(request)
         wait_for(lambda: lines(tmp_path) > 5)
+        # A fast machine would end the run before the second process has claimed it.
+        first.send_signal(signal.SIGSTOP)
+        claimed = Claim.read(job.folder)
         second, more = run_process.start_process(request)
+        wait_for(lambda: Claim.read(job.folder) != claimed)
+        time.sleep(worker.CLAIM_SECONDS)
+        first.send_signal(signal.SIGCONT)
         assert first.wait(60) == 143 and second.wait(60) == 0
     assert run_process.failure(first, errors) is None and run_process.failure(second, more) is None
     assert_same_end(folders(straight / "runs")[0], job.folder)
