@@ -2,10 +2,12 @@
 
     recollect compare studies/kernels.yaml --report docs/results/kernels
     recollect compare studies/kernels_memory.yaml --report docs/results/kernels_memory
+    recollect compare studies/kernels_gpt2.yaml --report docs/results/kernels_gpt2
+    recollect compare studies/kernels_short.yaml --report docs/results/kernels_short
     python -m benchmarks.equivalence
 
-Prints native minus torch, in normalised scores, of each task and over all tasks, and exits with 1 if the rule
-is not fulfilled.
+Prints native minus torch, in normalised scores, of each task and over all tasks of two files that belong
+together, and exits with 1 if the rule is not fulfilled by both pairs.
 """
 
 import math
@@ -23,7 +25,7 @@ from .cells import table
 from .study_tables import Study
 
 RESULTS = Path(__file__).parents[1] / "docs/results"
-STUDIES = "kernels", "kernels_memory"
+STUDIES = ("kernels", "kernels_memory"), ("kernels_gpt2", "kernels_short")
 MARGIN = 0.05  # of the mean over all tasks, by its 90 % interval
 TASK_MARGIN = 0.1  # by which no task may be worse, by its 95 % interval
 
@@ -122,16 +124,16 @@ def _cells(difference: Difference) -> list[str]:
     return [f"{difference.mean:.3f} ({low:.3f} to {high:.3f})"]
 
 
-def read(results: Path = RESULTS) -> list[Task]:
-    """The tasks of all studies."""
-    return [task for name in STUDIES for task in tasks(study_tables.read(results, name))]
+def read(results: Path = RESULTS) -> list[list[Task]]:
+    """The tasks of each pair of studies."""
+    return [[task for name in names for task in tasks(study_tables.read(results, name))] for names in STUDIES]
 
 
 def main() -> None:
-    """Print the table; exit with 1 unless the kernels are equivalent."""
-    pairs = read()
-    print("\n".join(lines(pairs)))
-    sys.exit(not equivalent([task.difference for task in pairs]))
+    """Print the tables; exit with 1 unless the kernels are equivalent in both."""
+    studies = read()
+    print("\n\n".join("\n".join(lines(pairs)) for pairs in studies))
+    sys.exit(not all(equivalent([task.difference for task in pairs]) for pairs in studies))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
 
     peers, peers short, recurrent, transformers    speed compared with other libraries
     memories                                       speed and size of each memory beside a GRU
-    equivalence                                    native kernels beside torch's
+    equivalence, equivalence_short                 native kernels beside torch's
     critics, context                               critics on the same rollouts; time over context length
     presets, memory tasks, cards                   scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
@@ -51,7 +51,10 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "cards": return_tables.cards,
     "critics": critic_tables.critics,
     "context": critic_tables.context,
-    "equivalence": lambda out: equivalence.lines(equivalence.read(out.parents[1] / "docs" / "results")),
+    "equivalence": lambda out: equivalence.lines(equivalence.read(out.parents[1] / "docs" / "results")[0]),
+    "equivalence_short": lambda out: equivalence.lines(
+        equivalence.read(out.parents[1] / "docs" / "results")[1]
+    ),
 }
 
 

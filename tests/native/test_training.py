@@ -199,8 +199,10 @@ def of_memory(memory: MemoryConfig) -> dict[str, BranchConfig]:
         ({}, True),
         (of_memory(GruConfig(width=8)), True),
         ({"actor": BranchConfig(memory=LstmConfig(width=8)), "critic": BranchConfig(shared=True)}, True),
-        (of_memory(MinGruConfig(width=8)), False),  # no study has shown that it learns as well
-        ({"critic": BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2))}, False),
+        (of_memory(MinGruConfig(width=8)), True),
+        ({"critic": BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2))}, True),
+        # No study has shown that it learns as well.
+        (of_memory(GtrxlConfig(width=8, layers=1, heads=2)), False),
         ({"critic": BranchConfig(activation="gelu")}, False),
         (dict.fromkeys(("actor", "critic"), BranchConfig(activation="gelu")), False),
         ({"algorithm": "a2c"}, False),

@@ -84,8 +84,8 @@ class RunConfig:
     """Capture a step of the actor as a CUDA graph and replay it; for a CUDA device only."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Kernels of acting, values and the gradient step. native: in C, compiled at first use, for agents
-    without transformers and pictures on the CPU, others take torch's; auto: native for networks without a
-    memory, with a GRU or an LSTM, otherwise torch's."""
+    without pictures on the CPU, others take torch's; auto: native for networks without a memory or with
+    stack, gru, lstm, mingru or gpt2, otherwise torch's."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:

@@ -11,10 +11,8 @@
 #ifndef ATTENTION_H
 #define ATTENTION_H
 
+#include "distances.h"
 #include "functions.h"
-#include "program.h"
-
-enum { QUERIES = 16 }; /* of a block: one vector of the widest */
 
 /* Steps ----------------------------------------------------------------------------------------- */
 
@@ -44,6 +42,7 @@ typedef struct {
   float *across, *outputs_across; /* (D, QUERIES): queries, and outputs or their gradient */
   float *queries, *outputs;       /* (QUERIES, n): the same in rows */
   float *by_scores;               /* (columns, QUERIES) */
+  Distances away;
   int past, tokens, size, n;      /* P M, M, D */
 } Head;
 
@@ -54,8 +53,18 @@ static Head head_of(const Operation *op, const Operation *other, int steps) {
   int tokens = other->tokens, size = op->width / op->heads, n = padded(size);
   float *at = op->carry[0], *blocks = op->carry[1];
   long rows = (long)steps * tokens * n, block = (long)QUERIES * n;
-  return (Head){{NULL, at, at + rows},  {NULL, at + 2 * rows, at + 3 * rows}, blocks, blocks + block, blocks + 2 * block,
-                blocks + 3 * block, blocks + 4 * block, op->count * tokens, tokens, size, n};
+  return (Head){{NULL, at, at + rows},
+                {NULL, at + 2 * rows, at + 3 * rows},
+                blocks,
+                blocks + block,
+                blocks + 2 * block,
+                blocks + 3 * block,
+                blocks + 6 * block + (long)(op->count + 1) * QUERIES,
+                {blocks + 4 * block, blocks + 5 * block, blocks + 6 * block},
+                op->count * tokens,
+                tokens,
+                size,
+                n};
 }
 
 /* Row of the i-th token of sequence b within a value whose rows are (L, B, M). */
@@ -187,13 +196,30 @@ static void by_softmax(int keys, const float *weights, float *gradient) {
   }
 }
 
+INLINE float score_scale(const Head *head) { return 1.0f / __builtin_sqrtf((float)head->size); }
+
+/* The queries of a block, scaled, in rows and across. */
+static void take_queries(const Operation *op, const Operation *input, const Head *head, int h, int start, int count, int b,
+                         int batch) {
+  float scale = score_scale(head);
+  gather(input, input->value + h * head->size, start, count, batch, b, head->size, scale, head->queries, head->n);
+  if (op->table) {
+    const float *u = op->packed + h * head->size, *v = u + op->columns;
+    shift_queries(v, count, head->size, head->n, scale, head->queries, head->away.queries);
+    shift_queries(u, count, head->size, head->n, scale, head->queries, head->queries);
+    turn(head, count, head->away.queries, head->away.across);
+  }
+  turn(head, count, head->queries, head->across);
+}
+
+/* The distance of the first key of a range from the step of the first query of a block. */
+INLINE int distance_ahead(const Head *head, Range range, int start) { return head->past + start - range.from; }
+
 /* The weights of a block of a head (most_keys, QUERIES); kept if there will be a gradient. */
 INLINE float *weights_of(const Operation *op, const Head *head, int b, int h, int block, int blocks) {
   if (!op->gradient) return op->saved[0];
   return op->saved[0] + (((long)b * op->heads + h) * blocks + block) * QUERIES * most_keys(op, head->tokens);
 }
-
-INLINE float score_scale(const Head *head) { return 1.0f / __builtin_sqrtf((float)head->size); }
 
 static void attention_forward(const Operation *op, const Operation *input, const Operation *other,
                               const Operation *steps_op, int rows, int batch) {
@@ -210,10 +236,10 @@ static void attention_forward(const Operation *op, const Operation *input, const
         int start = block * QUERIES, count = queries - start < QUERIES ? queries - start : QUERIES;
         float *weights = weights_of(op, &head, b, h, block, blocks);
         Range range = keys_of_block(op, &head, step, batch, b, start, count, low, high);
-        gather(input, input->value + h * head.size, start, count, batch, b, head.size, score_scale(&head), head.queries,
-               head.n);
-        turn(&head, count, head.queries, head.across);
+        take_queries(op, input, &head, h, start, count, b, batch);
         rows_times(op, &head, &head.keys, range, head.across, weights);
+        if (op->table)
+          add_distances(op, &head.away, h, head.size, count, range.count, distance_ahead(&head, range, start), weights);
         weigh(range.count, low, high, weights);
         sum_rows(op, &head, &head.values, range, weights, head.outputs_across);
         scatter(op, op->value + h * head.size, start, count, batch, b, head.size, head.outputs_across, 1, QUERIES);
@@ -234,6 +260,7 @@ static void attention_backward(const Operation *op, const Operation *input, cons
   int32_t low[QUERIES], high[QUERIES];
   Head head = head_of(op, other, steps);
   long now = (long)steps * head.tokens * head.n;
+  clear_distances(op);
   for (int b = 0; b < batch; b++)
     for (int h = 0; h < op->heads; h++) {
       take_side(op, other, &head.keys, &head, op->state[0], column, h, b, batch, steps);
@@ -244,13 +271,15 @@ static void attention_backward(const Operation *op, const Operation *input, cons
         int start = block * QUERIES, count = queries - start < QUERIES ? queries - start : QUERIES;
         const float *weights = weights_of(op, &head, b, h, block, blocks);
         Range range = keys_of_block(op, &head, step, batch, b, start, count, low, high);
-        gather(input, input->value + h * head.size, start, count, batch, b, head.size, score_scale(&head), head.queries,
-               head.n);
+        take_queries(op, input, &head, h, start, count, b, batch);
         gather(op, op->gradient + h * head.size, start, count, batch, b, head.size, 1.0f, head.outputs, head.n);
         turn(&head, count, head.outputs, head.outputs_across);
         rows_times(op, &head, &head.values, range, head.outputs_across, head.by_scores);
         by_softmax(range.count, weights, head.by_scores);
         sum_rows(op, &head, &head.keys, range, head.by_scores, head.across);
+        if (op->table)
+          add_distance_gradients(op, &head.away, h, head.size, count, range.count, distance_ahead(&head, range, start),
+                                 score_scale(&head), head.by_scores, head.across);
         for (int i = 0; i < head.size * QUERIES; i++) head.across[i] *= score_scale(&head);
         /* The state is from earlier calls and gets no gradient. */
         long skipped = (long)range.past * QUERIES, row = (long)(range.from + range.past - head.past) * head.n;
@@ -265,6 +294,7 @@ static void attention_backward(const Operation *op, const Operation *input, cons
       scatter(other, to, 0, tokens, batch, b, head.size, head.keys.gradient, head.n, 1);
       scatter(other, to + padded(op->width), 0, tokens, batch, b, head.size, head.values.gradient, head.n, 1);
     }
+  unpack_distances(op);
 }
 
 #endif

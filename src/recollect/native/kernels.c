@@ -177,7 +177,10 @@ static void forward_stages(const Program *p, int rows, int batch) {
 /* Takes the weights as they are now. */
 EXPORT void pack_weights(Program *p) {
   for (int i = 0; i < p->weights_count; i++) pack(p->weights + i);
-  for (int i = 0; i < p->operation_count; i++) pack_vectors(p->operations + i);
+  for (int i = 0; i < p->operation_count; i++) {
+    pack_vectors(p->operations + i);
+    pack_distances(p->operations + i);
+  }
 }
 
 static void run_program(Program *p, const Batch *batch, Rows *rows) {

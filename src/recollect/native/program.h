@@ -35,11 +35,13 @@ typedef struct {
   int32_t heads;          /* ATTENTION */
   int32_t stops;          /* LINEAR, NORM: whether no gradient goes to the input */
   float scale;            /* RESIDUAL: of `input`; NORM: added to the variance */
-  Weights *weights[3];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE */
-  const float *vector[2]; /* NORM: gain, bias; GATE: bias; EMBED: in place of the first token where an episode opens */
+  Weights *weights[3];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE;
+                             ATTENTION: of distances */
+  const float *vector[2]; /* NORM: gain, bias; GATE: bias; EMBED: in place of the first token where an episode opens;
+                             ATTENTION: distances.h */
   float *vector_gradient[2];
   float *packed, *vector_sums; /* (2, columns) of them */
-  const float *table;     /* EMBED: of positions (count, width) */
+  const float *table;     /* EMBED: of positions (count, width); ATTENTION: of distances, NULL: no distances */
   float *table_gradient;
   float *value, *gradient;
   float *saved[3];        /* (rows, padded(width)) for the gradient; ATTENTION: weights */

@@ -25,8 +25,6 @@ def add_transformer_xl(network: "Network", memory: trxl.TransformerXl, at: int) 
 
 def _add_block(network: "Network", block: nn.Module, x: int, steps: int, memory: trxl.TransformerXl) -> int:
     assert isinstance(block, trxl.Block)
-    if block.places is not None:
-        raise UnsupportedError("relative positions")
     if block.gradient:
         raise UnsupportedError("a bound on the steps that gradients travel through attention")
     stops = block.gradient is not None
@@ -39,6 +37,10 @@ def _add_block(network: "Network", block: nn.Module, x: int, steps: int, memory:
     kv = network.add(key_value)
     attention = Node(c.ATTENTION, memory.out_dim, (q, kv, steps), units=memory.out_dim, carried=1)
     attention.count, attention.heads, attention.saved = memory.past, memory.heads, 1
+    if block.places is not None:
+        attention.weights = [linear(block.places.key.weight, None, memory.heads)]
+        attention.vectors = [block.places.of_row, block.places.of_distance]
+        attention.table = block.places.away
     attended = network.linear(block.out, network.add(attention))
     x = _norm(network, block.after_attention, _junction(network, block.attended, x, attended))
     fed = network.linear(block.feed, _norm(network, block.before_feed, x))

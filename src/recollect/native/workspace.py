@@ -146,10 +146,17 @@ class Workspace:
         keys = node.count * tokens + c.QUERIES * tokens // node.tokens + tokens  # of a block of queries
         # Of any number of steps: fewer sequences may be longer.
         op.carry[0] = self._take(4 * rows * n)
-        op.carry[1] = self._take(4 * c.QUERIES * n + c.QUERIES * keys)
+        op.carry[1] = self._take(6 * c.QUERIES * n + c.QUERIES * (keys + node.count + 1))
         # Each head of each sequence has whole blocks.
         queries = node.heads * (rows + c.QUERIES * self.batch) if trained else c.QUERIES
         op.saved[0] = self._take(queries * keys)
+        if node.table is not None:
+            distances, width = node.table.shape
+            table = aligned(distances * op.columns)
+            table.reshape(distances, op.columns)[:, :width] = node.table
+            self._arrays.append(table)
+            op.table = table.ctypes.data
+            op.saved[1], op.saved[2] = (self._take(distances * node.heads * n) for _ in range(2))
 
     def _mark_additions(self, nodes: list[Node], trained: list[bool]) -> None:
         """The backward pass goes from the end: the first to write the gradient of a value sets it."""
