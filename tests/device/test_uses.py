@@ -14,9 +14,10 @@ from recollect.envs import EnvConfig, make
 from recollect.probing.interventions import measure_spread
 from recollect.probing.measure import probe
 from recollect.probing.readout import build_untrained
-from recollect.run import api
+from recollect.run import api, onnx
 from recollect.run.recording import has_memory, record_deterministic
 from recollect.run.run import Trained
+from recollect.run.teaching import clone_teacher
 from recollect.watching.internals import compute_internals
 
 from ..helpers import CRITICS, MEMORIES, branch, lively, run_quietly, small_config
@@ -126,3 +127,33 @@ def test_a_player_acts_on_the_device_of_its_agent(folder):
         first = obs[t, :, 0] > 1
         np.testing.assert_array_equal(here.act(obs[t], first=first), there.act(obs[t], first=first))
         assert there.inspect().params.device.type == "fake"
+
+
+def test_values_are_those_of_the_cpu():
+    obs = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    here, there = (one.value(obs) for one in trained("gru", "lstm"))
+    assert np.abs(here).max() > 0.01
+    np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-4)
+
+
+def test_a_student_learns_from_a_teacher_on_the_device():
+    teacher = trained("gru", "mlp")[0].agent
+    students = []
+    for device in ("cpu", "fake"):
+        config = small_config(
+            "CartPole-v1", rollouts=2, actor=branch("gru"), critic=branch("mlp"), device=device
+        )
+        config = replace(config, env=replace(ENV, num_envs=4))
+        learner, _ = clone_teacher(config, copy.deepcopy(teacher), "T", lambda _: None)
+        assert learner.agent.device.type == device
+        students.append([x.detach().cpu().numpy() for x in learner.agent.parameters()])
+    assert_close(*students)
+
+
+def test_an_exported_graph_is_that_of_the_agent_on_the_cpu(tmp_path):
+    pytest.importorskip("onnxscript")
+    graphs = []
+    for name, one in zip(("here", "there"), trained("gru", "mlp"), strict=True):
+        onnx.export(one.agent, tmp_path / f"{name}.onnx")
+        graphs.append((tmp_path / f"{name}.onnx").read_bytes())
+    assert graphs[0] == graphs[1]

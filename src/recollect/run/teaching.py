@@ -1,5 +1,6 @@
 """Record the episodes of an agent, and train an agent by recorded episodes or by a teacher."""
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Literal
@@ -140,6 +141,9 @@ def clone_teacher(
     envs, agent, config = build(config)
     try:
         _check_teacher(teacher, name, envs, config)
+        teacher = copy.deepcopy(teacher).to(
+            agent.device
+        )  # files are read on the CPU; the caller's stays there
         learner = _learner(config, envs, agent)
         with training_mode(agent, config):
             updates: Iterator[dict[str, Any]] = train(envs, learner, config.plan, clone.by_teacher(teacher))
