@@ -85,7 +85,7 @@ def metrics_of(folder: Path) -> list[dict[str, float | None]]:
     return [{k: v for k, v in row.items() if k not in ("time", "sps")} for row in rows]
 
 
-def wait_for(condition: Callable[[], bool], limit: float = 120.0) -> None:
+def wait_for(condition: Callable[[], bool], limit: float = 300.0) -> None:
     """Look again and again until it is so, or fail."""
     end = time.monotonic() + limit
     while not condition():

@@ -44,7 +44,9 @@ IN_BACKGROUND = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
 def begun(folder: Path, *arguments: str, how: Sequence[str] = ()) -> subprocess.Popen[str]:
     command = [*how, sys.executable, "-m", "recollect", "compare", *STUDY, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **pipes)
+    # Workers that are as nice as Ray makes them get no time beside the other tests.
+    env = {**os.environ, "RAY_worker_niceness": "0"}
+    return subprocess.Popen(command, cwd=folder, env=env, text=True, start_new_session=True, **pipes)
 
 
 def ended(process: subprocess.Popen[str]) -> str:

@@ -1,11 +1,15 @@
 """Agents on the hub: a folder stands for the hub, and there is no network."""
 
+import json
 import shutil
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+import yaml
 
 import recollect
 from recollect import cli
@@ -57,7 +61,12 @@ def test_an_agent_that_is_pushed_and_loaded_is_the_same(run, hub, capsys):
 def test_the_card_has_the_score_the_config_and_how_to_load(run, hub):
     cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4", "--private", "True"])
     card = (hub / "me/my-agent/README.md").read_text()
-    assert f"Mean return of 4 deterministic episodes: {run.evaluate(4).mean:.4g}" in card
+    score = run.evaluate(4)
+    assert f"| {run.config.seed} | {score.mean:.4g} | " in card and "Returns of 4 deterministic" in card
+    assert "Other seeds of this config may score differently" in card
+    head = yaml.safe_load(card.split("---\n")[1])
+    metric = head["model-index"][0]["results"][0]["metrics"][0]
+    assert metric["value"] == f"{score.mean:.2f} +/- {np.std(score.returns):.2f}"
     assert 'recollect.load("hf:me/my-agent")' in card and "gru (actor), mlp (critic)" in card
     assert "learning_rate: 0.01" in card and f"torch {torch.__version__}" in card
     assert (hub / "me/my-agent/.private").read_text() == "True"
@@ -65,7 +74,34 @@ def test_the_card_has_the_score_the_config_and_how_to_load(run, hub):
         ".private",
         "README.md",
         "agent.safetensors",
+        "episode.gif",
+        "probe.html",
+        "probe.json",
+        "watch.html",
     ]
+    assert "(episode.gif)" in card and "(watch.html)" in card and "(probe.html)" in card
+    probed = json.loads((hub / "me/my-agent/probe.json").read_text())
+    assert f"{probed['uses']} {probed['needs']}" in card
+
+
+def test_the_card_has_the_scores_of_all_seeds_of_the_config(hub, tmp_path):
+    config = small_config(rollouts=2)
+    runs = {seed: run_quietly(replace(config, seed=seed), tmp_path, f"seed-{seed}") for seed in (3, 4)}
+    run_quietly(replace(config, seed=5, ppo=replace(config.ppo, learning_rate=1e-4)), tmp_path, "other")
+    assert len({run.folder.parent for run in runs.values()}) == 1
+    cli.main(["push", str(runs[4].folder), "me/my-agent", "--episodes", "6"])
+    card = (hub / "me/my-agent/README.md").read_text()
+    means = {seed: run.evaluate(6).mean for seed, run in runs.items()}
+    assert f"| 3 | {means[3]:.4g} | " in card and f"| 4 (this agent) | {means[4]:.4g} | " in card
+    assert f"| mean of 2 | {sum(means.values()) / 2:.4g} | " in card and "| 5" not in card
+    assert "## Memory" not in card and not (hub / "me/my-agent/probe.html").exists()
+
+
+def test_an_environment_without_pictures_gives_a_card_without_a_film(hub, tmp_path, capsys):
+    run = run_quietly(small_config("popgym:RepeatFirstEasy", rollouts=1), tmp_path)
+    assert cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4"]) == 0
+    assert "the card has no film: popgym:RepeatFirstEasy cannot be rendered" in capsys.readouterr().out
+    assert "episode.gif" not in (hub / "me/my-agent/README.md").read_text()
 
 
 @pytest.mark.parametrize(

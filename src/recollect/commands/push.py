@@ -1,17 +1,24 @@
 """`recollect push`: an agent to the Hugging Face hub."""
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from ..common.errors import UsageError
 from ..run import api, hub
+from ..run.run import Trained
+from . import card
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushOptions:
-    """Upload an agent to the Hugging Face hub, with a card that has its score and config (extra hf).
+    """Upload an agent to the Hugging Face hub, with a card (extra hf).
 
       recollect push RUN owner/name
+
+    The card has the scores of this run and of those beside it that differ only in the seed, what `recollect
+    probe` says of its memory, a film, a page of `recollect watch`, and the config.
 
     `recollect.load("hf:owner/name")` loads it. The token is that of `hf auth login`, or HF_TOKEN.
     """
@@ -23,7 +30,7 @@ class PushOptions:
     repository: str
     """Repository of the hub, owner/name; created if it does not exist."""
     episodes: int = 100
-    """Episodes of the score on the card."""
+    """Episodes of each score on the card, and of the probe."""
     private: bool = False
     """Create the repository as a private one."""
     env: str | None = None
@@ -36,7 +43,15 @@ def run_push(options: PushOptions) -> int:
     """Evaluate the agent and upload it; the exit code."""
     if options.episodes < 1:
         raise UsageError(f"--episodes is {options.episodes}, at least 1 is needed")
-    trained = api.load(options.run, env=options.env, imports=options.imports)
-    address = hub.upload(trained, options.repository, options.episodes, options.private)
+    # Name and package are checked before the evaluation, which takes long.
+    hub.check(options.repository)
+
+    def load(run: str | Path) -> Trained:
+        return api.load(run, env=options.env, imports=options.imports)
+
+    trained = load(options.run)
+    with tempfile.TemporaryDirectory() as folder:
+        card.write_files(trained, Path(folder), options.repository, options.episodes, load)
+        address = hub.upload(Path(folder), options.repository, options.private)
     print(f"{address}: the agent of {options.run}")
     return 0

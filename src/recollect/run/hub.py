@@ -1,16 +1,10 @@
-"""Agents on the Hugging Face hub: weights as data, and a card. Nothing that is loaded becomes code."""
+"""Agents on the Hugging Face hub: weights as data. Nothing that is loaded becomes code."""
 
 import re
-import tempfile
 from pathlib import Path
 from types import ModuleType
 
-import yaml
-
 from ..common.errors import UsageError, install_hint
-from ..config.data import to_dict
-from .run import Trained
-from .weights import versions
 
 PREFIX, FILE = "hf:", "agent.safetensors"
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -27,58 +21,22 @@ def download(name: str) -> Path:
         raise UsageError(f"{name}: the download of {FILE} from the hub failed: {reason}") from error
 
 
-def upload(trained: Trained, repository: str, episodes: int, private: bool) -> str:
-    """Upload an agent with a card that has its score; the address of the repository."""
-    # Name and package are checked before the evaluation, which takes long.
+def check(repository: str) -> None:
+    """Raise UsageError if a name is no repository or the package is missing."""
     _checked(repository)
+    _hub(repository)
+
+
+def upload(folder: Path, repository: str, private: bool) -> str:
+    """Upload the files of a folder; the address of the repository."""
     api = _hub(repository).HfApi()
-    text = card(trained, repository, episodes)
-    with tempfile.TemporaryDirectory() as folder:
-        trained.save(Path(folder) / FILE)
-        (Path(folder) / "README.md").write_text(text, encoding="utf-8")
-        try:
-            address = api.create_repo(repository, private=private, exist_ok=True)
-            api.upload_folder(repo_id=repository, folder_path=folder)
-        except Exception as error:  # as in download
-            reason = " ".join(str(error).split())
-            raise UsageError(f"{repository}: the upload to the hub failed: {reason}") from error
+    try:
+        address = api.create_repo(repository, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=folder)
+    except Exception as error:  # as in download
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{repository}: the upload to the hub failed: {reason}") from error
     return str(address)
-
-
-def card(trained: Trained, repository: str, episodes: int) -> str:
-    """The model card: what the agent is, its score, how to use it, and its whole config."""
-    config, score = trained.config, trained.evaluate(episodes).summary()
-    interval = ""
-    if score["low"] is not None:
-        interval = f", 95 % confidence interval {score['low']:.4g} to {score['high']:.4g}"
-    head = {"library_name": "recollect", "tags": ["reinforcement-learning", "recollect", config.env.id]}
-    memories = f"{config.actor.memory.name} (actor), " + (
-        "shared (critic)" if config.critic.shared else f"{config.critic.memory.name} (critic)"
-    )
-    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
-    return f"""---
-{yaml.safe_dump(head, sort_keys=False)}---
-
-# {config.model} on {config.env.id}
-
-An agent of one training run of recollect, seed {config.seed}. Memories: {memories}.
-
-Mean return of {score["episodes"]} deterministic episodes: {score["mean"]:.4g}{interval}.
-
-```python
-import recollect
-
-run = recollect.load("{PREFIX}{repository}")
-print(run.evaluate().mean)
-```
-
-Written with {packages}.
-
-## Config
-
-```yaml
-{yaml.safe_dump(to_dict(config), sort_keys=False)}```
-"""
 
 
 def _checked(repository: str) -> str:

@@ -1,0 +1,151 @@
+"""What `recollect push` uploads: the agent, and a card with its scores, its use of memory, and a film."""
+
+import contextlib
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from ..common.errors import UsageError
+from ..common.format import number
+from ..common.intervals import stratified
+from ..config.data import to_dict
+from ..probing.command import probe
+from ..probing.measure import FEWEST, memory_names
+from ..reporting.aggregate import mean_of_means
+from ..reporting.groups import group_runs
+from ..reporting.runs import read_runs
+from ..run import film
+from ..run.evaluate import Evaluation
+from ..run.hub import FILE, PREFIX
+from ..run.run import Trained
+from ..run.weights import versions
+from ..watching.command import watch
+
+FILM, PAGE = "episode.gif", "watch.html"
+
+
+def write_files(
+    trained: Trained, folder: Path, repository: str, episodes: int, load: Callable[[Path], Trained]
+) -> None:
+    """Write the agent, its card, and the pages and the film that the card names.
+
+    load  loads the agents of other seeds
+    """
+    scores = {trained.config.seed: trained.evaluate(episodes)}
+    for seed, run in find_other_seeds(trained).items():
+        scores[seed] = load(run).evaluate(episodes)
+    trained.save(folder / FILE)
+    parts = [
+        _head(trained, scores),
+        _introduction(trained, repository),
+        _film(trained, folder),
+        _scores(trained.config.seed, scores),
+        _memory(trained, folder, episodes),
+        _config(trained),
+    ]
+    (folder / "README.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
+
+
+def find_other_seeds(trained: Trained) -> dict[int, Path]:
+    """Seed -> folder of the finished runs beside a run that differ from it only in the seed."""
+    if not (trained.folder / "config.yaml").is_file():
+        return {}
+    here = trained.folder.resolve()
+    for group in group_runs(read_runs([here.parent]).runs):
+        if any(run.folder == here for run in group.runs):
+            return {run.seed: run.folder for run in group.finished if run.folder != here}
+    return {}
+
+
+def _head(trained: Trained, scores: Mapping[int, Evaluation]) -> str:
+    """What the hub reads: the library, tags, and the score of this agent."""
+    env, score = trained.config.env.id, scores[trained.config.seed].summary()
+    metric = {"type": "mean_reward", "value": f"{score['mean']:.2f} +/- {score['std']:.2f}"}
+    result = {
+        "task": {"type": "reinforcement-learning"},
+        "dataset": {"name": env, "type": env},
+        "metrics": [{**metric, "name": "mean return", "verified": False}],
+    }
+    head = {
+        "library_name": "recollect",
+        "tags": ["reinforcement-learning", "recollect", env],
+        "model-index": [{"name": trained.config.model, "results": [result]}],
+    }
+    return f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n"
+
+
+def _introduction(trained: Trained, repository: str) -> str:
+    config = trained.config
+    critic = "shared" if config.critic.shared else config.critic.memory.name
+    return f"""# {config.model} on {config.env.id}
+
+An agent of one training run of recollect, seed {config.seed}.
+Memories: {config.actor.memory.name} (actor), {critic} (critic).
+
+```python
+import recollect
+
+run = recollect.load("{PREFIX}{repository}")
+print(run.evaluate().mean)
+```
+"""
+
+
+def _film(trained: Trained, folder: Path) -> str:
+    """Film an episode and write the page of episodes; their part of the card."""
+    with contextlib.redirect_stdout(io.StringIO()):  # it would name a temporary file
+        watch(trained, folder / PAGE, episodes=FEWEST)
+    page = f"[{PAGE}]({PAGE}) shows episodes, and the memory at each step: download and open it.\n"
+    try:
+        film.render(trained.agent, trained.config.env, str(folder / FILM), 1, seed=0)
+    except UsageError as error:
+        print(f"the card has no film: {error}")
+        return page
+    return f"![The agent in an episode]({FILM})\n\n{page}"
+
+
+def _scores(seed: int, scores: Mapping[int, Evaluation]) -> str:
+    """A row for each seed, and the mean of all."""
+    rows = []
+    for one in sorted(scores):
+        score = scores[one].summary()
+        this = " (this agent)" if one == seed and len(scores) > 1 else ""
+        rows.append(f"| {one}{this} | {number(score['mean'])} | {_interval(score['low'], score['high'])} |")
+    if len(scores) > 1:
+        means = np.array([score.mean for score in scores.values()])
+        interval = stratified([means], mean_of_means) or (None, None)
+        rows.append(f"| mean of {len(scores)} | {number(means.mean())} | {_interval(*interval)} |")
+    episodes = len(scores[seed].returns)
+    alone = "" if len(scores) > 1 else " Other seeds of this config may score differently."
+    return "\n".join(
+        [
+            f"## Scores\n\nReturns of {episodes} deterministic episodes with the last weights, and 95 % "
+            f"confidence intervals: of a seed over episodes, of the mean over seeds.{alone}\n",
+            "| seed | mean return | 95 % |",
+            "| --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "-" if low is None else f"{number(low)} to {number(high)}"
+
+
+def _memory(trained: Trained, folder: Path, episodes: int) -> str:
+    """Probe an agent that has a memory; what it says."""
+    if not any(memory_names(trained)):
+        return ""
+    result = probe(trained, max(episodes, FEWEST), out=folder)
+    page = "[probe.html](probe.html) has every measurement: download and open it."
+    return f"## Memory\n\n{result.uses} {result.needs}\n\n{page}\n"
+
+
+def _config(trained: Trained) -> str:
+    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
+    config = yaml.safe_dump(to_dict(trained.config), sort_keys=False)
+    return f"## Config\n\nWritten with {packages}.\n\n```yaml\n{config}```\n"
