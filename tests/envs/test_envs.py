@@ -609,12 +609,14 @@ def best_action(name: str, obs: dict[str, np.ndarray], shown: np.ndarray | None)
         return np.hstack([sign, obs["obs.place"], obs["obs.pair.0"], obs["obs.pair.1"]]).astype(int)
     if name == "probe:bits":
         return obs["obs"].astype(int)
+    if name == "probe:loan":
+        return (obs["obs"][:, :1] > 0).astype(int)
     if name == "probe:box":  # 1 + 2 obs, from [-2, 4] to units of [-1, 1]
         return (obs["obs"] * 2 + 1 - 1) / 3
     return (shown > 0).astype(int)
 
 
-ANSWERS = {"forever": 5.0, "countdown": 5.0, "box": 0.0, "mixed": 6.0}
+ANSWERS = {"forever": 5.0, "countdown": 5.0, "box": 0.0, "loan": 3.2, "mixed": 6.0}
 
 
 @pytest.mark.parametrize("name", list(probe.listing()))
@@ -623,7 +625,7 @@ def test_a_probe_pays_its_known_answer(name):
     obs = envs.reset(seeds(3))
     episodes, seen, shown = 0, set(), None
     total, first = np.zeros(3), True
-    for _ in range(30):
+    for _ in range(120):
         if first and "obs" in obs:
             shown = obs["obs"][:, :1].copy()
         step = envs.step(best_action(f"probe:{name}", obs, shown))
@@ -640,6 +642,24 @@ def test_a_probe_pays_its_known_answer(name):
             obs, total, first = envs.step(random_actions(envs, 1)[0]).obs, np.zeros(3), True
     assert episodes >= 3
     assert len(seen) > 1 or f"probe:{name}" in FIXED or name == "mixed"
+
+
+def test_a_loan_is_shown_once_and_settled_whatever_is_done():
+    envs = suite.make(case("probe:loan", kwargs={"steps": 6}, num_envs=64))
+    obs, random = envs.adapter.reset(list(range(64))), np.random.default_rng(0)
+    owed, total, right = obs[:, 1].copy(), np.zeros(64), np.zeros(64)
+    assert set(owed) == {-1, 1}
+    for t in range(6):
+        assert not t or not obs[:, 1].any()
+        np.testing.assert_allclose(obs[:, 2], t / 6, rtol=1e-6)
+        action = random.integers(2, size=64)
+        matches = action == (obs[:, 0] > 0)
+        step = envs.adapter.step(action)
+        loan = owed * {0: 5.0, 5: -5.0}.get(t, 0.0)
+        np.testing.assert_allclose(step.reward, 0.1 * matches + loan, atol=1e-12)
+        obs, total, right = step.obs, total + step.reward, right + matches
+    assert step.terminated.all()
+    np.testing.assert_allclose(total, 0.1 * right, atol=1e-12)
 
 
 def test_recall_shows_once_and_tells_when_to_answer():

@@ -24,11 +24,14 @@ from recollect.memory.stack import StackConfig
 GAMMA = 0.9
 
 
-def learn(name, rollouts, memory=None, kwargs=None, shared=False, update=ppo.update, **options):
-    """Train small networks on a probe; the agent, its environments and its last metrics."""
+def learn(name, rollouts, memory=None, kwargs=None, shared=False, update=ppo.update, critic=None, **options):
+    """Train small networks on a probe; the agent, its environments and its last metrics.
+
+    critic  the memory of the critic; None: that of the actor
+    """
     envs = make(EnvConfig(id=f"probe:{name}", num_envs=16, kwargs=kwargs or {}))
     branch = BranchConfig(memory=memory or MlpConfig(), hidden=(16,))
-    critic = replace(branch, shared=shared)
+    critic = replace(branch, shared=shared, memory=critic or branch.memory)
     agent = build_agent((envs.obs_spec, envs.action_spec), branch, critic, False, seed=1)
     chosen = {
         "num_steps": 16,
@@ -153,3 +156,11 @@ def test_recall_is_learned_with_just_enough_frames():
     learned = learn("recall", 100, memory=StackConfig(frames=3), kwargs={"delay": 2})
     assert play(learned, 100) == 1.0
     assert learned.last["success"] > 0.9
+
+
+def test_only_a_critic_that_remembers_knows_the_value_of_a_loan():
+    explained = {}
+    for name, memory in (("gru", small("gru")), ("none", MlpConfig())):
+        learned = learn("loan", 60, kwargs={"steps": 8}, critic=memory, learning_rate=1e-2)
+        explained[name] = learned.last["explained_variance"]
+    assert explained["gru"] > 0.9 > 0.5 > explained["none"]

@@ -238,6 +238,36 @@ def recall(delay: int = 3) -> Task:
     )
 
 
+def loan(steps: int = 32) -> Task:
+    """0.1 for the action that is shown; a loan of 5 or -5, shown and paid at first, is settled at the end.
+
+    The best actions need no memory, and values do: they depend on the loan until it is settled. The return
+    is 0.1 for each right action.
+    """
+    length = max(steps, 2)
+
+    def right(secret: Array, steps: Array) -> Array:
+        # The first number of the secret is the loan; after the last step no action is right.
+        return secret[np.arange(len(steps)), 1 + np.minimum(steps, length - 1)]
+
+    def show(secret: Array, steps: Array) -> Array:
+        owed = np.where(steps == 0, _sign(secret), 0.0)
+        return np.stack([2.0 * right(secret, steps) - 1.0, owed, steps / length], axis=-1, dtype=np.float32)
+
+    def earn(secret: Array, steps: Array, action: Array) -> Array:
+        paid = np.where(steps == 0, 1.0, 0.0) - np.where(steps == length - 1, 1.0, 0.0)
+        return 0.1 * (action == right(secret, steps)) + 5.0 * paid * _sign(secret)
+
+    return Task(
+        observation=_vector(3),
+        action=spaces.Discrete(2),
+        secret=(2,) * (1 + length),
+        length=length,
+        show=show,
+        earn=earn,
+    )
+
+
 def mixed() -> Task:
     """One step, every kind of space, reward 1 for each of 6 action components that is right: V = 6."""
 
@@ -280,6 +310,7 @@ _TASKS: dict[str, Callable[..., Task]] = {
         countdown,
         box,
         recall,
+        loan,
         mixed,
         bits,
     )
