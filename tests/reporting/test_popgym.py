@@ -174,9 +174,10 @@ def test_the_report_has_mmer_beside_the_final_weights_and_the_paper(report, caps
     assert (gru["mean"], gru["std"]) == pytest.approx((0.5, 0.1), abs=1e-12)
     low, high = gru["interval"]
     assert low < 0.4 and high > 0.6  # three seeds: Student's t is 4.3
-    assert gru["final"]["mean"] == pytest.approx(0.4) and gru["steps"] == 140_000
+    assert gru["final_mean"] == pytest.approx(0.4) and gru["steps"] == 140_000
     # Of the two seeds that are long enough: -0.1 and 0.0 in the second iteration.
     assert ppo["mmer"] == pytest.approx([-0.1, 0.0], abs=1e-12) and ppo["seeds"] == [1, 2]
+    assert ppo["final_mean"] == pytest.approx(-0.15) and ppo["source"] == "return"  # of the same seeds
     text = section(report)
     assert "| GRU (published, best) | 3 trials | 1.000 | - | 0.000 | - | 15,000,000 | - | - |" in text
     assert "| ppo_gru | 1 2 3 | 0.5 |" in text and "| 0.4 0.5 0.6 | 140,000 | 0.4 |" in text

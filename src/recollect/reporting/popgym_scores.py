@@ -13,7 +13,7 @@ from .groups import Group
 from .popgym_iterations import PREFIX, is_popgym
 from .popgym_published import PublishedScore, published_scores
 from .runs import FlatConfig, Run, task_config
-from .scores import FinalScores, weighted_mean_interval
+from .scores import SCORE_RANGES, UNBOUNDED, FinalScores, ScoreSource, weighted_mean_interval
 
 # The wrappers of the paper, which do not change its tasks.
 WRAPPERS = ("env.kwargs.prev_action", "env.kwargs.antialias")
@@ -34,8 +34,11 @@ class PopgymScores:
     """95 % confidence interval of the mean; None for one seed."""
     steps: float
     """Training steps, mean over seeds."""
-    final: FinalScores | None
-    """The scores of the final weights, if there are some."""
+    source: ScoreSource | None
+    """The kind of final scores, as in FinalScores; None: there are none."""
+    final_mean: float | None
+    """Mean of the final scores of the same seeds."""
+    final_interval: Interval | None
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,27 @@ def _scored(group: Group) -> list[Run]:
 
 def _scores(group: Group, runs: Sequence[Run], final: FinalScores | None) -> PopgymScores:
     scores = np.array([run.iterations.mmer for run in runs if run.iterations is not None])
+    seeds = tuple(run.seed for run in runs)
+    # Of the same seeds, because two means over different seeds are not comparable.
+    pairs = () if final is None else zip(final.seeds, final.scores, strict=True)
+    finals = np.array([score for seed, score in pairs if seed in seeds])
+    source = final.source if final is not None and len(finals) else None
     return PopgymScores(
         group.label,
-        tuple(run.seed for run in runs),
+        seeds,
         scores,
         mean=float(scores.mean()),
         std=float(scores.std(ddof=1)) if len(scores) > 1 else None,
-        interval=weighted_mean_interval(scores, mean_weights(len(scores))),
+        interval=_interval(scores, UNBOUNDED),
         steps=float(np.mean([run.metrics["step"][-1] for run in runs])),
-        final=final,
+        source=source,
+        final_mean=float(finals.mean()) if source else None,
+        final_interval=_interval(finals, SCORE_RANGES[source]) if source else None,
     )
+
+
+def _interval(scores: Floats, ends: tuple[float, float]) -> Interval | None:
+    return weighted_mean_interval(scores, mean_weights(len(scores)), ends)
 
 
 def _without(groups: Sequence[Group]) -> Iterator[str]:

@@ -71,17 +71,14 @@ def _rows(task: PopgymTask) -> list[DotRow]:
 
 
 def _table(task: PopgymTask) -> Table:
-    sources = {item.final.source for item in task.models if item.final is not None}
-    source = sources.pop() if sources else "return"  # the same for all models of an environment
+    # The same for all models of an environment.
+    source = next((item.source for item in task.models if item.source is not None), "return")
     columns = [*COLUMNS, "last 100 episodes" if source == "training" else "final weights", "95 % interval"]
     rows = [_row(item) for item in task.models] + [_published_row(item) for item in task.published]
     return Table(f"{task.env}: MMER beside the {SCORE_NAMES[source]}", columns, rows)
 
 
 def _row(item: PopgymScores) -> list[str]:
-    final = ["-", "-"]
-    if item.final is not None:
-        final = [number(item.final.mean), interval_cell(item.final.mean_interval)]
     return [
         item.label,
         " ".join(map(str, item.seeds)),
@@ -90,7 +87,8 @@ def _row(item: PopgymScores) -> list[str]:
         number(item.std),
         " ".join(map(number, item.mmer.tolist())),
         f"{item.steps:,.0f}",
-        *final,
+        number(item.final_mean),
+        interval_cell(item.final_interval),
     ]
 
 
