@@ -23,7 +23,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # date of every file, so that equal runs give equ
 SHORTENED = {"metrics.jsonl", "evaluation.json"}
 ARCHIVED = [
     name for name in FILES if name != "episodes.jsonl"
-]  # reports do not read episodes.jsonl, and it is large
+]  # reports read episodes.jsonl only for the MMER of POPGym, and it is large
 
 
 def write_archive(paths: Sequence[Path], out: Path) -> int:

@@ -196,7 +196,7 @@ def test_a_report_covers_only_the_runs_of_its_comparison(done, tmp_path, monkeyp
 
 def test_without_metrics_there_is_no_report(tmp_path, capsys):
     jobs = planned(tmp_path, "-e", "poc", "-m", "ppo", "--seeds", "1")
-    compare.write_run_report(jobs, SimpleNamespace(report=tmp_path / "page"))
+    compare.write_run_report(jobs, SimpleNamespace(report_folder=tmp_path / "page"))
     assert "no report: no run has written metrics yet" in capsys.readouterr().err
     assert not (tmp_path / "page").exists()
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..common.errors import UsageError
 from ..common.signals import Signals
@@ -14,6 +14,7 @@ from ..config.calls import arguments
 from ..config.command import parse
 from ..config.values import Settings
 from ..probing.measure import FEWEST
+from ..reporting.popgym_iterations import is_popgym
 from ..reporting.report import write_report
 from ..run.build import resolved_config
 from .display import ComparisonDisplay
@@ -34,6 +35,7 @@ class CompareOptions(ExecutorOptions):
       recollect compare -e LunarLander-v3 Acrobot-v1 -m ppo ppo_gpt --seeds 10 --steps 3e5
       recollect compare studies/gpt2ppo.yaml
       recollect compare studies/gpt2ppo.yaml --dry-run
+      recollect compare -e popgym:RepeatPreviousEasy -m ppo_gru --steps 2e6 --protocol popgym
 
     Every other option of recollect train is set for all runs. A study file can set options for single
     environments and models: see docs/studies.md.
@@ -53,10 +55,18 @@ class CompareOptions(ExecutorOptions):
     """Third-party environments, memories and encoders named in the study file, which may then be imported."""
     report: Path | None = None
     """Write a report of these runs into this folder, as recollect report does."""
+    protocol: Literal["popgym"] | None = None
+    """popgym: the report must have the evaluation of the POPGym paper (MMER) beside ours, so the runs need a
+    task of POPGym, and the report is written into the folder report unless --report names another one."""
     probe: bool = False
     """Test whether each agent uses its memory, as recollect probe does."""
     command: tuple[str, ...]
     settings: Settings
+
+    @property
+    def report_folder(self) -> Path | None:
+        """The folder of the report; None: no report is written."""
+        return Path("report") if self.report is None and self.protocol is not None else self.report
 
 
 def compare(
@@ -139,12 +149,23 @@ def study_of(options: CompareOptions) -> Study:
     study = override(study, options.environments, options.models, options.seeds, options.episodes)
     if options.probe and study.episodes < FEWEST:
         raise UsageError(f"--probe needs at least {FEWEST} episodes, not {study.episodes}")
+    if options.protocol == "popgym":
+        _check_popgym([environment.name for environment in study.environments])
     return replace(study, flags=options.settings)
+
+
+def _check_popgym(tasks: Sequence[str]) -> None:
+    """Raise UsageError unless some task is one of POPGym."""
+    if tasks and not any(map(is_popgym, tasks)):
+        raise UsageError(
+            f"--protocol popgym: no task of this comparison is one of POPGym (popgym:NAME); the tasks are "
+            f"{', '.join(dict.fromkeys(tasks))}"
+        )
 
 
 def write_run_report(jobs: Sequence[Job], options: CompareOptions) -> None:
     """Write the report of `--report`: of these runs only, even if the folder contains more."""
-    if options.report is None:
+    if options.report_folder is None:
         return
     folders = [job.folder for job in jobs if job.metrics]
     if not folders:
@@ -152,7 +173,7 @@ def write_run_report(jobs: Sequence[Job], options: CompareOptions) -> None:
         return
     baselines = {baseline_folder(options.folder, job.config.env) for job in jobs}
     # Sorted, because the order of a set of paths differs between processes.
-    write_report([*folders, *sorted(baselines)], options.report, command=options.command)
+    write_report([*folders, *sorted(baselines)], options.report_folder, command=options.command)
 
 
 def run_jobs(

@@ -13,6 +13,7 @@ from .figures import draw_figures
 from .groups import group_runs, shorten
 from .markdown import render_markdown
 from .page import render_page
+from .popgym_section import popgym_line
 from .runs import Run, read_runs
 from .sections import rename, report_sections, report_title
 from .summary import Summary, as_json, summarise
@@ -79,6 +80,8 @@ def _describe_size(runs: Sequence[Run]) -> str:
 def _print(verdict: Sequence[Text], summary: Summary, out: Path) -> None:
     for statement in verdict:
         print(wrapped(f"{statement.lead}: {statement.text}" if statement.lead else statement.text))
+    for task in summary.popgym:
+        print(wrapped(popgym_line(task)))
     for item in summary.left_out[:MAX_LISTED]:
         print(f"left out {item.folder}: {item.reason}")
     if len(summary.left_out) > MAX_LISTED:

@@ -18,6 +18,7 @@ from ..common.intervals import Floats
 from ..common.metrics import METRICS
 from ..common.yaml_text import load_yaml
 from .archive import BadArchive, open_archive
+from .popgym_iterations import TrainingIterations, is_popgym, read_iterations
 
 FlatConfig: TypeAlias = Mapping[str, Any]  # a config by dotted names
 
@@ -41,6 +42,8 @@ class Run:
     """Every key of METRICS -> (lines,); NaN for null and missing values."""
     evaluation: Mapping[str, Any] | None = None
     """evaluation.json, if the final weights have been evaluated."""
+    iterations: TrainingIterations | None = None
+    """Training returns by the iterations of the POPGym paper, for its tasks; None for others."""
 
     @property
     def env(self) -> str:
@@ -143,7 +146,11 @@ def read_run(folder: Path) -> Run:
         evaluation = _read_object(folder / "evaluation.json")
         if not is_number(evaluation.get("mean")):
             raise BadRun("evaluation.json has no mean")
-    return Run(folder, config, summary, metrics, evaluation)
+    iterations = None
+    # For other tasks the file, which may be large, is not read.
+    if is_popgym(str(config["env"]["id"])):
+        iterations = read_iterations(folder, int(metrics["step"][-1]))
+    return Run(folder, config, summary, metrics, evaluation, iterations)
 
 
 def _find_folders(path: Path) -> Iterator[Path]:

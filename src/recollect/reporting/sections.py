@@ -12,6 +12,7 @@ from ..common.format import number
 from .blocks import Block, Bullets, Chart, Code, Section, Text, slugs
 from .curves import ModelCurves
 from .efficiency_section import efficiency_blocks
+from .popgym_section import popgym_blocks
 from .provenance import command_blocks, left_out_blocks, link_blocks, setting_blocks, version_blocks
 from .score_sections import aggregate_blocks, best_blocks, difference_blocks, score_blocks
 from .summary import Summary
@@ -38,6 +39,7 @@ def report_sections(summary: Summary, command: Sequence[str], out: Path) -> list
         Section("Caveats", [Bullets(summary.notes)] if summary.notes else []),
         Section("Learning curves", list(_curve_blocks(summary))),
         Section("Final scores", list(score_blocks(summary))),
+        Section("POPGym", list(popgym_blocks(summary))),
         Section("Differences", list(difference_blocks(summary))),
         Section("Aggregate scores", list(aggregate_blocks(summary))),
         Section("Efficiency", list(efficiency_blocks(summary))),

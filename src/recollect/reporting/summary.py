@@ -15,6 +15,7 @@ from .aggregate import Aggregate, Family, Improvement, ModelDifference, Profile
 from .curves import RANDOM, Panel, SeedSeries, panels, seed_series, with_random
 from .efficiency import Efficiency, Threshold, efficiencies, thresholds
 from .groups import Group, group_runs
+from .popgym_scores import PopgymTask, popgym_tasks
 from .runs import LeftOut, RunCollection, key_of, task_config
 from .scores import FinalScores, Scale, final_scores, scales
 from .verdict import Statement, verdict
@@ -44,6 +45,8 @@ class Summary:
     """Environment -> score of a random agent, if one was evaluated."""
     thresholds: list[Threshold]
     efficiencies: list[Efficiency]
+    popgym: list[PopgymTask]
+    """MMER in the tasks of POPGym; without such a task, report.json has no key for it."""
 
     @property
     def envs(self) -> list[str]:
@@ -56,7 +59,8 @@ class Summary:
         models = sorted({group.label for group in self.groups})
         imported = sorted({line.label for panel in self.panels for line in panel.lines} - {*models, RANDOM})
         # Last, so that an evaluation of a random agent does not change the colours of the models.
-        return models + imported + [RANDOM]
+        published = [item.label for task in self.popgym for item in task.published]
+        return models + imported + [RANDOM, *dict.fromkeys(published)]
 
 
 def summarise(collection: RunCollection, imported: Sequence[SeedSeries] = ()) -> Summary:
@@ -92,6 +96,7 @@ def summarise(collection: RunCollection, imported: Sequence[SeedSeries] = ()) ->
         random=_random_scores(finals, random),
         thresholds=env_thresholds,
         efficiencies=efficiencies(series, env_thresholds),
+        popgym=popgym_tasks(groups, finals),
     )
 
 
@@ -110,7 +115,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "groups": [_group(group) for group in summary.groups],
         "panels": to_json_data(summary.panels, CURVE_DIGITS),
     }
-    names = [field.name for field in dataclasses.fields(summary)]
+    names = [field.name for field in dataclasses.fields(summary) if field.name != "popgym" or summary.popgym]
     return {
         name: special[name] if name in special else to_json_data(getattr(summary, name)) for name in names
     }

@@ -14,7 +14,6 @@ the position and the angle.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,18 +23,18 @@ from gymnasium import spaces
 from ..base import EnvConfig, Scalar
 from ..spaces import Array
 from .family import Family, positive
-from .task import Task
+from .positions import PositionTask
 
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 MASS, POLE_MASS_LENGTH = CART + POLE, POLE * HALF_LENGTH
 FARTHEST, STEEPEST = 2.4, 12 * 2 * math.pi / 360
-STARTS, STEPS = 64, 256  # episodes and steps whose numbers an environment draws at once
+STARTS = 64  # episodes whose numbers an environment draws at once
 
 
-class CartPole(Task):
-    """state (N, 4): position, velocity, angle, angular velocity; noise (N, 2), added to the observation."""
+class CartPole(PositionTask):
+    """state (N, 4): position, velocity, angle, angular velocity."""
 
-    arrays = ("state", "noise")
+    size = 4
 
     def __init__(
         self,
@@ -46,27 +45,15 @@ class CartPole(Task):
         max_episode_length: int = 200,
         noise_sigma: float = 0.0,
     ) -> None:
-        self._velocities, self._sigma = velocities, noise_sigma
+        self._velocities = velocities
         self._reward = 1 / max_episode_length
         high = np.array([np.inf] * 2 if velocities else [2 * FARTHEST, 2 * STEEPEST], dtype=np.float32)
-        self._high = high
-        observation = spaces.Box(-high, high, dtype=np.float32)
-        super().__init__(config, wrappers, max_episode_length, observation, spaces.Discrete(2))
+        super().__init__(config, wrappers, max_episode_length, high, spaces.Discrete(2), noise_sigma)
 
-    def draws(self) -> dict[str, Callable[[np.random.Generator], Array]]:
-        starts = {"start": lambda random: random.uniform(-0.05, 0.05, (STARTS, 4))}
-        return starts | (noise_draws(self._sigma, STEPS) if self._sigma else {})
+    def draw_starts(self, random: np.random.Generator) -> Array:
+        return random.uniform(-0.05, 0.05, (STARTS, 4))
 
-    def allocate(self) -> None:
-        self.state = np.zeros((self.num_envs, 4))
-        self.noise = np.zeros((self.num_envs, 2), dtype=np.float32)
-
-    def start(self, envs: Array) -> None:
-        self.state[envs] = self.stream["start"].take(envs)
-        if self._sigma:
-            self.noise[envs] = self.stream["noise"].take(envs)
-
-    def move(self, action: Array) -> tuple[Array, Array]:
+    def advance(self, action: Array) -> tuple[Array, Array]:
         _, speed, angle, turn = self.state.T
         sine, cosine = np.sin(angle), np.cos(angle)
         force = np.where(action == 1, FORCE, -FORCE)
@@ -78,22 +65,17 @@ class CartPole(Task):
         linear = push - POLE_MASS_LENGTH * angular * cosine / MASS
         rates = np.stack([speed, linear, turn, angular], axis=1)
         self.state = self.state + SECONDS * rates
-        if self._sigma:
-            self.noise = self.stream["noise"].take(self._everyone)
         fallen = (np.abs(self.state[:, 0]) > FARTHEST) | (np.abs(self.state[:, 2]) > STEEPEST)
         return np.full(self.num_envs, self._reward), fallen
 
+    def positions(self) -> Array:
+        return self.state[:, ::2].astype(np.float32)
+
     def view(self) -> Any:
-        positions = self.state[:, ::2].astype(np.float32)
-        if self._velocities:
-            velocities = self.state[:, 1::2].astype(np.float32)
-            return np.where(self.steps[:, None] == 0, positions, velocities)
-        return np.clip(positions + self.noise, -self._high, self._high) if self._sigma else positions
-
-
-def noise_draws(sigma: float, steps: int) -> dict[str, Callable[[np.random.Generator], Array]]:
-    """The stream of noise for two entries."""
-    return {"noise": lambda random: random.normal(0, sigma, (steps, 2)).astype(np.float32)}
+        if not self._velocities:
+            return super().view()
+        velocities = self.state[:, 1::2].astype(np.float32)
+        return np.where(self.steps[:, None] == 0, self.positions(), velocities)
 
 
 LENGTHS: tuple[dict[str, Scalar], dict[str, Scalar], dict[str, Scalar]] = (
