@@ -43,7 +43,7 @@ def learn(name, rollouts, memory=None, kwargs=None, shared=False, update=ppo.upd
     }
     plan = Plan(ppo=PPOConfig(**{**chosen, **options}), seed=1, rollouts=rollouts)
     metrics = list(ppo.train(envs, begin(envs, agent, plan), plan, update))
-    return SimpleNamespace(agent=agent, envs=envs, last=metrics[-1])
+    return SimpleNamespace(agent=agent, envs=envs, last=metrics[-1], metrics=metrics)
 
 
 @torch.no_grad()

@@ -36,6 +36,7 @@ class Policy(ABC):
     num_params: int  # P
     width: int  # K
     discrete: bool
+    entropy_range: tuple[float, float]  # between a certain action and uniformly random ones, in nats
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -70,6 +71,7 @@ class Categorical(Policy):
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes, self.width, self.num_params = sizes, len(sizes), sum(sizes)
         self.most = max(sizes)
+        self.entropy_range = 0.0, sum(map(math.log, sizes))
 
     def _logits(self, params: Tensor) -> Tensor:
         """(..., P) -> (..., K, most); padding has a probability of 0."""
@@ -107,6 +109,7 @@ class Gaussian(Policy):
     """A real vector with independent normal components, in units of [-1, 1]."""
 
     discrete = False
+    entropy_range = -math.inf, math.inf
 
     def __init__(self, width: int) -> None:
         self.width, self.num_params = width, 2 * width

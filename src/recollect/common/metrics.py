@@ -26,6 +26,7 @@ METRICS = (
     "state_error",
     "kernel_error",
     "learning_rate",
+    "ent_coef",
     "skipped_steps",
     "env_restarts",
     "val_return",

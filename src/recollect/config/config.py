@@ -105,8 +105,16 @@ class RunConfig:
             self._add_trial_inputs()
         if self.critic.shared and self.critic.sees:
             raise UsageError("a shared critic has no inputs of its own: critic.sees needs --critic MEMORY")
+        self._check_algorithm()
+
+    def _check_algorithm(self) -> None:
         if self.algorithm == "trpo" and self.critic.shared:
             raise UsageError("trpo updates the actor alone: a shared critic is not supported")
+        if self.algorithm != "ppo" and self.ppo.is_adaptive:
+            raise UsageError(
+                f"algorithm {self.algorithm} adapts no coefficients: ppo.desired_kl and ppo.target_entropy "
+                "need algorithm ppo"
+            )
 
     def _add_trial_inputs(self) -> None:
         """Let both branches get the previous action and reward, from which a task is inferred."""

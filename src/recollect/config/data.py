@@ -33,6 +33,8 @@ LATER: dict[str, Any] = {
     "init": {"path": None, "parts": [], "critic_rollouts": 0},
     "actor.sees": [],
     "critic.sees": [],
+    "ppo.desired_kl": None,
+    "ppo.target_entropy": None,
 }
 
 

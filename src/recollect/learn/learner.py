@@ -1,6 +1,7 @@
 """The learner: all that training carries from one iteration to the next."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -10,12 +11,13 @@ from ..agent.normalize import RewardScale
 from ..common import rng
 from ..common.distributed import ALONE, Ranks
 from ..envs import Envs
+from .adaptive import Adaptation, adaptations
 from .engine import Engine, TorchEngine
 from .episodes import Episodes
 from .maths import Losses
 from .optim import FlatAdam
 from .rollout import Rollout, Row, opening_row
-from .settings import Plan
+from .settings import Coefficients, Plan
 
 CHECK_INTERVAL = 16  # iterations between two comparisons of the weights of all ranks
 
@@ -34,6 +36,20 @@ class Learner:
     ranks: Ranks = ALONE
     iteration: int = 0
     step: int = 0  # training steps so far, of all ranks
+    adaptations: dict[str, Adaptation] = field(default_factory=dict)
+
+    def coefficients(self, plan: Plan) -> Coefficients:
+        """The hyperparameters of the next update: those of the schedules, and the adapted ones."""
+        now = plan.coefficients(self.iteration, self.step)
+        for adaptation in self.adaptations.values():
+            now = adaptation.apply(now)
+        return now
+
+    def adapt(self, metrics: Mapping[str, float]) -> None:
+        """Adapt coefficients to the metrics of an update, unless the actor was not trained in it."""
+        if metrics["learning_rate"] > 0:
+            for adaptation in self.adaptations.values():
+                adaptation.adapt(metrics)
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Update normalisers and episode statistics; after the last gradient step, because until then they
@@ -63,8 +79,10 @@ class Learner:
         }
         return {**counts, **self.episodes.means(), "kernel_error": self.engine.error}
 
-    def update_metrics(self, losses: Losses, explained_variance: float, rate: float) -> dict[str, float]:
-        """The metrics of an update: mean losses, explained variance, the learning rate of the actor."""
+    def update_metrics(
+        self, losses: Losses, explained_variance: float, now: Coefficients
+    ) -> dict[str, float]:
+        """The metrics of an update: mean losses, explained variance, the coefficients of the actor."""
         policy, value, entropy, kl, clip_fraction = torch.stack(losses).tolist()
         return {
             "policy_loss": policy,
@@ -74,7 +92,8 @@ class Learner:
             "kl": kl,
             "clip_fraction": clip_fraction,
             "explained_variance": explained_variance,
-            "learning_rate": rate * self.optimizer.rate_factor,
+            "learning_rate": now.rates[0] * self.optimizer.rate_factor,
+            "ent_coef": now.entropy,
             "skipped_steps": self.optimizer.count_skips(),
         }
 
@@ -114,6 +133,7 @@ def begin(
         Episodes.begin(all_envs),
         TorchEngine(agent),
         ranks,
+        adaptations=adaptations(plan.ppo),
     )
 
 

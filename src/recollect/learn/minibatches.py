@@ -19,7 +19,7 @@ from .chunks import Batch, Estimates, Scores, chunk, scores, take
 from .learner import Learner
 from .maths import Loss, Losses, agreement, explained_variance, standardize
 from .rollout import Rollout
-from .settings import Draw, Plan
+from .settings import Coefficients, Draw, Plan
 from .states import chunk_states, restate
 
 
@@ -92,11 +92,11 @@ class Minibatches:
         self.compare(loss.ratio, loss.values, batch)
         self._losses.append(torch.stack(loss.means).detach())
 
-    def metrics(self, rate: float) -> dict[str, float]:
-        """The metrics of the update, over all minibatches of all ranks; rate: of the actor."""
+    def metrics(self, now: Coefficients) -> dict[str, float]:
+        """The metrics of the update with these coefficients, over all minibatches of all ranks."""
         # Each rank has its share of a weighted mean, so shares are summed and not averaged.
         means = Losses(*self.learner.ranks.all_reduce_sum(torch.stack(self._losses).mean(0)))
-        return self.errors | self.learner.update_metrics(means, self.explained_variance, rate)
+        return self.errors | self.learner.update_metrics(means, self.explained_variance, now)
 
     @property
     def explained_variance(self) -> float:

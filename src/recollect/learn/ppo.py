@@ -137,14 +137,14 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
 
 def descend(learner: Learner, minibatches: Minibatches, plan: Plan, loss: LossFunction) -> dict[str, float]:
     """One gradient step on each minibatch of each epoch; the metrics."""
-    now, optimizer = plan.coefficients(learner.iteration, learner.step), learner.optimizer
+    now, optimizer = learner.coefficients(plan), learner.optimizer
     for epoch in minibatches:
         for batch in epoch:
             terms = learner.engine.gradients(optimizer, loss, batch, plan.ppo, now)
             minibatches.record(terms, batch)
             learner.ranks.all_reduce_sum(optimizer.gradient)
             optimizer.step(now.rates)
-    return minibatches.metrics(now.rates[0])
+    return minibatches.metrics(now)
 
 
 # Train ----------------------------------------------------------------------------------------
@@ -153,6 +153,7 @@ def descend(learner: Learner, minibatches: Minibatches, plan: Plan, loss: LossFu
 def learn(learner: Learner, rollout: Rollout, plan: Plan, length: int, by: Update) -> dict[str, float]:
     """An update by any algorithm, and the memory states that the next rollout begins with."""
     metrics = by(learner, rollout, plan, length)
+    learner.adapt(metrics)
     if plan.ppo.chunk_state == "refresh":
         learner.state = refreshed(learner.agent, rollout)
     return metrics

@@ -56,7 +56,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     if known.any():
         metrics = descend(learner, minibatches, plan, loss)
     else:  # no gradient step, but acting and learning are compared
-        now = plan.coefficients(learner.iteration, learner.step)
+        now = learner.coefficients(plan)
         minibatches.record(loss(learner.agent, minibatches.batch, plan.ppo, now), minibatches.batch)
-        metrics = minibatches.metrics(now.rates[0]) | {"policy_loss": torch.nan, "entropy": torch.nan}
+        metrics = minibatches.metrics(now) | {"policy_loss": torch.nan, "entropy": torch.nan}
     return metrics | {"explained_variance": torch.nan}

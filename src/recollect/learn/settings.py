@@ -9,7 +9,19 @@ from ..common.errors import UsageError
 
 Algorithm: TypeAlias = Literal["ppo", "a2c", "reinforce", "trpo"]
 Normalization: TypeAlias = Literal["minibatch", "rollout", "off"]
-ABOVE_0 = ("learning_rate", "critic_learning_rate", "clip", "clip_value", "adam_eps", "target_kl")
+ABOVE_0 = (
+    "learning_rate",
+    "critic_learning_rate",
+    "clip",
+    "clip_value",
+    "adam_eps",
+    "target_kl",
+    "desired_kl",
+)
+RATE_RANGE = 1e-5, 1e-2  # of the actor's learning rate with desired_kl, as in rsl_rl
+# Of ent_coef with target_entropy. A smaller one has no effect beside advantages of standard deviation 1, and
+# would need many updates to grow again.
+COEF_RANGE = 1e-3, 1.0
 Bound: TypeAlias = tuple[tuple[str, ...], Callable[[float], bool], str]
 # Each is a positive condition, so that NaN fulfils none of them.
 BOUNDS: tuple[Bound, ...] = (
@@ -17,6 +29,7 @@ BOUNDS: tuple[Bound, ...] = (
     (("num_steps",), lambda x: x >= 2, "at least 2 is needed"),
     (("update_epochs", "steps_per_minibatch"), lambda x: x >= 1, "at least 1 is needed"),
     (("gamma", "gae_lambda", "target_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
+    (("target_entropy",), math.isfinite, "it must be finite"),
     (ABOVE_0, lambda x: x > 0, "it must be above 0"),
     (("weight_decay", "max_grad_norm"), lambda x: x >= 0, "it must not be below 0"),
 )
@@ -91,6 +104,9 @@ class PPOConfig:
     """Weight of the entropy bonus."""
     ent_decay: Decay = field(default_factory=Decay)
     """Schedule of ent_coef."""
+    target_entropy: float | None = None
+    """The entropy coefficient is adapted after each update, from ent_coef and within [0.001, 1], so that the
+    mean entropy of the policy approaches this, in nats; None: it follows its schedule."""
     vf_coef: float = 0.5
     """Weight of the value loss; without shared layers it only affects gradient clipping."""
     learning_rate: float = 2.5e-4
@@ -99,6 +115,10 @@ class PPOConfig:
     """Learning rate of the critic; None: that of the actor."""
     lr_decay: Decay = field(default_factory=Decay)
     """Schedule of both learning rates."""
+    desired_kl: float | None = None
+    """The learning rates are adapted after each update: divided by 1.5 if its mean KL was above twice this,
+    multiplied by 1.5 if it was below half of it; the actor's stays in [1e-5, 1e-2]. None: they follow their
+    schedule."""
     optimizer: Literal["adam", "adamw"] = "adam"
     """adamw: weight decay is decoupled from the gradient."""
     adam_eps: float = 1e-5
@@ -119,6 +139,7 @@ class PPOConfig:
                 if value is not None and not holds(value):
                     raise UsageError(f"ppo.{name} is {value}, {needed}")
         self._check_chunks()
+        self._check_adaptive()
         if (self.num_minibatches is None) == (self.batch_size is None):
             raise UsageError(
                 "give one of ppo.num_minibatches and ppo.batch_size and set the other to None: "
@@ -135,6 +156,30 @@ class PPOConfig:
                 f"ppo.burn_in is {self.burn_in} with ppo.chunk_state {self.chunk_state}: burn-in needs at "
                 "least 1 step, the others 0"
             )
+
+    def _check_adaptive(self) -> None:
+        """An adapted coefficient has an initial value and no schedule."""
+        for option, adapted, schedule, (lowest, highest) in (
+            ("desired_kl", "learning_rate", "lr_decay", RATE_RANGE),
+            ("target_entropy", "ent_coef", "ent_decay", COEF_RANGE),
+        ):
+            if getattr(self, option) is None:
+                continue
+            final, initial = getattr(self, schedule).final, getattr(self, adapted)
+            if final is not None:
+                raise UsageError(
+                    f"ppo.{option} and ppo.{schedule}.final {final:g} both set ppo.{adapted}: set "
+                    f"ppo.{schedule}.final to none"
+                )
+            if not lowest <= initial <= highest:
+                raise UsageError(
+                    f"ppo.{adapted} is {initial}, with ppo.{option} it must lie in [{lowest:g}, {highest:g}]"
+                )
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether a coefficient is adapted after each update."""
+        return self.desired_kl is not None or self.target_entropy is not None
 
     @property
     def draw(self) -> "Draw":

@@ -22,7 +22,7 @@ from .maths import Losses, mean
 from .minibatches import Minibatches
 from .ppo import estimates
 from .rollout import Rollout
-from .settings import Draw, Plan
+from .settings import Coefficients, Draw, Plan
 
 TARGET_KL = 0.01
 CONJUGATE_STEPS = 10
@@ -42,10 +42,11 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     minibatches.compare(actor.ratio(), actor.values(), minibatches.batch)
     loss, kl = actor.step(TARGET_KL if plan.ppo.target_kl is None else plan.ppo.target_kl)
     minibatches.stale = True  # the actor has moved before the first epoch
-    _, rate = plan.coefficients(learner.iteration, learner.step).rates
+    _, rate = learner.coefficients(plan).rates
     history = [fit(learner, batch, rate) for epoch in minibatches for batch in epoch]
     losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros_like(kl))
-    return minibatches.errors | learner.update_metrics(losses, minibatches.explained_variance, 0.0)
+    still = Coefficients(clip=0.0, entropy=0.0, rates=(0.0, rate))
+    return minibatches.errors | learner.update_metrics(losses, minibatches.explained_variance, still)
 
 
 def fit(learner: Learner, batch: Batch, rate: float) -> Tensor:

@@ -16,6 +16,7 @@ from ..common.errors import OutOfMemoryError, UsageError
 from ..common.malloc import keep_freed_memory
 from ..config.config import RunConfig, resolve
 from ..envs import EnvConfig, Envs, make
+from ..learn.adaptive import check_target
 from ..learn.learner import Learner, begin
 from ..learn.minibatches import blocks_of
 from .initial import begin_weights
@@ -86,6 +87,7 @@ def build(
         length = config.ppo.chunk_length(any(agent.initial_state(1)))
         size = config.ppo.chunks_per_minibatch(config.env.num_envs, length)
         _check_shares(config.env.num_envs, size, ranks)
+        check_target(config.ppo, agent.policy)
     except (UsageError, OutOfMemoryError):
         envs.adapter.close()  # worker processes would print their own errors after this one
         raise

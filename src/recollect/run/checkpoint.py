@@ -103,7 +103,7 @@ def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def learner_tensors(learner: Learner) -> dict[str, Tensor]:
-    """All tensors of a learner by path. They share memory with it: training overwrites them in place."""
+    """All tensors of a learner by path. Most share memory with it: training overwrites them in place."""
     row, episodes = learner.row, learner.episodes
     recent = np.array(episodes.recent, dtype=np.float64).reshape(-1, 3)
     parts: dict[str, Any] = {
@@ -119,6 +119,10 @@ def learner_tensors(learner: Learner) -> dict[str, Tensor]:
             "return": torch.from_numpy(episodes.running_return),
             "length": torch.from_numpy(episodes.running_length),
             "recent": torch.from_numpy(recent),
+        },
+        "adaptations": {
+            name: torch.tensor(adaptation.value, dtype=torch.float64)
+            for name, adaptation in learner.adaptations.items()
         },
     }
     return tree.leaves(parts)
@@ -236,6 +240,8 @@ def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int])
     learner.episodes.running_return = saved["episodes.return"].numpy().copy()
     learner.episodes.running_length = saved["episodes.length"].numpy().copy()
     rows = saved["episodes.recent"].tolist()
+    for name, adaptation in learner.adaptations.items():
+        adaptation.value = float(saved[f"adaptations.{name}"])
     learner.episodes.recent = [(ret, int(length), success) for ret, length, success in rows]
 
 

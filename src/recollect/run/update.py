@@ -53,7 +53,7 @@ class Update:
 
     @property
     def _scheduled(self) -> float:
-        return self.config.plan.coefficients(self._learner.iteration, self._learner.step).rates[0]
+        return self._learner.coefficients(self.config.plan).rates[0]
 
     def stop(self) -> None:
         """End the run after this iteration, as if its budget were used up."""
