@@ -24,6 +24,7 @@ from recollect.config.command import parse
 from recollect.memory.rnn import GruConfig
 from recollect.run.destination import Destination
 from recollect.run.run import start_run
+from recollect.run.run_folder import new_folder
 from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
 
@@ -259,9 +260,14 @@ def test_an_address_is_not_taken_for_a_folder(out, tmp_path, monkeypatch):
     assert run.folder.is_relative_to(tmp_path / "runs")
 
 
-def test_a_run_id_is_a_folder_of_its_own(tmp_path):
-    with pytest.raises(UsageError, match=r"--run-id \.\. names no folder"):
-        recollect.train("CartPole-v1", steps=64, options=OPTIONS, out=tmp_path, run_id="..", quiet=True)
+@pytest.mark.parametrize("run_id", ["..", "", "a/b", "a\\b", "a:b", "/a", "a\0b"])
+def test_a_run_id_is_a_folder_of_its_own(run_id, tmp_path):
+    with pytest.raises(UsageError, match=r"--run-id .* is not the name of one folder: "):
+        recollect.train("CartPole-v1", steps=64, options=OPTIONS, out=tmp_path, run_id=run_id, quiet=True)
+    assert not list(tmp_path.iterdir())
+    # The id of an environment is no choice of the user, so its slash becomes a hyphen.
+    config = small_config(env_id="ALE/Pong-v5")
+    assert new_folder(config, tmp_path, "a.b-1").parts[-2:] == ("ALE-Pong-v5", "a.b-1")
 
 
 @pytest.mark.parametrize("name", ["actr.memory.name", "actr.width", "critics.memory.name"])
