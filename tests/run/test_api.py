@@ -310,6 +310,22 @@ def test_wrong_use_of_a_trained_agent(trained, tmp_path):
         trained.save(tmp_path / "no" / "agent.safetensors")
 
 
+@pytest.mark.parametrize(
+    "name", ["agent.zip", "agent.pt", "agent.PTH", "agent.pkl", "agent.npz", "agent.onnx.gz"]
+)
+def test_an_agent_is_not_saved_under_the_name_of_another_format(name, trained, tmp_path):
+    with pytest.raises(UsageError, match=rf"{name}: an agent is saved as \.safetensors or \.onnx"):
+        trained.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["agent", "agent.safetensors", "agent-0.1", "agent.best"])
+def test_other_names_are_safetensors(name, trained, tmp_path):
+    trained.save(tmp_path / name)
+    weights = recollect.load(tmp_path / name).agent.state_dict()
+    assert all(torch.equal(x, weights[key]) for key, x in trained.agent.state_dict().items())
+
+
 def test_resume_names_the_runs_below_a_folder(trained):
     out = trained.folder.parent
     with pytest.raises(UsageError, match=f"{out} is not one run; it holds {trained.folder}"):
