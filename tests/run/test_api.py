@@ -15,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recollect
+from recollect.agent.agent import build_agent
 from recollect.agent.nets import Rows
+from recollect.common import tree
 from recollect.common.errors import UsageError
 from recollect.common.notebook import table
 from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
+from recollect.envs.spaces import read_spaces
 from recollect.memory.rnn import GruConfig
 from recollect.run.destination import Destination
 from recollect.run.run import start_run
@@ -235,6 +238,40 @@ def test_stable_baselines_evaluates_our_agents(trained):
 def test_an_observation_of_another_shape_names_both(trained, envs, obs, message):
     with pytest.raises(UsageError, match=message):
         trained.player(envs).act(obs.astype(np.float32))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_an_observation_that_is_not_finite_names_leaf_and_column(bad, trained):
+    obs = np.zeros((3, 4), dtype=np.float32)
+    player = trained.player(3)
+    player.act(obs)
+    before = [x.clone() for x in tree.leaves(player.state.memory).values()]
+    obs[2, 1] = bad
+    message = rf"observation obs\[1\] is {bad} in environment 2, at step 1 of this player: only finite"
+    with pytest.raises(UsageError, match=message):
+        player.act(obs)
+    # The player is as it was, so the loop of the user can continue with a correct observation.
+    assert all(map(torch.equal, before, tree.leaves(player.state.memory).values()))
+    for call in (trained.predict, trained.value, trained.distribution, trained.agent.predict):
+        with pytest.raises(UsageError, match=rf"observation obs\[1\] is {bad} in environment 2"):
+            call(obs)
+
+
+def test_large_finite_observations_are_allowed(trained):
+    """Their squares overflow."""
+    trained.player().act(np.full(4, 1e38, dtype=np.float32))
+
+
+def test_an_observation_that_is_not_finite_is_named_in_a_dict(tmp_path):
+    leaf = gymnasium.spaces.Box(-np.inf, np.inf, (2, 3), np.float32)
+    space = gymnasium.spaces.Dict({"left": leaf, "right": leaf})
+    actor = branch("gru")
+    agent = build_agent(read_spaces(space, gymnasium.spaces.Discrete(2)), actor, actor, False, 0)
+    obs = {"left": np.zeros((2, 3)), "right": np.zeros((2, 3))}
+    agent.player().act(obs)
+    obs["right"][1, 2] = np.nan
+    with pytest.raises(UsageError, match=r"observation obs\.right\[1, 2\] is nan in environment 0"):
+        agent.player().act(obs)
 
 
 def test_a_folder_of_runs_names_its_runs(trained, tmp_path):
