@@ -296,13 +296,83 @@ def test_train_eval_and_list(tmp_path, monkeypatch, capsys) -> None:
     assert "nothing is overwritten" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["train CartPole-v1", "compare -e CartPole-v1 -m ppo"])
-def test_a_folder_that_cannot_be_made_is_named(command, tmp_path, monkeypatch, capsys) -> None:
+# Commands whose last option takes an output folder.
+INTO_FOLDERS = (
+    "train CartPole-v1 --steps 1000 --out",
+    "demo CartPole-v1 --steps 1000 --out",
+    "compare -e CartPole-v1 -m ppo --steps 1000 --out",
+    "compare -e CartPole-v1 -m ppo --steps 1000 --seeds 1 --report",
+    "tune -e CartPole-v1 -m ppo --steps 1000 --out",
+    "report RUN -o",
+    "probe RUN -o",
+)
+# Commands whose last option takes an output file.
+INTO_FILES = (
+    "export RUN",
+    "record RUN -o",
+    "clone --teacher RUN -e CartPole-v1 --steps 1000 -o",
+    "watch RUN -o",
+    "eval RUN --render",
+)
+
+
+def refusal(command: str, run: Path, path: str, capsys) -> str:
+    """The one line by which a command refuses an output path; it has written nothing."""
+    before = sorted(Path().rglob("*"))
+    words = [str(run) if word == "RUN" else word for word in command.split()]
+    assert cli.main([*words, path]) == 2
+    error: str = capsys.readouterr().err
+    assert error.startswith("recollect: ") and error.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+    return error
+
+
+@pytest.mark.parametrize("path", ["README.md", "README.md/below"])
+@pytest.mark.parametrize("command", INTO_FOLDERS)
+def test_a_file_is_no_output_folder(command, path, run, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("file").touch()
-    assert cli.main([*command.split(), "--steps", "1000", "--out", "file/runs"]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("recollect: ") and "file/runs" in error and error.endswith(": Not a directory\n")
+    Path("README.md").touch()
+    error = refusal(command, run, path, capsys)
+    assert f"{path}: " in error and "README.md is a file, and a folder is needed" in error
+
+
+@pytest.mark.parametrize("command", INTO_FOLDERS)
+def test_a_folder_without_permission_is_named(command, run, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("theirs").mkdir()
+    # The user of a test may be the superuser, who has every permission.
+    monkeypatch.setattr(os, "access", lambda path, mode: "theirs" not in str(path))
+    error = refusal(command, run, "theirs/new", capsys)
+    assert "theirs/new: no permission to write into " in error
+
+
+@pytest.mark.parametrize("command", INTO_FILES)
+def test_a_folder_is_no_output_file(command, run, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "folder.gif" if "--render" in command else "folder.html" if "watch" in command else "folder"
+    Path(name).mkdir()
+    error = refusal(command, run, name, capsys)
+    assert f"{name} is a folder" in error or f"{name} cannot be written: Is a directory" in error
+
+
+@pytest.mark.parametrize("command", INTO_FILES[3:])
+def test_films_and_pages_make_their_folder_unless_it_is_a_file(
+    command, run, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("README.md").touch()
+    error = refusal(command, run, "README.md/x.gif", capsys)
+    assert "README.md/x.gif: README.md is a file, and a folder is needed" in error
+
+
+@pytest.mark.parametrize("command", INTO_FILES[:3])
+def test_the_folder_of_an_output_file_is_there_and_writable(
+    command, run, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "nowhere is not a folder: create it" in refusal(command, run, "nowhere/agent", capsys)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "no permission to write into ." in refusal(command, run, "agent", capsys)
 
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])

@@ -64,6 +64,8 @@ BAD = {
     "nothing saved yet": (["begun", "x"], "the run has saved nothing yet"),
     "no best": (["begun", "x", "--best"], "--best needs the folder of a run that was validated"),
     "file exists": (["RUN", "taken"], "taken exists, and nothing is overwritten"),
+    "another format": (["RUN", "x.zip"], "x.zip: an agent is saved as .safetensors or .onnx, and .zip is"),
+    "a folder": (["RUN", "begun"], "begun is a folder: add the name of the file to write, as in begun/NAME"),
     "no folder": (["RUN", "no/x"], "no is not a folder: create it"),
     "no file": (
         ["RUN"],

@@ -820,7 +820,7 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capsys):
         ("probe", agent, "--control", agent): "has a memory (gru); a control must have none",
         ("probe", agent, "--control", plain, plain): "have the same settings and seed",
         ("probe", agent, "--control", plain, elsewhere): "was trained in CartPole-v1",
-        ("probe", agent, "-o", __file__): "is a file: a folder is needed",
+        ("probe", agent, "-o", __file__): "is a file, and a folder is needed",
         ("probe", agent, "--episode", "9"): "unknown option --episode; did you mean --episodes",
     }
     for arguments, message in bad.items():

@@ -319,7 +319,7 @@ BAD = {
     "nothing": (["report"], "recollect report needs RUNS, run folders"),
     "nowhere": (["report", "no/such/folder"], "nothing to report: no/such/folder does not exist"),
     "option": (["report", "x", "--impot", "y"], "unknown option --impot; did you mean --import"),
-    "a file": (["report", "x", "-o", __file__], "this is a file; name a folder"),
+    "a file": (["report", "x", "-o", __file__], "is a file, and a folder is needed"),
 }
 
 

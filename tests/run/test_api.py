@@ -15,15 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recollect
+from recollect.agent.agent import build_agent
 from recollect.agent.nets import Rows
+from recollect.common import tree
 from recollect.common.errors import UsageError
 from recollect.common.notebook import table
 from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
+from recollect.envs.spaces import read_spaces
 from recollect.memory.rnn import GruConfig
 from recollect.run.destination import Destination
 from recollect.run.run import start_run
+from recollect.run.run_folder import new_folder
 from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
 
@@ -236,6 +240,40 @@ def test_an_observation_of_another_shape_names_both(trained, envs, obs, message)
         trained.player(envs).act(obs.astype(np.float32))
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_an_observation_that_is_not_finite_names_leaf_and_column(bad, trained):
+    obs = np.zeros((3, 4), dtype=np.float32)
+    player = trained.player(3)
+    player.act(obs)
+    before = [x.clone() for x in tree.leaves(player.state.memory).values()]
+    obs[2, 1] = bad
+    message = rf"observation obs\[1\] is {bad} in environment 2, at step 1 of this player: only finite"
+    with pytest.raises(UsageError, match=message):
+        player.act(obs)
+    # The player is as it was, so the loop of the user can continue with a correct observation.
+    assert all(map(torch.equal, before, tree.leaves(player.state.memory).values()))
+    for call in (trained.predict, trained.value, trained.distribution, trained.agent.predict):
+        with pytest.raises(UsageError, match=rf"observation obs\[1\] is {bad} in environment 2"):
+            call(obs)
+
+
+def test_large_finite_observations_are_allowed(trained):
+    """Their squares overflow."""
+    trained.player().act(np.full(4, 1e38, dtype=np.float32))
+
+
+def test_an_observation_that_is_not_finite_is_named_in_a_dict(tmp_path):
+    leaf = gymnasium.spaces.Box(-np.inf, np.inf, (2, 3), np.float32)
+    space = gymnasium.spaces.Dict({"left": leaf, "right": leaf})
+    actor = branch("gru")
+    agent = build_agent(read_spaces(space, gymnasium.spaces.Discrete(2)), actor, actor, False, 0)
+    obs = {"left": np.zeros((2, 3)), "right": np.zeros((2, 3))}
+    agent.player().act(obs)
+    obs["right"][1, 2] = np.nan
+    with pytest.raises(UsageError, match=r"observation obs\.right\[1, 2\] is nan in environment 0"):
+        agent.player().act(obs)
+
+
 def test_a_folder_of_runs_names_its_runs(trained, tmp_path):
     out = trained.folder.parents[2]
     with pytest.raises(UsageError, match=f"{out} is not one run; it holds {trained.folder}"):
@@ -259,9 +297,14 @@ def test_an_address_is_not_taken_for_a_folder(out, tmp_path, monkeypatch):
     assert run.folder.is_relative_to(tmp_path / "runs")
 
 
-def test_a_run_id_is_a_folder_of_its_own(tmp_path):
-    with pytest.raises(UsageError, match=r"--run-id \.\. names no folder"):
-        recollect.train("CartPole-v1", steps=64, options=OPTIONS, out=tmp_path, run_id="..", quiet=True)
+@pytest.mark.parametrize("run_id", ["..", "", "a/b", "a\\b", "a:b", "/a", "a\0b"])
+def test_a_run_id_is_a_folder_of_its_own(run_id, tmp_path):
+    with pytest.raises(UsageError, match=r"--run-id .* is not the name of one folder: "):
+        recollect.train("CartPole-v1", steps=64, options=OPTIONS, out=tmp_path, run_id=run_id, quiet=True)
+    assert not list(tmp_path.iterdir())
+    # The id of an environment is no choice of the user, so its slash becomes a hyphen.
+    config = small_config(env_id="ALE/Pong-v5")
+    assert new_folder(config, tmp_path, "a.b-1").parts[-2:] == ("ALE-Pong-v5", "a.b-1")
 
 
 @pytest.mark.parametrize("name", ["actr.memory.name", "actr.width", "critics.memory.name"])
@@ -302,6 +345,22 @@ def test_wrong_use_of_a_trained_agent(trained, tmp_path):
         trained.player(num_envs=0)
     with pytest.raises(UsageError, match="no is not a folder: create it"):
         trained.save(tmp_path / "no" / "agent.safetensors")
+
+
+@pytest.mark.parametrize(
+    "name", ["agent.zip", "agent.pt", "agent.PTH", "agent.pkl", "agent.npz", "agent.onnx.gz"]
+)
+def test_an_agent_is_not_saved_under_the_name_of_another_format(name, trained, tmp_path):
+    with pytest.raises(UsageError, match=rf"{name}: an agent is saved as \.safetensors or \.onnx"):
+        trained.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["agent", "agent.safetensors", "agent-0.1", "agent.best"])
+def test_other_names_are_safetensors(name, trained, tmp_path):
+    trained.save(tmp_path / name)
+    weights = recollect.load(tmp_path / name).agent.state_dict()
+    assert all(torch.equal(x, weights[key]) for key, x in trained.agent.state_dict().items())
 
 
 def test_resume_names_the_runs_below_a_folder(trained):

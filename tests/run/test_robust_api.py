@@ -143,7 +143,7 @@ LINES = {
         "in Python, or an id as -e my_module:MyEnv-v0",
     ),
     "negative seed": (["eval", "random", "-e", "poc", "--seed", "-1"], "--seed is -1, at least 0"),
-    "run id": (["train", "poc", "--run-id", ".."], "--run-id .. names no folder of its own"),
+    "run id": (["train", "poc", "--run-id", ".."], "--run-id '..' is not the name of one folder"),
     "address": (["train", "poc", "--out", "s3://x/y"], "runs need locks"),
     "huge": (["train", "poc", "--actor.hidden", "100000000000"], "recollect: "),
 }

@@ -105,6 +105,18 @@ def test_an_agent_is_saved_on_the_way(tmp_path):
         assert_equal(run, recollect.load(paths[0]))
 
 
+def test_a_name_of_another_format_is_refused_on_the_way_too(tmp_path):
+    with pytest.raises(UsageError, match=r"agent\.zip: an agent is saved as \.safetensors or \.onnx"):
+        train(tmp_path / "runs", lambda update: update.save(tmp_path / "agent.zip"))
+    assert not (tmp_path / "agent.zip").exists()
+
+
+def test_a_graph_is_saved_on_the_way(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    train(tmp_path / "runs", lambda update: update.save(tmp_path / "agent.ONNX"))
+    onnx.checker.check_model(tmp_path / "agent.ONNX")
+
+
 def test_an_error_of_a_callback_ends_the_run_with_its_own_traceback(tmp_path):
     def fail(update):
         raise RuntimeError("of the callback")

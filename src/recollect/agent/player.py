@@ -9,6 +9,7 @@ from torch.distributions import Distribution
 
 from ..common import rng
 from ..common.errors import UsageError
+from ..common.finite import find_not_finite
 from ..common.tree import Tree
 from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs
 from .nets import Rows
@@ -146,6 +147,7 @@ class Player:
         if NEW_EPISODE in spec.leaves and NEW_EPISODE not in leaves:
             leaves[NEW_EPISODE] = (opens | new_episode)[:, None]
         self._check_shapes(leaves)
+        self._check_finite(leaves)
         if self.agent.actor.masked:
             leaves[ACTION_MASK] = self._allowed(
                 leaves.get(ACTION_MASK) if action_mask is None else action_mask
@@ -165,6 +167,16 @@ class Player:
                     f"observation {name!r} has shape {shape[1:]} in {len(leaves[name])} environments; this "
                     f"agent needs shape {leaf.shape}, and its player acts in {self.num_envs}"
                 )
+
+    def _check_finite(self, leaves: Obs) -> None:
+        """Raise UsageError if a number is not finite: a memory state would not recover from it."""
+        bad = find_not_finite(leaves)
+        if bad is not None:
+            name, (env, *place) = bad
+            raise UsageError(
+                f"observation {name}{place if place else ''} is {leaves[name][env, *place]} in environment "
+                f"{env}, at step {self._steps} of this player: only finite numbers are allowed"
+            )
 
     def _rows(self, leaves: Obs, reward: Any, opens: Array) -> Rows:
         tensors = {key: torch.from_numpy(np.ascontiguousarray(x)[None]) for key, x in leaves.items()}

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..common.errors import UsageError
+from ..common.output_paths import check_new_file
 from ..config.config import RunConfig
 from ..run import api, dataset, minari
 from ..run.teaching import clone_data, clone_teacher
-from ..run.weights import save_weights
-from .export import check_new
+from ..run.weights import check_agent_file, save_agent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,8 @@ class CloneOptions:
 
 def run_clone(options: CloneOptions) -> int:
     """Train and write the agent; the exit code."""
-    check_new(options.out)
+    check_new_file(options.out)
+    check_agent_file(options.out)
     screen = Screen(options.quiet)
     if options.teacher is not None:
         teacher = api.load(options.teacher, imports=options.imports).agent
@@ -62,7 +63,7 @@ def run_clone(options: CloneOptions) -> int:
         data = dataset.join([_read(name, options.config) for name in options.data])
         screen.line(f"{data.name}: {len(data.bounds)} episodes, mean return {data.returns.mean():.4g}")
         learner, config = clone_data(options.config, data, options.epochs, screen)
-    save_weights(options.out, learner.agent, config, learner.rewards)
+    save_agent(options.out, learner.agent, config, learner.rewards)
     screen.line(f"{options.out} is written")
     return 0
 

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..common.errors import UsageError
+from ..common.output_paths import check_new_file
 from ..run import api
+from ..run.weights import check_agent_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +43,8 @@ def run_export(options: ExportOptions) -> int:
         source = source / "checkpoints" / "best.safetensors"
         if not source.exists():
             raise UsageError(f"{source} does not exist: --best needs the folder of a run that was validated")
-    check_new(file)
+    check_new_file(file)
+    check_agent_file(file)
     api.load(source, env=options.env, imports=options.imports).save(file)
     print(f"{file}: the agent of {source}, {file.stat().st_size:,} bytes")
     return 0
-
-
-def check_new(file: Path) -> None:
-    """Raise UsageError if a file cannot be written as a new one."""
-    if file.exists():
-        raise UsageError(f"{file} exists, and nothing is overwritten: remove it, or choose another name")
-    if not file.parent.is_dir():
-        raise UsageError(f"{file.parent} is not a folder: create it, or choose another place for {file}")

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..common.errors import UsageError
+from ..common.output_paths import check_new_file
 from ..config.options import Playing
 from ..run import api, dataset
 from ..run.teaching import record_episodes
-from .export import check_new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class RecordOptions(Playing):
 
 def run_record(options: RecordOptions) -> int:
     """Play and write; the exit code."""
-    check_new(options.out)
+    check_new_file(options.out)
     trained = api.load(options.run, env=options.env, imports=options.imports, device=options.device)
     data = record_episodes(trained, options.episodes, options.seed, not options.sample)
     dataset.write(options.out, data)

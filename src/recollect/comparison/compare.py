@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..common.errors import UsageError
+from ..common.output_paths import check_out_folder
 from ..common.signals import Signals
 from ..config.calls import arguments
 from ..config.command import parse
@@ -126,6 +127,9 @@ class Compared(NamedTuple):
 def execute(options: CompareOptions) -> Compared:
     """Execute unfinished runs; with dry_run only show them."""
     study, out = study_of(options), options.folder
+    check_out_folder(out, f"--out {options.out}")
+    if options.report is not None:
+        check_out_folder(options.report, f"--report {options.report}")
     # Resolved, because the hashes in run folders are of resolved configs.
     configs = [resolved_config(config) for config in study.configs()]
     options.check_devices(config.device for config in configs)

@@ -5,7 +5,6 @@ next step ignores its action and returns the first observation of a new episode.
 the tail row: it holds the final observation, and no action is taken in it.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy as np
 
 from ..common.distributed import check_threads
 from ..common.errors import EnvDataError, UsageError
+from ..common.finite import find_not_finite, squared
 from .spaces import Array, Obs, read_spaces
 
 Backend: TypeAlias = Literal["auto", "gymnasium", "workers", "envpool", "own"]
@@ -226,7 +226,7 @@ class Envs:
         self._check_obs(obs)
         # NaN, infinities and numbers beyond 1e12 all fail this one comparison: 1 us per step instead of
         # the three passes of isfinite and abs. `not <` rather than `>=`, because NaN compares as False.
-        if not _squared(step.reward) < LARGEST_REWARD**2:
+        if not squared(step.reward) < LARGEST_REWARD**2:
             bad = np.flatnonzero(~(np.abs(step.reward) <= LARGEST_REWARD))
             if len(bad):
                 self._refuse(int(bad[0]), "reward", step.reward[bad[0]])
@@ -236,15 +236,10 @@ class Envs:
         for name, array in obs.items():
             if name in self._sizes:
                 self._check_indices(name, array)
-            if array.dtype.kind != "f":
-                continue
-            # Squares of finite float32 numbers may overflow, so this only rules leaves out quickly.
-            if math.isfinite(_squared(array.reshape(-1))):
-                continue
-            bad = np.argwhere(~np.isfinite(array))
-            if len(bad):
-                env, *place = (int(i) for i in bad[0])
-                self._refuse(env, f"{name}{place if place else ''}", array[tuple(bad[0])])
+        bad = find_not_finite(obs)
+        if bad is not None:
+            name, (env, *place) = bad
+            self._refuse(env, f"{name}{place if place else ''}", obs[name][env, *place])
 
     def _check_indices(self, name: str, array: Array) -> None:
         """Raise EnvDataError if a discrete observation (N, components) is outside of its space."""
@@ -269,9 +264,3 @@ class Envs:
             f"environment {env} returned {key} = {value} at step {self._steps}; {rule}. No update used it; "
             "correct the environment and resume from the last checkpoint"
         )
-
-
-def _squared(x: Array) -> float:
-    """The squared norm of a vector; inf if a square overflows, NaN if x holds a NaN."""
-    with np.errstate(over="ignore"):
-        return float(np.dot(x, x))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
+from ..common.output_paths import check_out_folder
 from ..envs.given import Environment
 from ..reporting.page import render_page
 from ..reporting.summary import to_json_data
@@ -42,6 +43,8 @@ def probe(
               module, is needed again for agents that are given as paths
     imports   names of third-party memories and encoders that the files may import
     """
+    if out is not None:
+        check_out_folder(Path(out), f"out {out}")
     trained, *others = (
         one if isinstance(one, Trained) else _load(str(one), env, imports, device) for one in (run, *controls)
     )
@@ -55,8 +58,7 @@ def run_probe(options: ProbeOptions) -> None:
     """Probe an agent, write the files, and print the result."""
     path = Path(options.run)
     out = options.out or (path / "probe" if path.is_dir() else Path("probe"))
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"-o {out} is a file: a folder is needed")
+    check_out_folder(out, f"-o {out}")
     trained, *controls = (
         _load(run, options.env, options.imports, options.device) for run in (options.run, *options.control)
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..common.errors import UsageError
 from ..common.format import duration, wrapped
+from ..common.output_paths import check_out_folder
 from .blocks import Chart, Text, charts
 from .external_curves import read_imports
 from .figures import draw_figures
@@ -34,8 +35,7 @@ def write_report(
     command  the command to print in the report as the way to reproduce it
     axis     x axis of the figures, one of curves.AXES; the page offers all
     """
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"-o {out}: this is a file; name a folder for the report")
+    check_out_folder(out, f"-o {out}")
     collection = read_runs(paths)
     if not collection.runs:
         reasons = "; ".join(f"{item.folder} {item.reason}" for item in collection.left_out)

@@ -13,6 +13,7 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import UsageError, install_hint
+from ..common.output_paths import check_out_folder
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
 from .evaluate import PlayerLike, RandomPlayer, check_spaces
@@ -134,6 +135,7 @@ def check_writable(path: Path) -> None:
 
     Called before episodes are played, so that minutes of work are not lost.
     """
+    check_out_folder(path.parent, str(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         existed = path.exists()

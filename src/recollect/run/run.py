@@ -25,6 +25,7 @@ from ..agent.player import Player, PlayerState, distribution, value
 from ..common import notebook
 from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import CheckpointError, UsageError, install_hint
+from ..common.output_paths import check_out_folder
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
 from ..envs import Array
@@ -36,7 +37,6 @@ from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
 from .initial import begin_rewards
-from .onnx import export
 from .run_folder import (
     check_config,
     find_unfinished,
@@ -48,7 +48,7 @@ from .run_folder import (
 )
 from .session import Session
 from .update import OnRollout, Updates, run_through
-from .weights import load_rewards, save_weights
+from .weights import load_rewards, save_agent
 
 
 @dataclass(repr=False)
@@ -101,14 +101,8 @@ class Trained:
 
         A name that ends in .onnx saves an ONNX graph, which acts without recollect (onnx.py).
         """
-        file = Path(path)
-        if not file.parent.is_dir():
-            raise UsageError(f"{file.parent} is not a folder: create it, or choose another place for {file}")
-        if file.suffix == ".onnx":
-            export(self.agent, file)
-            return
         rewards = load_rewards(self.folder, self.config, self.config.env.num_envs)
-        save_weights(file, self.agent, self.config, rewards)
+        save_agent(Path(path), self.agent, self.config, rewards)
 
     def predict(
         self,
@@ -195,6 +189,7 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
         shown = new_folder(config, destination.out, destination.run_id, start)
         folder = start / shown
         if ranks.is_rank_zero:
+            check_out_folder(folder, f"--out {destination.out}")
             if not is_unstarted(folder):
                 raise UsageError(
                     f"{shown} exists, and nothing is overwritten: recollect resume {shown}, or another "

@@ -30,22 +30,25 @@ def new_folder(config: "RunConfig", out: Path, run_id: str | None, start: Path =
 
     # Ids such as ALE/Pong-v5 must be one folder: `compare` and `list` rely on the depth
     # <out>/<model>/<env>/<run id>.
-    names = (_folder_name(name, "name") for name in (filed_as(config), config.env.id))
+    names = (_folder_name(name) for name in (filed_as(config), config.env.id))
     # A path has lost slashes of an address: s3://runs is s3:/runs, and file:///runs is file:/runs.
     address = re.sub(r"^file:/+", "file:///", re.sub(r"^(\w{2,}):/+", r"\1://", str(out)))
     parent = parse_folder(address).joinpath(*names)
-    if run_id:
-        return parent / _folder_name(run_id, "--run-id")
+    if run_id is not None:
+        # Refused instead of changed: the user looks for the run under the name that was given.
+        if not run_id or _folder_name(run_id) != run_id:
+            raise UsageError(
+                f"--run-id {run_id!r} is not the name of one folder: choose a name without /, \\ and :"
+            )
+        return parent / run_id
     name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     paths = (parent / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
     return next(path for path in paths if not (start / path).exists())
 
 
-def _folder_name(text: str, label: str) -> str:
-    """A name as one folder: no part of it leads elsewhere."""
-    if text in (".", ".."):
-        raise UsageError(f"{label} {text} names no folder of its own")
-    return re.sub(r"[/:\\\x00]", "-", text)
+def _folder_name(text: str) -> str:
+    """The id of an environment or a model as the name of one folder, which leads nowhere else."""
+    return "-" if text in (".", "..") else re.sub(r"[/:\\\x00]", "-", text)
 
 
 def parse_folder(text: str) -> Path:

@@ -10,7 +10,7 @@ from ..common.errors import UsageError
 from ..common.signals import StoppedError
 from ..config.config import RunConfig
 from ..learn.learner import Learner
-from .weights import save_weights
+from .weights import save_agent
 
 if TYPE_CHECKING:
     from .run import Trained
@@ -61,7 +61,7 @@ class Update:
 
     def save(self, path: str | Path) -> None:
         """Save the agent as one file, as `Trained.save` does."""
-        save_weights(Path(path), self.agent, self.config, self._learner.rewards)
+        save_agent(Path(path), self.agent, self.config, self._learner.rewards)
 
 
 OnRollout: TypeAlias = Callable[[Update], object]

@@ -15,12 +15,40 @@ from .._version import __version__
 from ..agent.agent import Agent, build_agent
 from ..agent.normalize import RewardScale
 from ..common.errors import CheckpointError, UsageError
+from ..common.output_paths import check_parent
 from ..config.config import RunConfig
 from ..config.data import to_dict
 from ..envs.spaces_json import spaces_from_json, spaces_to_json
 from . import checkpoint
+from .onnx import export
 
 SHOWN = 5  # agents that an error names
+GRAPH = ".onnx"
+# Endings of files that hold something else for other programs. Any other name, also one without an ending,
+# is that of a safetensors file.
+OTHER_FORMATS = (
+    *(".zip", ".gz", ".tar", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npz", ".npy", ".h5"),
+    *(".hdf5", ".keras", ".pb", ".tflite", ".msgpack", ".bin", ".gguf", ".json", ".yaml", ".yml", ".txt"),
+)
+
+
+def check_agent_file(file: Path) -> None:
+    """Raise UsageError if an agent cannot be saved under this name."""
+    if file.suffix.lower() in OTHER_FORMATS:
+        raise UsageError(
+            f"{file}: an agent is saved as .safetensors or .onnx, and {file.suffix} is the ending of another "
+            f"format; use {file.with_suffix('.safetensors')}"
+        )
+    check_parent(file)
+
+
+def save_agent(file: Path, agent: Agent, config: RunConfig, rewards: RewardScale | None) -> None:
+    """Save an agent in the format of its name: an ONNX graph as .onnx, else its weights."""
+    check_agent_file(file)
+    if file.suffix.lower() == GRAPH:
+        export(agent, file)
+    else:
+        save_weights(file, agent, config, rewards)
 
 
 def save_weights(path: Path, agent: Agent, config: RunConfig, rewards: RewardScale | None = None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
+from ..common.output_paths import check_out_folder
 from ..common.signals import Signals
 from ..comparison.display import RESUME_HINT
 from ..comparison.options import ExecutorOptions
@@ -103,10 +104,8 @@ def run_tune(options: TuneOptions) -> int:
         ended = sum(trial.state != "begun" for trial in trials)
         display.plan(spec, options.trials, ended, options.jobs)
         return 0
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {options.out}: {error}") from error
+    check_out_folder(folder, f"--out {options.out}")
+    folder.mkdir(parents=True, exist_ok=True)
     # Two processes would each count and start the remaining trials.
     with locked(folder):
         study = load_study(folder, spec)
