@@ -36,6 +36,16 @@ VARIANTS = {
     "target": PPOConfig(
         num_steps=12, bptt=4, num_minibatches=3, update_epochs=20, target_kl=1e-3, learning_rate=1e-2
     ),
+    # Both coefficients are others in the second update.
+    "adaptive": PPOConfig(
+        num_steps=12,
+        bptt=4,
+        num_minibatches=3,
+        desired_kl=1e-6,
+        target_entropy=0.5,
+        ent_coef=0.01,
+        learning_rate=1e-2,
+    ),
 }
 
 
@@ -85,8 +95,8 @@ def one_update(world: Ranks) -> dict[str, object]:
 
 
 def two_updates(world: Ranks) -> dict[str, object]:
-    """Two by the first variant: the second sees what all have counted."""
-    return {"plain": learned(world, VARIANTS["plain"], torch.float64, 2)}
+    """Two updates: the second sees what all have counted."""
+    return {name: learned(world, VARIANTS[name], torch.float64, 2) for name in ("plain", "adaptive")}
 
 
 def wrong_gradient(world: Ranks) -> dict[str, object]:

@@ -92,6 +92,7 @@ def test_the_coefficient_stays_in_its_range():
 
 def test_an_entropy_that_is_not_a_number_changes_no_coefficient():
     assert coefs([math.nan]) == pytest.approx([0.01])
+    assert coefs([-1e6]) == pytest.approx([1.0])  # no overflow
 
 
 @pytest.mark.parametrize(
