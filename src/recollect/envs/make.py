@@ -20,7 +20,16 @@ EVALUATION_LIMIT = (
 
 NOT_SUITES = (
     *("base", "cartpole", "extended", "failures", "given", "gym", "info", "local", "make"),
-    *("minigrid_state", "registered", "rendering", "spaces", "spaces_json", "trial", "workers"),
+    *(
+        "minigrid_state",
+        "probe_tasks",
+        "registered",
+        "rendering",
+        "spaces",
+        "spaces_json",
+        "trial",
+        "workers",
+    ),
 )
 
 
