@@ -450,6 +450,10 @@ const errors = [];
 function visit() {
   const seen = { errors, wide: page.document.documentElement.scrollWidth };
   seen.lines = all("path.parallel").length;
+  seen.scrolls = all("figure[data-kind=parallel] .plot.wide").length;
+  const trials = all("[aria-label='All trials, the best first'] tbody tr");
+  seen.state = Math.max(...trials.map((row) => row.children[1].clientWidth));
+  seen.settings = Math.min(...trials.map((row) => row.lastChild.clientWidth));
   seen.figures = all("figure").map((figure) => figure.dataset.chart);
   const svg = all("figure[data-kind=parallel] svg[role=img]")[0];
   const key = (name) => svg.dispatchEvent(new page.KeyboardEvent("keydown", { key: name, bubbles: true }));
@@ -475,10 +479,16 @@ def test_the_page_shows_every_trial_on_a_small_phone(result, tmp_path):
     assert not re.search(r"(src|href)=\"(?!#|data:)", page), "it fetches something"
     seen = seen_by_a_browser(result.folder / "tune.html", VISIT, tmp_path)
     assert seen["errors"] == [] and seen["wide"] <= 360 and seen["lines"] == 12
-    assert audit(result.folder / "tune.html", tmp_path, 390, dark=True) == []
+    assert seen["scrolls"] == 1 and seen["state"] < 120 and seen["settings"] > 300
     assert seen["figures"] == ["scores", "history", "early", "importance", "trials"]
     assert seen["tip"].startswith("trial 7") and "score 92" in seen["tip"]
     assert seen["here"] == 1 and seen["gone"] and seen["fewer"] < 12
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_can_be_read_by_everyone(width, dark, result, tmp_path):
+    assert audit(result.folder / "tune.html", tmp_path, width, dark=dark) == []
 
 
 # Real runs ------------------------------------------------------------------------------------

@@ -452,7 +452,7 @@ function point(figure, svg, lines, paths, x, y) {
     );
     tip.hidden = false;
     tip.style.left = "0px";
-    tip.style.top = `${svg.parentNode.offsetTop + svg.clientHeight + 4}px`;
+    tip.style.top = `${svg.parentNode.offsetTop + svg.parentNode.offsetHeight + 4}px`;
   };
   const gap = (line, px, py) => Math.min(...line.positions.slice(1).map((p, i) => {
     const before = line.positions[i];
@@ -569,7 +569,7 @@ function controls() {
   );
 }
 
-// A table that is wider than the page says that it scrolls.
+// A table or a chart that is wider than the page says that it scrolls.
 const widths = new ResizeObserver((entries) => entries.forEach(({ target }) =>
   target.classList.toggle("wide", target.scrollWidth > target.clientWidth)));
 document.querySelectorAll(".table").forEach((table) => widths.observe(table));
@@ -577,5 +577,6 @@ document.querySelectorAll(".table").forEach((table) => widths.observe(table));
 const first = document.querySelector('figure[data-kind="curves"]');
 first?.parentNode.before(controls());
 document.querySelectorAll("figure[data-chart]").forEach(build);
+document.querySelectorAll("[data-kind=parallel] .plot").forEach((plot) => widths.observe(plot));
 redraw();
 document.documentElement.dataset.drawn = String(Math.round(performance.now()));

@@ -101,16 +101,18 @@ def _table(table: Table) -> str:
 
 
 def _cells(row: Sequence[str], table: Table) -> Iterator[str]:
-    yield f'<th scope="row">{_breakable(row[0])}</th>'
+    yield f'<th scope="row">{_breakable_name(row[0])}</th>'
     for i, cell in enumerate(row[1:], 1):
         yield f"<td{_kind(i, table, cell)}>{_breakable(cell)}</td>"
 
 
 def _kind(column: int, table: Table, cell: str = "") -> str:
     """Names and long lists of numbers are aligned left and may wrap; numbers are aligned right."""
-    if column < table.names or len(cell) > 28:
-        return ' class="long"' if column else ""
-    return ' class="number"'
+    if not column:
+        return ""
+    if len(cell) > 28:
+        return ' class="long"'
+    return ' class="name"' if column < table.names else ' class="number"'
 
 
 def _breakable(text: str) -> str:
@@ -118,6 +120,11 @@ def _breakable(text: str) -> str:
     long = ".memory." in text or len(text) > 40
     # Escaped first, because <wbr> is markup.
     return re.sub(r"\.(?=[a-z])", ".<wbr>", escape(text)) if long else escape(text)
+
+
+def _breakable_name(text: str) -> str:
+    """Allow line breaks between the words of an option, so that a narrow screen shows more columns."""
+    return re.sub(r"([._])(?=[a-z])", r"\1<wbr>", escape(text))
 
 
 def _id(section: Section) -> str:
