@@ -78,7 +78,7 @@ def by_teacher(teacher: Agent) -> Update:
             rows = rollout.sent.rows._replace(obs=teacher.normalizer(rollout.sent.rows.obs))
             steps = slice(0, rollout.num_steps)
             params, state = teacher.actor(slice_rows(rows, steps), state)
-        rollout.relabel(teacher.policy.mode(params).cpu())
+        rollout.relabel(teacher.policy.mode(params))
         replay(learner, rollout, rollout.starts[0], length)
         return update(learner, rollout, plan, length)
 
