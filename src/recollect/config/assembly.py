@@ -11,7 +11,7 @@ from ..agent.agent import BranchConfig
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
 from ..encoder import EncoderConfig
-from ..envs import suites
+from ..envs import is_third_party
 from ..memory import MemoryConfig
 from . import recurrent_ppo
 from .config import RunConfig
@@ -92,8 +92,8 @@ def check_imports(settings: Sequence[Setting], allowed: Sequence[str], source: s
     refused: dict[str, list[str]] = {"-e": [], "--imports": []}
     for option in ("env.id", *PARTS):
         name = last(settings, option) or ""
-        suite, colon, _ = name.partition(":")
-        if colon and name not in allowed and not (option == "env.id" and suite in suites()):
+        imports = is_third_party(name) if option == "env.id" else ":" in name
+        if imports and name not in allowed:
             refused["-e" if option == "env.id" else "--imports"].append(name)
     if names := [name for kind in refused.values() for name in dict.fromkeys(kind)]:
         flags = " ".join(f"{flag} {' '.join(dict.fromkeys(kind))}" for flag, kind in refused.items() if kind)

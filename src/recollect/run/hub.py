@@ -8,7 +8,9 @@ from types import ModuleType
 import yaml
 
 from ..common.errors import UsageError, install_hint
+from ..config.config import RunConfig
 from ..config.data import to_dict
+from ..envs import is_third_party
 from .run import Trained
 from .weights import versions
 
@@ -55,6 +57,7 @@ def card(trained: Trained, repository: str, episodes: int) -> str:
     memories = f"{config.actor.memory.name} (actor), " + (
         "shared (critic)" if config.critic.shared else f"{config.critic.memory.name} (critic)"
     )
+    arguments, modules = _imported(config)
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
     return f"""---
 {yaml.safe_dump(head, sort_keys=False)}---
@@ -68,10 +71,10 @@ Mean return of {score["episodes"]} deterministic episodes: {score["mean"]:.4g}{i
 ```python
 import recollect
 
-run = recollect.load("{PREFIX}{repository}")
+run = recollect.load("{PREFIX}{repository}"{arguments})
 print(run.evaluate().mean)
 ```
-
+{modules}
 Written with {packages}.
 
 ## Config
@@ -79,6 +82,22 @@ Written with {packages}.
 ```yaml
 {yaml.safe_dump(to_dict(config), sort_keys=False)}```
 """
+
+
+def _imported(config: RunConfig) -> tuple[str, str]:
+    """The arguments that allow `load` to import the modules of an agent, and a paragraph that names them."""
+    env = config.env.id if is_third_party(config.env.id) else None
+    branches = (config.actor, config.critic)
+    names = dict.fromkeys(part.found_as() for b in branches for part in (b.memory, b.encoder))
+    parts = [name for name in names if ":" in name]
+    arguments = (f", env={env!r}" if env else "") + (f", imports={parts}" if parts else "")
+    modules = [name.partition(":")[0] for name in ([env] if env else []) + parts]
+    if not modules:
+        return "", ""
+    listed = ", ".join(dict.fromkeys(modules))
+    return arguments.replace(
+        "'", '"'
+    ), f"\nModules that it imports, and that must be on the path: {listed}.\n"
 
 
 def _checked(repository: str) -> str:
