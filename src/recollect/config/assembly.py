@@ -100,6 +100,19 @@ def check_imports(settings: Sequence[Setting], allowed: Sequence[str], source: s
         raise UsageError(f"{source} names {', '.join(names)}, which imports a module: allow it with {flags}")
 
 
+def imported_names(config: RunConfig) -> dict[str, list[str]]:
+    """The names of a config that import modules, by the option that allows a command to import them."""
+    branches = (config.actor, config.critic)
+    parts = dict.fromkeys(part.found_as() for b in branches for part in (b.memory, b.encoder))
+    env = [config.env.id] if is_third_party(config.env.id) else []
+    return {"-e": env, "--imports": [name for name in parts if ":" in name]}
+
+
+def import_flags(config: RunConfig) -> str:
+    """What a command about a run has behind its folder, so that it may import what the config names."""
+    return "".join(f" {flag} {' '.join(names)}" for flag, names in imported_names(config).items() if names)
+
+
 def file_settings(data: Mapping[str, Any], file: str) -> list[Setting]:
     """The settings of a file. It has no order, and naming a memory undoes `shared`, so names come first."""
     settings = [setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings_in(data, file)]

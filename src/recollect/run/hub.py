@@ -8,9 +8,9 @@ from types import ModuleType
 import yaml
 
 from ..common.errors import UsageError, install_hint
+from ..config.assembly import imported_names
 from ..config.config import RunConfig
 from ..config.data import to_dict
-from ..envs import is_third_party
 from .run import Trained
 from .weights import versions
 
@@ -86,12 +86,9 @@ Written with {packages}.
 
 def _imported(config: RunConfig) -> tuple[str, str]:
     """The arguments that allow `load` to import the modules of an agent, and a paragraph that names them."""
-    env = config.env.id if is_third_party(config.env.id) else None
-    branches = (config.actor, config.critic)
-    names = dict.fromkeys(part.found_as() for b in branches for part in (b.memory, b.encoder))
-    parts = [name for name in names if ":" in name]
-    arguments = (f", env={env!r}" if env else "") + (f", imports={parts}" if parts else "")
-    modules = [name.partition(":")[0] for name in ([env] if env else []) + parts]
+    env, parts = imported_names(config).values()
+    arguments = "".join(f", env={name!r}" for name in env) + (f", imports={parts}" if parts else "")
+    modules = [name.partition(":")[0] for name in (*env, *parts)]
     if not modules:
         return "", ""
     listed = ", ".join(dict.fromkeys(modules))
