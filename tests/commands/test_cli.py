@@ -63,7 +63,16 @@ def test_help_names_every_command_and_every_field(capsys) -> None:
 BAD_INPUT = {
     "command": (["trian"], "unknown command 'trian'; did you mean train?"),
     "environment": (["train", "CartPol-v1"], "CartPol-v1 is unknown; did you mean CartPole-v1"),
-    "module": (["train", "no_such_module:Env-v0"], "module no_such_module does not import"),
+    "module": (
+        ["train", "no_such_module:Env-v0"],
+        "module no_such_module does not import: No module named 'no_such_module'; install it, or put its "
+        "folder on PYTHONPATH",
+    ),
+    "module of a part": (
+        ["train", "poc", "--actor.encoder", "no_such_module:Config"],
+        "encoder no_such_module:Config: module no_such_module does not import: No module named "
+        "'no_such_module'; install it, or put its folder on PYTHONPATH",
+    ),
     "model": (["train", "CartPole-v1", "-m", "ppoo"], "model 'ppoo' is unknown; did you mean ppo"),
     "memory": (["train", "CartPole-v1", "--actor", "stck"], "memory 'stck' is unknown; did you mean stack"),
     "field": (

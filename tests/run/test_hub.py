@@ -1,6 +1,7 @@
 """Agents on the hub: a folder stands for the hub, and there is no network."""
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -102,6 +103,27 @@ def test_an_environment_without_pictures_gives_a_card_without_a_film(hub, tmp_pa
     assert cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4"]) == 0
     assert "the card has no film: popgym:RepeatFirstEasy cannot be rendered" in capsys.readouterr().out
     assert "episode.gif" not in (hub / "me/my-agent/README.md").read_text()
+
+
+def test_the_code_of_the_card_loads_an_agent_that_imports_modules(hub, tmp_path, monkeypatch, capsys):
+    (tmp_path / "their_env.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('Theirs-v0', CartPoleEnv, max_episode_steps=20)\n"
+    )
+    (tmp_path / "their_memory.py").write_text(
+        "from recollect.memory.rnn import GruConfig\nclass Config(GruConfig): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = {"actor": "their_memory:Config", "env.num_envs": 4, "rollouts": 1}
+    run = recollect.train("their_env:Theirs-v0", options=options, out=tmp_path / "runs", quiet=True)
+    names = ["-e", "their_env:Theirs-v0", "--imports", "their_memory:Config"]
+    assert cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4", *names]) == 0
+    card = (hub / "me/my-agent/README.md").read_text()
+    assert "must be on the path: their_env, their_memory." in card
+    capsys.readouterr()
+    exec(re.search(r"```python\n(.*?)```", card, re.DOTALL)[1], {})
+    assert float(capsys.readouterr().out) == run.evaluate().mean
 
 
 @pytest.mark.parametrize(

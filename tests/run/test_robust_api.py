@@ -1,6 +1,7 @@
 """What surrounds a run: its folder, the process that it is in, and weights that are of no use."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -235,3 +236,20 @@ def test_a_file_imports_what_the_user_names(stranger, capsys):
     study = stranger / "study.yaml"
     study.write_text(f"environments: [{ENV}]\nmodels: [ppo]\nseeds: 1\noptions: {{rollouts: 1}}\n")
     assert cli.main(["compare", str(study), "--imports", ENV, "--dry-run", *out]) == 0
+
+
+def test_the_command_that_a_stopped_run_names_resumes_it(stranger, monkeypatch, capsys):
+    monkeypatch.chdir(stranger)
+
+    def train(on_rollout=None):
+        options = {"actor": MEMORY, "env.num_envs": 4, "ppo.num_steps": 16, "ppo.num_minibatches": 2}
+        recollect.train(ENV, options=options | {"rollouts": 3}, run_id="a", on_rollout=on_rollout)
+
+    train(lambda update: os.kill(os.getpid(), signal.SIGINT))
+    stopped = capsys.readouterr().out.splitlines()[-1]
+    flags = f"-e {ENV} --imports {MEMORY}"
+    assert stopped.startswith("stopped by SIGINT; recollect resume runs/") and stopped.endswith(flags)
+    with pytest.raises(UsageError, match=rf"exists, .*: recollect resume runs/\S* {flags}, or another"):
+        train()
+    assert cli.main(stopped.split("; recollect ")[1].split()) == 0
+    assert "steps in" in capsys.readouterr().out

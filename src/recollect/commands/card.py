@@ -11,6 +11,8 @@ import yaml
 from ..common.errors import UsageError
 from ..common.format import number
 from ..common.intervals import stratified
+from ..config.assembly import imported_names
+from ..config.config import RunConfig
 from ..config.data import to_dict
 from ..probing.command import probe
 from ..probing.measure import FEWEST, memory_names
@@ -80,6 +82,7 @@ def _head(trained: Trained, scores: Mapping[int, Evaluation]) -> str:
 def _introduction(trained: Trained, repository: str) -> str:
     config = trained.config
     critic = "shared" if config.critic.shared else config.critic.memory.name
+    arguments, modules = _imported(config)
     return f"""# {config.model} on {config.env.id}
 
 An agent of one training run of recollect, seed {config.seed}.
@@ -88,10 +91,21 @@ Memories: {config.actor.memory.name} (actor), {critic} (critic).
 ```python
 import recollect
 
-run = recollect.load("{PREFIX}{repository}")
+run = recollect.load("{PREFIX}{repository}"{arguments})
 print(run.evaluate().mean)
 ```
-"""
+{modules}"""
+
+
+def _imported(config: RunConfig) -> tuple[str, str]:
+    """The arguments that allow `load` to import the modules of an agent, and a paragraph that names them."""
+    env, parts = imported_names(config).values()
+    arguments = "".join(f", env={name!r}" for name in env) + (f", imports={parts}" if parts else "")
+    modules = dict.fromkeys(name.partition(":")[0] for name in (*env, *parts))
+    if not modules:
+        return "", ""
+    listed = f"\nModules that it imports, and that must be on the path: {', '.join(modules)}.\n"
+    return arguments.replace("'", '"'), listed
 
 
 def _film(trained: Trained, folder: Path) -> str:

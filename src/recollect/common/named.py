@@ -4,9 +4,25 @@ import importlib
 import pkgutil
 from abc import ABC
 from dataclasses import dataclass
+from types import ModuleType
 from typing import ClassVar, Self
 
 from .errors import UsageError, nearest
+
+
+def import_named(module: str, label: str) -> ModuleType:
+    """Import a module that the user named; UsageError if it does not import.
+
+    label  what the module is imported for, for the error
+    """
+    try:
+        # import_module raises ValueError for an empty name, and TypeError for a relative one.
+        return importlib.import_module(module)
+    except (ImportError, TypeError, ValueError) as error:
+        # Not where the module is there, and one that it imports is missing.
+        missing = isinstance(error, ModuleNotFoundError) and module.startswith(error.name or module)
+        hint = "; install it, or put its folder on PYTHONPATH" if missing else ""
+        raise UsageError(f"{label}: module {module} does not import: {error}{hint}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +63,7 @@ class NamedConfig(ABC):
             if name not in configs:
                 raise UsageError(f"{kind} {name!r} is unknown; {nearest(name, sorted(configs))}")
             return configs[name]
-        try:
-            # import_module raises ValueError for an empty name, and TypeError for a relative one.
-            config = getattr(importlib.import_module(module), attribute, None)
-        except (ImportError, TypeError, ValueError) as error:
-            raise UsageError(f"{kind} {name}: module {module} does not import: {error}") from error
+        config = getattr(import_named(module, f"{kind} {name}"), attribute, None)
         if not (isinstance(config, type) and issubclass(config, cls)):
             raise UsageError(f"{kind} {name}: {attribute} in {module} is not a {cls.__name__}")
         return config

@@ -11,7 +11,7 @@ from ..agent.agent import BranchConfig
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
 from ..encoder import EncoderConfig
-from ..envs import suites
+from ..envs import is_third_party
 from ..memory import MemoryConfig
 from . import recurrent_ppo
 from .config import RunConfig
@@ -92,12 +92,25 @@ def check_imports(settings: Sequence[Setting], allowed: Sequence[str], source: s
     refused: dict[str, list[str]] = {"-e": [], "--imports": []}
     for option in ("env.id", *PARTS):
         name = last(settings, option) or ""
-        suite, colon, _ = name.partition(":")
-        if colon and name not in allowed and not (option == "env.id" and suite in suites()):
+        imports = is_third_party(name) if option == "env.id" else ":" in name
+        if imports and name not in allowed:
             refused["-e" if option == "env.id" else "--imports"].append(name)
     if names := [name for kind in refused.values() for name in dict.fromkeys(kind)]:
         flags = " ".join(f"{flag} {' '.join(dict.fromkeys(kind))}" for flag, kind in refused.items() if kind)
         raise UsageError(f"{source} names {', '.join(names)}, which imports a module: allow it with {flags}")
+
+
+def imported_names(config: RunConfig) -> dict[str, list[str]]:
+    """The names of a config that import modules, by the option that allows a command to import them."""
+    branches = (config.actor, config.critic)
+    parts = dict.fromkeys(part.found_as() for b in branches for part in (b.memory, b.encoder))
+    env = [config.env.id] if is_third_party(config.env.id) else []
+    return {"-e": env, "--imports": [name for name in parts if ":" in name]}
+
+
+def import_flags(config: RunConfig) -> str:
+    """What a command about a run has behind its folder, so that it may import what the config names."""
+    return "".join(f" {flag} {' '.join(names)}" for flag, names in imported_names(config).items() if names)
 
 
 def file_settings(data: Mapping[str, Any], file: str) -> list[Setting]:

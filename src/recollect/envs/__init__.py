@@ -5,7 +5,7 @@ Every other file is one suite. It defines `listing`, and either `make`, which bu
 """
 
 from .base import Backend, EnvConfig, Envs, EnvState, Step, VecEnv
-from .make import listing, make, make_for_evaluation, suite_of, suites
+from .make import is_third_party, listing, make, make_for_evaluation, suite_of
 from .spaces import ActionSpec, Array, Obs, ObsSpec
 from .trial import Trial
 
@@ -21,9 +21,9 @@ __all__ = [
     "Step",
     "Trial",
     "VecEnv",
+    "is_third_party",
     "listing",
     "make",
     "make_for_evaluation",
     "suite_of",
-    "suites",
 ]

@@ -110,6 +110,12 @@ def suites() -> list[str]:
     return [name for name in files if name not in NOT_SUITES]
 
 
+def is_third_party(env_id: str) -> bool:
+    """Whether the environment of an id is that of a module, which making it imports."""
+    module, colon, _ = env_id.partition(":")
+    return bool(colon) and module not in suites()
+
+
 def listing() -> dict[str, dict[str, str]]:
     """Suite -> id -> one-line description, for `recollect list envs`."""
     return {name: _module(name).listing() for name in ["gym", *suites()]}

@@ -1,10 +1,9 @@
 """The environments that Gymnasium or a third-party package has registered, by id."""
 
-import importlib
-
 import gymnasium as gym
 
 from ..common.errors import UsageError, nearest
+from ..common.named import import_named
 from . import envpool
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
@@ -14,10 +13,7 @@ def find_spec(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
     """The name and spec under which an id is registered; imports the module before the colon."""
     module, _, name = env_id.rpartition(":")
     if module:
-        try:
-            importlib.import_module(module)
-        except (ImportError, TypeError, ValueError) as error:
-            raise UsageError(f"environment {env_id}: module {module} does not import: {error}") from error
+        import_named(module, f"environment {env_id}")
     name = NEW_LANDER if name == OLD_LANDER else name
     spec = gym.registry.get(name)
     if spec is None:

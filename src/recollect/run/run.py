@@ -26,6 +26,7 @@ from ..common import notebook
 from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import CheckpointError, UsageError, install_hint
 from ..common.output_paths import check_out_folder
+from ..config.assembly import import_flags
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
 from ..envs import Array
@@ -192,8 +193,8 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
             check_out_folder(folder, f"--out {destination.out}")
             if not is_unstarted(folder):
                 raise UsageError(
-                    f"{shown} exists, and nothing is overwritten: recollect resume {shown}, or another "
-                    "--run-id"
+                    f"{shown} exists, and nothing is overwritten: recollect resume "
+                    f"{shown}{import_flags(config)}, or another --run-id"
                 )
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         with _lock(folder, ranks):

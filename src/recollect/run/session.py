@@ -20,6 +20,7 @@ from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
 from ..common.metrics import is_finite
 from ..common.signals import Signals, StoppedError
+from ..config.assembly import import_flags
 from ..config.config import RunConfig
 from ..envs import Envs
 from ..learn.algorithms import UPDATES
@@ -291,11 +292,11 @@ class Session:
             except OSError as error:
                 raise OSError(
                     f"the run has finished, but its weights cannot be saved: {error}; free space, then "
-                    f"recollect resume {self.shown}"
+                    f"{self.resume_command}"
                 ) from error
         summary = self._write_summary(status)
         if status != "finished":
-            return summary, f"stopped by {status}; recollect resume {self.shown}"
+            return summary, f"stopped by {status}; {self.resume_command}"
         return summary, f"{summary['step']:,} steps in {duration(self.elapsed)}, saved in {self.shown}"
 
     def _interrupted(self, signal: str) -> tuple[dict[str, Any], str]:
@@ -303,7 +304,11 @@ class Session:
         saved = checkpoint.existing(self.checkpoints)
         kept = f"the last checkpoint is {saved[-1].name}" if saved else "there is no checkpoint yet"
         text = f"stopped by {signal} within an iteration, which is not saved: {kept}"
-        return self._write_summary(signal), f"{text}; recollect resume {self.shown}"
+        return self._write_summary(signal), f"{text}; {self.resume_command}"
+
+    @property
+    def resume_command(self) -> str:
+        return f"recollect resume {self.shown}{import_flags(self.config)}"
 
     def _write_summary(self, status: str) -> dict[str, Any]:
         """Write and return summary.json of the present state."""
