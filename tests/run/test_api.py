@@ -129,19 +129,38 @@ def test_notebooks_show_a_curve_and_a_table(trained, tmp_path):
     assert repr(trained.config) == "RunConfig(ppo on CartPole-v1, actor gru, critic lstm, 3 rollouts, seed 3)"
 
 
-def test_progress_in_a_notebook_is_one_bar(tmp_path, monkeypatch):
+def show_in_a_notebook(monkeypatch):
+    """What a notebook is given to show in one place, one after the other; there is no IPython here."""
     shown = []
     ipython = ModuleType("IPython.display")
-    ipython.HTML = str
-    handle = SimpleNamespace(update=shown.append)
-    ipython.display = lambda page, display_id: shown.append(page) or handle
+    handle = SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
+    ipython.display = lambda bundle, raw, display_id: shown.append(bundle) or handle
     monkeypatch.setitem(sys.modules, "IPython.display", ipython)
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    config = small_config("CartPole-v1", rollouts=3)
-    start_run(config, Destination(out=tmp_path, quiet=False))
-    assert all(page.startswith("<progress value=") for page in shown)
-    assert 'value="0.0000"' in shown[0] and 'value="1.0000"' in shown[-1] and "steps/s" in shown[-1]
+    return shown
+
+
+def test_progress_in_a_notebook_is_one_bar(tmp_path, monkeypatch):
+    shown = show_in_a_notebook(monkeypatch)
+    start_run(small_config("CartPole-v1", rollouts=3), Destination(out=tmp_path, quiet=False))
+    pages = [bundle["text/html"] for bundle in shown]
+    assert all(page.startswith("<progress value=") for page in pages)
+    assert 'value="0.0000"' in pages[0] and 'value="1.0000"' in pages[-1] and "steps/s" in pages[-1]
+    # Programs that show no HTML get the line alone.
+    assert "100%" in shown[-1]["text/plain"] and "<" not in shown[-1]["text/plain"]
+
+
+def test_the_bar_of_a_stopped_run_ends_where_the_run_ended(tmp_path, monkeypatch):
+    shown = show_in_a_notebook(monkeypatch)
+    config = small_config("CartPole-v1", rollouts=50)
+    run = start_run(
+        config,
+        Destination(out=tmp_path, quiet=False),
+        on_rollout=lambda update: update.stop() if update.metrics["iteration"] == 3 else None,
+    )
+    assert f"step {run.summary['step']:>10,}" in shown[-1]["text/plain"]
+    assert 'value="0.06' in shown[-1]["text/html"]
 
 
 # predict -------------------------------------------------------------------------------------

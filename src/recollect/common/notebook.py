@@ -42,7 +42,7 @@ def bar(progress: float, text: str) -> str:
     """A progress bar with a line of text."""
     return (
         f'<progress value="{progress:.4f}" max="1" style="width:16em"></progress> '
-        f"<code>{html.escape(text)}</code>"
+        f'<code style="white-space:pre">{html.escape(text)}</code>'
     )
 
 

@@ -140,19 +140,29 @@ class NotebookDisplay(Display):
     """A bar that is redrawn in place, at most four times per second."""
 
     def __init__(self, title: str) -> None:
-        from IPython.display import HTML, display
+        from IPython.display import display
 
-        self._html, self._title, self._next = HTML, title, 0.0
-        self._handle = display(HTML(bar(0.0, title)), display_id=True)
+        self._title, self._next = title, 0.0
+        self._newest = 0.0, title
+        self._handle = display(self._bundle(), raw=True, display_id=True)
 
     def show(self, metrics: Metrics, progress: float) -> None:
+        self._newest = progress, f"{self._title}  {line_of(metrics, progress)}"
         now = time.monotonic()
-        if now >= self._next or progress >= 1:
+        if now >= self._next:
             self._next = now + 0.25
-            self._handle.update(self._html(bar(progress, f"{self._title}  {line_of(metrics, progress)}")))
+            self._handle.update(self._bundle(), raw=True)
 
     def print_line(self, text: str) -> None:
         print(text)
+
+    def close(self) -> None:
+        self._handle.update(self._bundle(), raw=True)  # the newest may not have been shown
+
+    def _bundle(self) -> dict[str, str]:
+        """The bar, and its line for programs that show no HTML."""
+        progress, text = self._newest
+        return {"text/html": bar(progress, text), "text/plain": text}
 
 
 def line_of(metrics: Metrics, progress: float) -> str:
