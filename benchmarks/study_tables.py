@@ -100,6 +100,16 @@ VIEWS = {
         pairs=((1, 0), (2, 0), (3, 2), (4, 2), (4, 3)),
         pooled=(("`ppo_gru`, GRU or GPT-2 critic", (3, 4), 2),),
     ),
+    "critic_value": View(
+        names=(
+            ("no memory", {"critic.memory.name": "mlp", "critic.sees": None}),
+            ("four stacked observations", {"critic.memory.name": "stack"}),
+            ("GRU", {"critic.memory.name": "gru"}),
+            ("GPT-2", {"critic.memory.name": "gpt2"}),
+            ("no memory, sees the hidden variables", {"critic.sees": ["obs", "hidden"]}),
+        ),
+        pairs=((1, 0), (2, 0), (3, 0), (4, 0), (3, 2)),
+    ),
 }
 
 
