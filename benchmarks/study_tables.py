@@ -102,11 +102,11 @@ VIEWS = {
     ),
     "critic_value": View(
         names=(
-            ("no memory", {"critic.memory.name": "mlp", "critic.sees": None}),
+            ("no memory", {"critic.memory.name": "mlp", "env.hidden": False}),
             ("four stacked observations", {"critic.memory.name": "stack"}),
             ("GRU", {"critic.memory.name": "gru"}),
             ("GPT-2", {"critic.memory.name": "gpt2"}),
-            ("no memory, sees the hidden variables", {"critic.sees": ["obs", "hidden"]}),
+            ("no memory, sees the hidden variables", {"env.hidden": True}),
         ),
         pairs=((1, 0), (2, 0), (3, 0), (4, 0), (3, 2)),
     ),

@@ -162,7 +162,8 @@ def test_who_schedules_a_process_is_not_overruled():
     code = "import os; from recollect.common.distributed import batch_scheduling\n"
     code += "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
     code += "with batch_scheduling(): assert os.sched_getscheduler(0) == os.SCHED_IDLE\n"
-    code += "assert os.sched_getscheduler(0) == os.SCHED_IDLE"
+    code += "assert os.sched_getscheduler(0) == os.SCHED_IDLE\n"
+    code += "os._exit(0)"  # an idle process would wait for the other tests to end as well
     subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
 
 

@@ -10,6 +10,7 @@ from recollect import envs as suite
 from recollect.common.errors import UsageError
 from recollect.config.assembly import from_dict
 from recollect.envs import EnvConfig, Envs, masked
+from recollect.envs.make import suites
 
 from .test_envs import play, random_actions, round_trip, same, seeds, tails
 
@@ -33,7 +34,7 @@ def build(env_id: str, backend: str = "gymnasium", **options) -> Envs:
 
 
 def test_every_name_is_listed_and_known_here():
-    assert "masked" in suite.suites()
+    assert "masked" in suites()
     listed = masked.listing()
     assert listed.keys() == TASKS.keys()
     assert all(line and "\n" not in line for line in listed.values())

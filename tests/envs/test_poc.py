@@ -6,6 +6,7 @@ import pytest
 from recollect import envs as suite
 from recollect.common.errors import UsageError
 from recollect.envs import EnvConfig, Envs, EnvState, Step, poc
+from recollect.envs.make import suites
 
 from .test_envs import play, random_actions, round_trip, same, seeds, tails
 
@@ -258,7 +259,7 @@ def test_it_has_two_names(env_id):
 
 
 def test_it_is_listed_with_what_it_tests():
-    assert "poc" in suite.suites()
+    assert "poc" in suites()
     (line,) = poc.listing().values()
     assert line and "\n" not in line
 
