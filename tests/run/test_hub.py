@@ -14,6 +14,7 @@ import yaml
 
 import recollect
 from recollect import cli
+from recollect.commands.card import find_other_seeds
 from recollect.common.errors import UsageError
 
 from ..helpers import branch, run_quietly, small_config
@@ -96,6 +97,14 @@ def test_the_card_has_the_scores_of_all_seeds_of_the_config(hub, tmp_path):
     assert f"| 3 | {means[3]:.4g} | " in card and f"| 4 (this agent) | {means[4]:.4g} | " in card
     assert f"| mean of 2 | {sum(means.values()) / 2:.4g} | " in card and "| 5" not in card
     assert "## Memory" not in card and not (hub / "me/my-agent/probe.html").exists()
+
+
+def test_another_run_of_the_same_seed_takes_no_place_on_the_card(hub, tmp_path):
+    config = small_config(rollouts=2)
+    seeds = {"a": 1, "b": 1, "c": 2}
+    runs = [run_quietly(replace(config, seed=seed), tmp_path, name) for name, seed in seeds.items()]
+    for run in runs[:2]:
+        assert {seed: folder.name for seed, folder in find_other_seeds(run).items()} == {2: "c"}
 
 
 def test_an_environment_without_pictures_gives_a_card_without_a_film(hub, tmp_path, capsys):

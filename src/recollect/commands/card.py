@@ -18,7 +18,7 @@ from ..probing.command import probe
 from ..probing.measure import FEWEST, memory_names
 from ..reporting.aggregate import mean_of_means
 from ..reporting.groups import group_runs
-from ..reporting.runs import read_runs
+from ..reporting.runs import BadRun, read_run, read_runs
 from ..run import film
 from ..run.evaluate import Evaluation
 from ..run.hub import FILE, PREFIX
@@ -53,13 +53,14 @@ def write_files(
 
 def find_other_seeds(trained: Trained) -> dict[int, Path]:
     """Seed -> folder of the finished runs beside a run that differ from it only in the seed."""
-    if not (trained.folder / "config.yaml").is_file():
+    try:
+        this = read_run(trained.folder.resolve())
+    except BadRun:  # a saved agent or a checkpoint, which is in no folder of runs
         return {}
-    here = trained.folder.resolve()
-    for group in group_runs(read_runs([here.parent]).runs):
-        if any(run.folder == here for run in group.runs):
-            return {run.seed: run.folder for run in group.finished if run.folder != here}
-    return {}
+    # One run of each seed, and of the agent's own seed no other: its score is on the card.
+    others = [run for run in read_runs([this.folder.parent]).runs if run.seed != this.seed]
+    group = next(group for group in group_runs([this, *others]) if any(run is this for run in group.runs))
+    return {run.seed: run.folder for run in group.finished if run is not this}
 
 
 def _head(trained: Trained, scores: Mapping[int, Evaluation]) -> str:
