@@ -21,6 +21,7 @@ from recollect.common.intervals import (
     mean_weights,
     paired_interval,
     percentiles,
+    quantiles,
     share_interval,
     stratified,
     student,
@@ -152,6 +153,19 @@ def test_intervals_of_shares_stay_between_0_and_1_and_are_mirrored(n, m, share):
 def test_runs_that_all_won_leave_doubt():
     low, high = wins_interval(np.array(1.0), 3, 3)
     assert 0.4 < low < 0.6 and high == 1
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 300, 5000, 50_001])
+@pytest.mark.parametrize("special", [0.0, np.inf, -np.inf, np.nan])
+def test_ends_are_those_of_all_draws_in_order(distinct, special):
+    random = np.random.default_rng(distinct)
+    values = np.round(random.normal(size=(4, distinct)), 2)  # some are equal
+    values[random.random(values.shape) < 0.04] = special
+    times = random.multinomial(50_001 - distinct, np.full(distinct, 1 / distinct)) + 1.0
+    draws = np.sort(np.repeat(values, times.astype(int), axis=1), axis=1)  # NaN last
+    low, high = quantiles(values, times)
+    np.testing.assert_array_equal(low, draws[:, 1250])
+    np.testing.assert_array_equal(high, draws[:, 48_750])
 
 
 # Beside rliable -------------------------------------------------------------------------------
