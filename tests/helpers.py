@@ -8,11 +8,12 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -281,3 +282,15 @@ class Halves(gymnasium.Env):
 
     def step(self, action):
         return self.look(), 1.0 if action == self.bright else -1.0, True, False, {}
+
+
+def show_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """What a notebook is given to show in one place, one after the other; there is no IPython here."""
+    shown = []
+    ipython = ModuleType("IPython.display")
+    handle = SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
+    ipython.display = lambda bundle, raw, display_id: shown.append(bundle) or handle
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython)
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    return shown

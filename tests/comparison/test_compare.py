@@ -35,7 +35,7 @@ from recollect.run.build import resolved_config
 from recollect.run.run_folder import Claim, locked
 from recollect.run.weights import versions
 
-from ..helpers import assert_same_end, wait_for
+from ..helpers import assert_same_end, show_in_a_notebook, wait_for
 
 SMALL = ["-e", "CartPole-v1", "-m", "ppo", "ppo_stack", "--env.num-envs", "4", "--ppo.num-steps", "16"]
 SHORT = [*SMALL, "--rollouts", "4", "--seeds", "2", "--episodes", "3", "--jobs", "2"]
@@ -182,6 +182,22 @@ def test_finished_runs_are_probed_without_training(tmp_path, monkeypatch, capsys
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
     assert compare.run_compare(options(*arguments, "--probe")) == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == stamps
+
+
+def test_progress_in_a_notebook_is_one_table(done, monkeypatch, capsys):
+    shown = show_in_a_notebook(monkeypatch)
+    display = ComparisonDisplay(planned(done / "runs", *SHORT), 2, quiet=False)
+    with display.live_table:
+        display.show()
+        display.jobs[0].state = "failed"
+        display.show()  # too early to be drawn again
+    assert len(shown) == 3 and capsys.readouterr().out == ""
+    before, last = shown[0], shown[-1]
+    assert before["text/plain"] == "" and "3 of 4 runs done" in last["text/plain"]
+    # One line for each row, which does not wrap.
+    assert last["text/html"].startswith('<pre style="white-space:pre">') and "ppo_stack" in last["text/html"]
+    with ComparisonDisplay(display.jobs, 2, quiet=True).live_table:
+        assert len(shown) == 3
 
 
 def test_a_report_covers_only_the_runs_of_its_comparison(done, tmp_path, monkeypatch, capsys):

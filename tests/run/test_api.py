@@ -2,10 +2,8 @@
 
 import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -31,7 +29,7 @@ from recollect.run.run_folder import new_folder
 from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
 
-from ..helpers import branch, run_quietly, small_config
+from ..helpers import branch, run_quietly, show_in_a_notebook, small_config
 
 OPTIONS = {"env.num_envs": 4, "ppo.num_steps": 16, "ppo.num_minibatches": 2, "val_check_interval": 0}
 
@@ -127,18 +125,6 @@ def test_notebooks_show_a_curve_and_a_table(trained, tmp_path):
     assert "ppo.gamma" in trained.config._repr_html_()
     assert table({"a": "<b>"}).count("&lt;b&gt;") == 1
     assert repr(trained.config) == "RunConfig(ppo on CartPole-v1, actor gru, critic lstm, 3 rollouts, seed 3)"
-
-
-def show_in_a_notebook(monkeypatch):
-    """What a notebook is given to show in one place, one after the other; there is no IPython here."""
-    shown = []
-    ipython = ModuleType("IPython.display")
-    handle = SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
-    ipython.display = lambda bundle, raw, display_id: shown.append(bundle) or handle
-    monkeypatch.setitem(sys.modules, "IPython.display", ipython)
-    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    return shown
 
 
 def test_progress_in_a_notebook_is_one_bar(tmp_path, monkeypatch):

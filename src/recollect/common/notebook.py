@@ -1,13 +1,52 @@
 """Results and progress as HTML, for notebooks."""
 
 import html
+import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console, RenderableType
+
 WIDTH, HEIGHT = 420, 110  # of a curve, in pixels
 MOST_POINTS = 200
+SECONDS_BETWEEN = 0.25  # two redrawings of one output
+
+
+class Output:
+    """One output of a notebook, which is redrawn in place.
+
+    page: what it shows now, as HTML and as plain text for programs that show no HTML.
+    """
+
+    def __init__(self, page: Callable[[], tuple[str, str]]) -> None:
+        from IPython.display import display
+
+        self._page, self._next = page, 0.0
+        self._handle = display(self._bundle(), raw=True, display_id=True)
+
+    def redraw(self) -> None:
+        """Show the present page, unless the last one is less than a quarter of a second old."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + SECONDS_BETWEEN
+            self.close()
+
+    def close(self) -> None:
+        """Show the last page."""
+        self._handle.update(self._bundle(), raw=True)
+
+    def _bundle(self) -> dict[str, str]:
+        page, text = self._page()
+        return {"text/html": page, "text/plain": text}
+
+
+def terminal_page(content: RenderableType, width: int) -> str:
+    """What a terminal of so many columns would show, as HTML."""
+    console = Console(file=io.StringIO(), record=True, width=width, force_jupyter=False)
+    console.print(content)
+    return console.export_html(inline_styles=True, code_format='<pre style="white-space:pre">{code}</pre>')
 
 
 def table(rows: Mapping[str, Any]) -> str:

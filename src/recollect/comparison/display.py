@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ..common.format import duration, number, wrapped
 from ..common.intervals import Interval, mean_weights
+from ..common.notebook import Output, terminal_page
 from ..config.data import to_dict
 from ..envs import EnvConfig
 from ..reporting.groups import group_runs
@@ -95,17 +96,23 @@ def group_jobs(jobs: Sequence[Job]) -> list[RunGroup]:
 
 
 class LiveTable:
-    """One live table on a terminal, a line from time to time elsewhere, nothing if quiet."""
+    """One live table on a terminal or in a notebook, a line from time to time elsewhere, nothing if quiet."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.console = quiet, Console()
         if not self.console.is_terminal:  # rich would wrap at 80 columns
             self.console = Console(width=FILE_WIDTH)
         self._live: Live | None = None
+        self._output: Output | None = None
+        self._page = "", ""
         self._next_line = 0.0
 
     def __enter__(self) -> "LiveTable":
-        if self.console.is_terminal and not self.quiet:
+        if self.quiet:
+            return self
+        if self.console.is_jupyter:
+            self._output = Output(lambda: self._page)
+        elif self.console.is_terminal:
             # Refreshed by `show` alone, which the loop over runs calls anyway.
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
@@ -116,11 +123,16 @@ class LiveTable:
     ) -> None:
         if self._live:
             self._live.stop()
+        if self._output:
+            self._output.close()
 
     def show(self, table: Callable[[], RenderableType], line: Callable[[], str]) -> None:
         """Show the present table, or print the line if the last one is long ago."""
         if self._live:
             self._live.update(table(), refresh=True)
+        elif self._output:
+            self._page = terminal_page(table(), FILE_WIDTH), line()
+            self._output.redraw()
         elif not self.quiet and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_SECONDS
             print(line(), flush=True)

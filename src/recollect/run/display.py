@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..common.format import duration, number
 from ..common.metrics import Metrics, is_finite
-from ..common.notebook import bar
+from ..common.notebook import Output, bar
 
 
 class Display(ABC):
@@ -137,32 +137,22 @@ class PanelDisplay(Display):
 
 
 class NotebookDisplay(Display):
-    """A bar that is redrawn in place, at most four times per second."""
+    """A bar that is redrawn in place."""
 
     def __init__(self, title: str) -> None:
-        from IPython.display import display
-
-        self._title, self._next = title, 0.0
+        self._title = title
         self._newest = 0.0, title
-        self._handle = display(self._bundle(), raw=True, display_id=True)
+        self._output = Output(lambda: (bar(*self._newest), self._newest[1]))
 
     def show(self, metrics: Metrics, progress: float) -> None:
         self._newest = progress, f"{self._title}  {line_of(metrics, progress)}"
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + 0.25
-            self._handle.update(self._bundle(), raw=True)
+        self._output.redraw()
 
     def print_line(self, text: str) -> None:
         print(text)
 
     def close(self) -> None:
-        self._handle.update(self._bundle(), raw=True)  # the newest may not have been shown
-
-    def _bundle(self) -> dict[str, str]:
-        """The bar, and its line for programs that show no HTML."""
-        progress, text = self._newest
-        return {"text/html": bar(progress, text), "text/plain": text}
+        self._output.close()
 
 
 def line_of(metrics: Metrics, progress: float) -> str:
