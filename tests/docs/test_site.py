@@ -78,7 +78,10 @@ def test_links_to_source_become_names_and_pages_stay_links(site):
     assert 'href="../algorithm.html"' in page
     files = {p.name for p in (site / "_downloads").rglob("*.*")}
     notebooks = {p.name for p in (DOCS / "notebooks").glob("*.ipynb")}
-    earlier = {f"{study}_earlier.json" for study in ("critic_memory", "gpt2ppo", "gpt2ppo_critics")}
+    earlier = {
+        f"{study}_earlier.json"
+        for study in ("critic_memory", "gpt2ppo", "gpt2ppo_context", "gpt2ppo_critics")
+    }
     kept = earlier | {"memory.html", "published.json"}
     assert files == kept | notebooks
 
