@@ -2,6 +2,7 @@
 # make test     format, lint, types, tests: what every commit must pass
 # make docs     these pages as a site in build/docs, with nothing fetched while it is read
 # make faults   fault injection: random kills, signals, full disks (minutes)
+# make fuzz     ten thousand random command lines, files and run folders (an hour)
 # make memory-gym  install Memory Gym where its own pins would not
 # make gates    what the presets reach over ten seeds, beside agents without memory (hours)
 # make paper    all of studies/, with a report and an archive of the runs of each in docs/results (a day; resumes)
@@ -10,7 +11,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs faults memory-gym gates paper bench clean
+.PHONY: demo test check docs faults fuzz memory-gym gates paper bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -57,6 +58,9 @@ docs: .venv/docs
 
 faults: .venv/dev
 	$(BIN)/python -m pytest -m faults
+
+fuzz: .venv/dev
+	FUZZ_CASES=10000 $(BIN)/python -m pytest tests/fuzz -n 2
 
 gates: .venv/dev
 	$(BIN)/python -m benchmarks.returns --jobs 2

@@ -209,6 +209,44 @@ def test_spaces_survive_json(obs, space):
     assert spaces_from_json(json.loads(json.dumps(spaces_to_json(*whole)))) == whole
 
 
+WRONG = [None, True, 3, 0.5, float("nan"), "x", [], {}, [None], [0.5], [-1], ["x"], [[2]], [2**63], [10**400]]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(("obs", "obs", field) for field in ("kind", "shape", "sizes")),
+        *(("action", field) for field in ("kind", "sizes", "shape", "start", "unknown")),
+        *(("obs", "obs"), ("obs",), ("order",), ("mask",), ("action",)),
+    ],
+    ids=".".join,
+)
+def test_spaces_of_another_form_are_one_error(place, value):
+    """What is read from a file has the types and the sizes that a space has, or is refused."""
+    obs, action = read_spaces(spaces.Discrete(5), spaces.MultiDiscrete([2, 3]))
+    data = json.loads(json.dumps(spaces_to_json(obs, action)))
+    *above, last = place
+    parent = data
+    for key in above:
+        parent = parent[key]
+    if parent.get(last) == value:
+        return
+    parent[last] = value
+    with pytest.raises(ValueError) as caught:
+        spaces_from_json(data)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["low", "high", "dtype"])
+@pytest.mark.parametrize("value", [[], [1.0], [None, 1.0], "int32", 3, None])
+def test_bounds_of_another_form_are_one_error(field, value):
+    data = json.loads(json.dumps(spaces_to_json(*read_spaces(ANY_OBS, spaces.Box(-1, 1, (2,))))))
+    data["action"][field] = value
+    with pytest.raises(ValueError, match=f"action.{field}|action.low or action.high"):
+        spaces_from_json(data)
+
+
 def test_a_file_keeps_the_order_of_leaves():
     """It is the order of the input features, and files sort the keys of dicts."""
     space = spaces.Tuple([spaces.Box(-1, 1, (i + 1,)) for i in range(11)])

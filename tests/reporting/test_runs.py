@@ -69,6 +69,7 @@ BROKEN = {
     "bytes": (lambda run: (run / "config.yaml").write_bytes(b"\xff\xfe\xfa"), "config.yaml cannot be read"),
     "foreign": (lambda run: (run / "config.yaml").write_text("lr: 3"), "not the config of a run"),
     "list": (lambda run: (run / "config.yaml").write_text("- 3"), "not the config of a run"),
+    "odd model": (lambda run: edit(run / "config.yaml", model={}), "environment, model or seed is missing"),
     "odd seed": (lambda run: edit(run / "config.yaml", seed="x"), "seed 'x' is not an integer"),
     "bad JSON": (lambda run: (run / "summary.json").write_text("{"), "summary.json is not valid JSON"),
     "no object": (lambda run: (run / "summary.json").write_text("[]"), "summary.json is not a JSON object"),

@@ -329,6 +329,8 @@ BAD_SPACES = {
     "ppo.gamma: {low: a, high: 0.9}": "low is 'a', not a number",
     "ppo.learning_rate: {low: 1.0e-4, high: .inf}": "high is inf, not a number",
     "ppo.num_steps: {low: 0, high: 64}": "ppo.num_steps 0: ppo.num_steps is 0, at least 2 is needed",
+    f"ppo.gamma: {{low: 0.9, high: 1{400 * '0'}}}": "not a number",
+    "ppo.num_steps: [null]": "ppo.num_steps None: --ppo.num_steps takes a whole number, not 'None'",
     "ppo.num_steps: [a]": "ppo.num_steps a:",
     "ppo.bptt: [-3]": "ppo.bptt -3:",
     "memory.width: [8]\nactor.memory.width: [16]": "memory.width and actor.memory.width both set actor.",

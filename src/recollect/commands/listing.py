@@ -155,10 +155,17 @@ def list_agents() -> None:
     for summary in sorted(Path("runs").glob("*/*/*/summary.json")):
         try:
             data = json.loads(summary.read_text())
-            row = data["status"], f"{data.get('step', 0):,}", number(data.get("return"))
-            table.add_row(*row, duration(data.get("time")), str(summary.parent))
-        except (OSError, ValueError, KeyError):
-            table.add_row("unreadable", "", "", "", str(summary.parent))
+            if not isinstance(data["status"], str):
+                raise TypeError("the status of a run is a word")
+            cells = (
+                data["status"],
+                f"{data.get('step', 0):,}",
+                number(data.get("return")),
+                duration(data.get("time")),
+            )
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            cells = "unreadable", "", "", ""
+        table.add_row(*cells, str(summary.parent))
     for path in sorted(Path("models").glob("**/*.safetensors")):
         table.add_row(*_scores(path), "", str(path))
     Console(width=UNWRAPPED).print(table)

@@ -15,6 +15,7 @@ from ..common.errors import UsageError, nearest
 BOOLEANS = {"true": True, "false": False}
 SWITCHES = {**BOOLEANS, "yes": True, "no": False, "on": True, "off": False}
 NONE = ("none", "null")
+LARGEST = 2**63 - 1
 NOUNS = {
     bool: "true or false",
     int: "a whole number",
@@ -134,7 +135,7 @@ def _read(kind: Any, text: str, any_scalar: bool) -> Any:
     if kind is bool:
         return (BOOLEANS if any_scalar else SWITCHES)[text.lower()]
     if kind is int:
-        return int(text) if any_scalar or "e" not in text.lower() else _whole(float(text))
+        return _in_range(int(text) if any_scalar or "e" not in text.lower() else _whole(float(text)))
     if is_literal(kind) and text in get_args(kind):
         return str(text)
     if kind in (float, str, Path):
@@ -146,6 +147,13 @@ def _whole(value: float) -> int:
     if not value.is_integer():
         raise ValueError
     return int(value)
+
+
+def _in_range(value: Any) -> Any:
+    """A value, unless it is a whole number that takes more than 64 bits: no size or count does."""
+    if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+        raise ValueError
+    return value
 
 
 def _from_data(kind: Any, value: Any) -> Any:
@@ -161,12 +169,12 @@ def _from_data(kind: Any, value: Any) -> Any:
         return value if is_text else _from_text(kind, value)
     # True is an int for Python, but `steps: true` is a mistake.
     if isinstance(value, types) and isinstance(value, bool) <= (bool in types):
-        return value
+        return _in_range(value)
     if isinstance(value, Real) and not isinstance(value, bool):
         if float in types:
-            return float(value)
+            return float(_in_range(value))
         if int in types:
-            return _whole(float(value))  # YAML reads 1.0e+5 as a float
+            return _in_range(_whole(float(value)))  # YAML reads 1.0e+5 as a float
     raise ValueError
 
 

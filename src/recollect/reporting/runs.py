@@ -211,7 +211,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise BadRun(f"{path.name} is not valid YAML: {str(error).splitlines()[0]}") from error
     env = config.get("env") if isinstance(config, dict) else None
-    if not isinstance(env, dict) or "id" not in env or not {"model", "seed"} <= config.keys():
+    names = [env.get("id"), config.get("model")] if isinstance(env, dict) else [None]
+    if not all(isinstance(name, str) for name in names) or "seed" not in config:
         raise BadRun(f"{path.name} is not the config of a run: environment, model or seed is missing")
     if not isinstance(config["seed"], int):
         raise BadRun(f"{path.name}: seed {config['seed']!r} is not an integer")

@@ -247,7 +247,8 @@ def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:
             "take an environment with the spaces of the agent"
         )
     agents, taken = agent.action_spec, envs.action_spec
-    if (agents.kind, agents.sizes, agents.shape) != (taken.kind, taken.sizes, taken.shape):
+    # Not: the bounds of a Gaussian, to which its actions are scaled.
+    if any(getattr(agents, name) != getattr(taken, name) for name in ("kind", "sizes", "shape", "start")):
         raise UsageError(
             f"{env_id} takes actions {taken}, the agent gives {agents}; take an environment with the spaces "
             "of the agent"

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,11 +10,11 @@ from ..agent.agent import Agent
 from ..agent.normalize import RewardScale
 from ..common.errors import UsageError
 from ..config.config import RunConfig
-from ..envs.spaces_json import spaces_from_json
+from ..envs.spaces_json import Spaces
 from ..learn.learner import Learner
 from ..memory import Memory
 from . import checkpoint
-from .weights import weights_file
+from .weights import read_spaces, weights_file
 
 WHOLE = ("actor", "critic", "normalizer")
 
@@ -49,9 +48,10 @@ def begin_rewards(rewards: RewardScale, config: RunConfig) -> None:
 def _load(agent: Agent, config: RunConfig) -> None:
     """Copy the weights of the chosen parts, after all checks. Nothing of the file is executed."""
     path, parts = str(config.init.path), config.init.parts or WHOLE
-    tensors, meta = checkpoint.read(weights_file(Path(path)))
+    file = weights_file(Path(path))
+    tensors, meta = checkpoint.read(file)
     if not config.init.parts:
-        _check_spaces(agent, config, meta)
+        _check_spaces(agent, config, read_spaces(file, meta))
     weights: dict[str, Tensor] = agent.state_dict()
     saved = {name.removeprefix("agent."): x for name, x in tensors.items() if name.startswith("agent.")}
     chosen: dict[str, Tensor] = {}
@@ -61,8 +61,8 @@ def _load(agent: Agent, config: RunConfig) -> None:
         agent.load_state_dict({**weights, **chosen})
 
 
-def _check_spaces(agent: Agent, config: RunConfig, meta: Mapping[str, Any]) -> None:
-    obs, action = spaces_from_json(meta["spaces"])
+def _check_spaces(agent: Agent, config: RunConfig, spaces: Spaces) -> None:
+    obs, action = spaces
     # As lists, because the order of the leaves is that of the input weights.
     theirs, ours = (list(spec.leaves.items()) for spec in (obs, agent.obs_spec))
     for kind, one, other in (

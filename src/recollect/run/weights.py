@@ -18,7 +18,7 @@ from ..common.errors import CheckpointError, UsageError
 from ..common.output_paths import check_parent
 from ..config.config import RunConfig
 from ..config.data import to_dict
-from ..envs.spaces_json import spaces_from_json, spaces_to_json
+from ..envs.spaces_json import Spaces, spaces_from_json, spaces_to_json
 from . import checkpoint
 from .onnx import export
 
@@ -65,12 +65,9 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     """
     file = weights_file(path)
     tensors, meta = checkpoint.read(file)
-    try:
-        data, spaces = meta["config"], spaces_from_json(meta["spaces"])
-        if not isinstance(data, dict):
-            raise TypeError("its config is no mapping")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{file} does not describe an agent: {error!r}") from error
+    data, spaces = meta.get("config"), read_spaces(file, meta)
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{file} does not describe an agent: its config is no mapping")
     config = config_of(data)
     # The seed is arbitrary, because all weights are overwritten.
     arguments = spaces, config.actor, config.critic, config.env.normalize_obs, 0
@@ -82,6 +79,14 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     if not all(bool(x.isfinite().all()) for x in agent.parameters()):
         warnings.warn(f"{file}: some weights are not finite, so actions will not be meaningful", stacklevel=2)
     return agent, config
+
+
+def read_spaces(file: Path, meta: Mapping[str, Any]) -> Spaces:
+    """The spaces of the agent in a file, from its metadata."""
+    try:
+        return spaces_from_json(meta["spaces"])
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{file} does not describe an agent: {error}") from error
 
 
 def check_fit(file: Path, agent: Agent, tensors: Mapping[str, torch.Tensor]) -> None:

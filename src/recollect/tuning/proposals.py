@@ -51,7 +51,8 @@ def fit_sizes(settings: Settings, recurrent: bool) -> Settings:
         settings = {**settings, "ppo.bptt": settings["ppo.num_steps"]}
     for size in SIZES:
         value = settings.get(size)
-        if value is not None and not (isinstance(value, int) and value > 0):
+        is_left_out = value is None and size not in ("env.num_envs", "ppo.num_steps")
+        if not is_left_out and not (isinstance(value, int) and value > 0):
             return changes  # the config reports what is wrong with it
     for branch in BRANCHES:
         width, heads = (settings.get(f"{branch}.memory.{size}", 0) for size in ("width", "heads"))

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..config.assembly import check_imports
 from ..config.config import RunConfig
 from ..config.data import read_yaml
 from ..config.flags import UNITS
-from ..config.values import Setting, value_of
+from ..config.values import LARGEST, Setting, value_of
 from ..memory import MemoryConfig, find
 from .option_names import (
     BRANCHES,
@@ -101,7 +100,7 @@ def _parse_dimension(prefix: str, entry: Any) -> Dimension:
 
 def _parse_number(prefix: str, key: str, entry: Any) -> float | None:
     value = _plain_value(entry)
-    if isinstance(value, bool | str) or (value is not None and not isfinite(value)):
+    if isinstance(value, bool | str) or (value is not None and not -LARGEST <= value <= LARGEST):
         raise UsageError(f"{prefix}: {key} is {entry!r}, not a number")
     return value
 
