@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from recollect.common.metrics import METRICS
 from recollect.reporting.groups import differing_keys, group_runs, unique_labels
 from recollect.reporting.runs import flatten, read_run, read_runs
+from recollect.reporting.summary import as_json, summarise
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,13 @@ def put(path: Path, number: int, line: str) -> None:
     lines = path.read_text().splitlines()
     lines[number - 1] = line
     path.write_text("\n".join(lines) + "\n")
+
+
+def test_numbers_of_a_summary_that_json_has_not_are_left_out(run):
+    edit(run / "summary.json", versions={"torch": float("nan")}, processor=float("inf"))
+    report = as_json(summarise(read_runs([run])))
+    json.dumps(report, allow_nan=False)
+    assert report["groups"][0]["runs"][0]["versions"] == {"torch": None}
 
 
 def folder_for(path: Path) -> None:

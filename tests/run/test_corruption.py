@@ -109,6 +109,15 @@ def test_a_summary_of_another_form_is_listed(run, tmp_path, monkeypatch, capsys,
     assert "unreadable" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("logging", [3, "x", {"quiet": 1}, {"out": "/"}, {"wandb_project": ["x"]}])
+def test_a_summary_of_another_form_is_not_resumed(run, tmp_path, logging):
+    folder = tmp_path / "ppo" / "CartPole-v1" / "copy"
+    shutil.copytree(run, folder)
+    (folder / "summary.json").write_text(json.dumps({"status": "SIGTERM", "logging": logging}))
+    with pytest.raises(UsageError, match=r"summary\.json"):
+        api.resume(folder, quiet=True)
+
+
 def test_swapped_files_are_found(run, tmp_path):
     """Of a run with other settings: each file is whole, but they do not belong together."""
     other = run_quietly(small_config(seed=9, rollouts=3), tmp_path, "other").folder

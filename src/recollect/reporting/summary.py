@@ -152,13 +152,13 @@ def _group(group: Group) -> dict[str, Any]:
             "seed": run.seed,
             "status": run.status,
             "steps": run.metrics["step"][-1],
-            "seconds": _finite(float(run.metrics["time"][-1])),
+            "seconds": float(run.metrics["time"][-1]),
             "versions": run.summary.get("versions"),
             "processor": run.summary.get("processor"),
         }
         for run in group.runs
     ]
-    return {"env": group.env, "label": group.label, "settings": to_json_data(group.settings), "runs": runs}
+    return to_json_data({"env": group.env, "label": group.label, "settings": group.settings, "runs": runs})
 
 
 # Caveats --------------------------------------------------------------------------------------

@@ -106,11 +106,16 @@ class Claim:
         (folder / CLAIM).write_text(json.dumps(asdict(self)))
 
 
+LOGGING = {"wandb_project", "wandb_entity"}  # fields of Destination that summary.json keeps
+
+
 def read_summary(folder: Path) -> dict[str, Any]:
     """summary.json of a run that has started; UsageError if it is missing or damaged."""
     try:
         summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-        if summary["status"] and summary["logging"] is not None:
+        status, logging = summary["status"], dict(summary["logging"])
+        names = [name for name in logging.values() if name is not None]
+        if status and logging.keys() <= LOGGING and all(isinstance(name, str) for name in (status, *names)):
             return summary
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder / 'summary.json'} cannot be read: {error!r}") from error
