@@ -89,6 +89,14 @@ VIEWS = {
     "gpt2ppo_context": View(
         names=tuple((f"context {length}", {"critic.memory.context": length}) for length in (25, 50, 75)),
     ),
+    "gpt2ppo_epochs": View(names=(("`ppo`", {"model": "ppo"}), ("`ppo_gpt`", {"model": "ppo_gpt"}))),
+    "gpt2ppo_large": View(
+        names=(
+            ("`ppo`, chunks of 16 steps", {"model": "ppo"}),
+            ("`ppo_gpt`, 2 blocks of width 64", {"model": "ppo_gpt", "critic.memory.width": 64}),
+            ("`ppo_gpt`, 4 blocks of width 128", {"model": "ppo_gpt", "critic.memory.width": 128}),
+        ),
+    ),
     "critic_memory": View(
         names=(
             ("`ppo`, critic without memory", _critic("mlp", "mlp")),
