@@ -19,8 +19,9 @@ from recollect.learn import ppo
 from recollect.learn.learner import begin
 from recollect.learn.rollout import Rollout
 from recollect.learn.settings import Plan, PPOConfig
-from recollect.run.evaluate import evaluate, play_episodes
+from recollect.run.evaluate import evaluate
 from recollect.run.onnx import ActorStep
+from recollect.run.playing import play_episodes
 
 from ..helpers import StopAt, assert_same_end, branch, metrics_of, run_quietly, small_config
 

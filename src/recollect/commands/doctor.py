@@ -27,7 +27,7 @@ from ..run.run_folder import locked
 from ..run.weights import processor_name, versions
 
 PACKAGES = (
-    *("envpool", "minigrid", "popgym", "optuna", "ray"),
+    *("envpool", "minigrid", "popgym", "pettingzoo", "optuna", "ray"),
     *("onnx", "wandb", "huggingface-hub", "matplotlib"),
 )
 STEPS = 50  # of the check that an environment repeats
@@ -175,7 +175,7 @@ def _repetition(envs: Envs) -> Finding:
 
 
 def _trajectory(envs: Envs) -> list[Any]:
-    obs = {name: x.copy() for name, x in envs.reset([123]).items()}
+    obs = {name: x.copy() for name, x in envs.reset([123] * envs.num_envs).items()}
     rows: list[Any] = [obs]
     for action in _actions(envs, STEPS):
         step = envs.step(action)
@@ -185,17 +185,18 @@ def _trajectory(envs: Envs) -> list[Any]:
 
 
 def _actions(envs: Envs, count: int) -> Iterator[Any]:
-    """Policy actions (1, K), the same in each call."""
+    """Policy actions (N, K), the same in each call."""
     random, spec = np.random.default_rng(0), envs.action_spec
+    shape = envs.num_envs, spec.width
     for _ in range(count):
         if spec.kind == "categorical":
-            yield random.integers(0, spec.sizes)[None]
+            yield random.integers(0, spec.sizes, shape)
         else:
-            yield random.uniform(-1, 1, (1, spec.width)).astype(np.float32)
+            yield random.uniform(-1, 1, shape).astype(np.float32)
 
 
 def _speed(envs: Envs) -> Finding:
-    envs.reset([123])
+    envs.reset([123] * envs.num_envs)
     steps, end = 0, time.perf_counter() + SECONDS
     for action in _actions(envs, 10**6):
         envs.step(action)

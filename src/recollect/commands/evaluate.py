@@ -109,6 +109,9 @@ def _summary(result: Evaluation) -> str:
     if result.by_episode:
         means = np.mean(result.by_episode, axis=0)
         lines.append(f"  by episode of a trial  {' '.join(f'{x:.4g}' for x in means)}")
+    if result.by_agent:
+        by_agent = {name: float(np.nanmean(returns)) for name, returns in result.by_agent.items()}
+        lines.append(f"  by agent  {'   '.join(f'{name} {x:.4g}' for name, x in by_agent.items())}")
     if s["success"] is not None:
         lines.append(f"  success {s['success']:.1%}")
     return "\n".join(lines)

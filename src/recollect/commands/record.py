@@ -44,9 +44,9 @@ def run_record(options: RecordOptions) -> int:
     trained = api.load(options.run, env=options.env, imports=options.imports, device=options.device)
     data = record_episodes(trained, options.episodes, options.seed, not options.sample)
     dataset.write(options.out, data)
-    steps = len(data.first) - options.episodes
+    played = int(data.first.sum())  # of several agents, more than one for each episode
     print(
-        f"{options.out}: {options.episodes} episodes of {trained.config.env.id}, {steps:,} steps, "
+        f"{options.out}: {played} episodes of {trained.config.env.id}, {len(data.first) - played:,} steps, "
         f"mean return {data.returns.mean():.4g}"
     )
     return 0

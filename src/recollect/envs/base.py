@@ -3,6 +3,10 @@
 Every adapter uses next-step autoreset. The step that ends an episode returns its final observation. The
 next step ignores its action and returns the first observation of a new episode. The row between the two is
 the tail row: it holds the final observation, and no action is taken in it.
+
+Of an environment with several agents, each agent is one of the N environments of the interface. An agent
+whose episode ended before those of the others waits: after its tail row come waiting rows, without an action
+and without an episode, until the environment is reset.
 """
 
 from abc import ABC, abstractmethod
@@ -44,6 +48,9 @@ class EnvConfig:
     hidden: bool = False
     """Add the hidden variables of the environment to its observations, for branches whose `sees` names
     `hidden`; no other branch gets them. Such a branch sets it."""
+    agent_id: bool = False
+    """Add the index of the agent to its observation, one-hot encoded, in environments of several agents
+    (PettingZoo); off: agents that see the same act the same."""
     trial: int = 1
     """K, the number of episodes of a trial. Memories are kept through the K episodes of one task; previous
     action, previous reward and the start of an episode become inputs. 1: no trials."""
@@ -90,8 +97,10 @@ class Step(NamedTuple):
     obs      from a VecEnv: as its observation space nests it; from Envs: named leaves (N, *shape)
     success  (N,), NaN where nothing is reported; None if the suite reports none
     aborted  where a failure of the environment ended the episode, which is then truncated; None: nowhere
+    waiting  from Envs: `VecEnv.waiting` of the observation; None: nowhere
 
-    The other fields are (N,). On the step after an end, reward is 0 and both flags are False.
+    The other fields are (N,). On the step after an end, reward is 0 and both flags are False; so are they in
+    waiting rows and the steps into them.
     """
 
     obs: Any
@@ -100,6 +109,7 @@ class Step(NamedTuple):
     truncated: Array
     success: Array | None = None
     aborted: Array | None = None
+    waiting: Array | None = None
 
 
 class EnvState(NamedTuple):
@@ -120,6 +130,8 @@ class VecEnv(ABC):
     time_limit  steps after which episodes are truncated; None: there is no limit
     note        one line for the user about a choice that the adapter made; empty if there is none
     fps         images per second at which a film has its natural speed
+    agents      names of the A agents of each environment, of which agent a of environment e is entry e A + a
+                of N; empty: the environments have one agent
     """
 
     num_envs: int
@@ -130,6 +142,7 @@ class VecEnv(ABC):
     time_limit: int | None
     note: str = ""
     fps: int = 30
+    agents: tuple[str, ...] = ()
 
     @abstractmethod
     def reset(self, seeds: list[int]) -> Any:
@@ -145,6 +158,12 @@ class VecEnv(ABC):
     def action_mask(self) -> Any:
         """The allowed choices of the present row: one array (N, P), or for each environment a mask as
         ActionSpec.read_mask takes it, or None on a tail row. None: the suite gives no masks.
+        """
+        return None
+
+    def waiting(self) -> Array | None:
+        """Where the present row (N,) is of an agent that waits for the next episode of its environment; None:
+        nowhere. The row after it either waits as well or is the first of an episode.
         """
         return None
 
@@ -200,7 +219,7 @@ class Envs:
     def __init__(self, adapter: VecEnv, mask: tuple[int, ...] = ()) -> None:
         self.adapter = adapter
         self.imposed_limit: int | None = None
-        self.num_envs = adapter.num_envs
+        self.num_envs, self.agents = adapter.num_envs, adapter.agents
         self.obs_spec, self.action_spec = read_spaces(adapter.observation_space, adapter.action_space, mask)
         self._steps = 0
         leaves = self.obs_spec.leaves.items()
@@ -230,7 +249,7 @@ class Envs:
             bad = np.flatnonzero(~(np.abs(step.reward) <= LARGEST_REWARD))
             if len(bad):
                 self._refuse(int(bad[0]), "reward", step.reward[bad[0]])
-        return step._replace(obs=obs)
+        return step._replace(obs=obs, waiting=self.adapter.waiting())
 
     def _check_obs(self, obs: Obs) -> None:
         for name, array in obs.items():

@@ -28,7 +28,7 @@ class ExtendedEnv(VecEnv):
         self.inner, self._config = inner, config
         self.num_envs, self.action_space = inner.num_envs, inner.action_space
         self.tier, self.backend, self.time_limit = inner.tier, inner.backend, inner.time_limit
-        self.note, self.fps = inner.note, inner.fps
+        self.note, self.fps, self.agents = inner.note, inner.fps, inner.agents
         self._steps = 0
         seen = inner.observation_space
         self._mask_in_obs = (
@@ -60,6 +60,8 @@ class ExtendedEnv(VecEnv):
 
     def _extend(self, obs: Any, tail: Array) -> ExtendedObs:
         parts: dict[str, Any] = {}
+        waiting = self.inner.waiting()
+        tail = tail if waiting is None else tail | waiting
         if self._config.action_mask:
             mask = obs[ACTION_MASK] if self._mask_in_obs else self.inner.action_mask()
             parts[ACTION_MASK] = self._check_mask(mask, tail)
@@ -146,6 +148,9 @@ class ExtendedEnv(VecEnv):
             begins = ["new episode"] if self._config.trial > 1 else []
             names["observations"] = [*names["observations"], *self._names, *begins]
         return names
+
+    def waiting(self) -> Array | None:
+        return self.inner.waiting()
 
     def hidden(self) -> dict[str, Array]:
         return self.inner.hidden()

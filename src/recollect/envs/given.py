@@ -1,6 +1,7 @@
 """What users give as an environment: an id, a function or class that builds one, or one environment."""
 
 import copy
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,20 +11,29 @@ import gymnasium
 
 from ..common.errors import UsageError
 
-Factory: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
-Environment: TypeAlias = str | Factory | gymnasium.Env[Any, Any]
+# PettingZoo is an optional package, so its types are not named: Any stands for them.
+Factory: TypeAlias = Callable[[], Any]
+Environment: TypeAlias = Any  # an id, a Factory, or an environment of Gymnasium or PettingZoo
 
 
-def resolve_environment(env: Environment) -> tuple[str, Factory | None]:
+def is_pettingzoo(env: Any) -> bool:
+    """Whether an object is an environment of PettingZoo, with several agents."""
+    package = sys.modules.get("pettingzoo")  # which made the object, if it is one
+    return package is not None and isinstance(env, package.ParallelEnv | package.AECEnv)
+
+
+def resolve_environment(env: Any) -> tuple[str, Factory | None]:
     """The id of an environment, and what builds it if that is not the id alone."""
     if isinstance(env, gymnasium.Env):
         return _resolve_instance(env)
     if isinstance(env, str):
         return env, None
+    if is_pettingzoo(env):
+        return _name(env.unwrapped), Copies(env)
     if not callable(env):
         raise UsageError(
-            "an environment is an id, a function or class that builds one, or a Gymnasium environment, not "
-            f"{env!r:.80}"
+            "an environment is an id, a function or class that builds one, or an environment of Gymnasium or "
+            f"PettingZoo, not {env!r:.80}"
         )
     return _name(env), env
 
@@ -52,9 +62,9 @@ def _name(env: object) -> str:
 class Copies:
     """Builds environments as copies of one, as a run needs several."""
 
-    env: gymnasium.Env[Any, Any]
+    env: Any
 
-    def __call__(self) -> gymnasium.Env[Any, Any]:
+    def __call__(self) -> Any:
         """Another copy."""
         try:
             return copy.deepcopy(self.env)

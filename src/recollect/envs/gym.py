@@ -15,6 +15,7 @@ from ..common.errors import UsageError
 from .base import EnvConfig, EnvState, Step, VecEnv
 from .cartpole import CartPole
 from .failures import ABORTED, Restarts, close_quietly
+from .given import is_pettingzoo
 from .info import read_numbers, read_success
 from .local import LocalEnvs
 from .registered import NEW_LANDER, OLD_LANDER, find_spec
@@ -48,10 +49,19 @@ def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
     return env
 
 
+class SeveralAgentsError(Exception):
+    """A function builds environments of PettingZoo, which pettingzoo.py adapts."""
+
+
 def _build_given(factory: Factory, time_limit: int | None) -> gym.Env[Any, Any]:
     env = factory()
+    if is_pettingzoo(env):
+        raise SeveralAgentsError
     if not isinstance(env, gym.Env):
-        raise UsageError(f"the environment's function returned {env!r:.80}; it must return a gymnasium.Env")
+        raise UsageError(
+            f"the environment's function returned {env!r:.80}; it must return a gymnasium.Env, or an "
+            "environment of PettingZoo"
+        )
     return env if time_limit is None else gym.wrappers.TimeLimit(env, time_limit)
 
 
@@ -84,7 +94,7 @@ class GymEnv(VecEnv):
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
         self.tier = self._tier()
-        self.time_limit = self._limit()
+        self.time_limit = _wrapped_limit(self.example)
         if isinstance(self._vec, LocalEnvs):
             self.fps = images_per_second(self._vec.envs[0].metadata)
 
@@ -104,9 +114,15 @@ class GymEnv(VecEnv):
         _check_distinct(self._vec.envs if local else [self._vec.example])
         self._fresh = True
 
-    def _limit(self) -> int | None:
-        env = self._vec.envs[0] if isinstance(self._vec, LocalEnvs) else self._vec.example
-        return _wrapped_limit(env)
+    @property
+    def example(self) -> gym.Env[Any, Any]:
+        """One environment, whose wrappers can be inspected; with worker processes a closed one."""
+        return self._vec.envs[0] if isinstance(self._vec, LocalEnvs) else self._vec.example
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the environments reported with the present row, as Gymnasium's vector environments join it."""
+        return self._info
 
     def _tier(self) -> Literal["native", "barrier"]:
         # Worker processes and third-party wrappers hold state that get_state does not know of.

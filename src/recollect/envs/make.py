@@ -2,17 +2,14 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-import gymnasium
 
 from ..common.errors import UsageError
 from .base import EnvConfig, Envs, VecEnv
 from .extended import ExtendedEnv
+from .given import Factory
 
 EVALUATION_LIMIT = (
     50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
@@ -27,21 +24,20 @@ NOT_SUITES = (
         "rendering",
         "spaces",
         "spaces_json",
+        "team",
         "trial",
         "workers",
     ),
 )
 
 
-def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | None = None) -> Envs:
+def make(config: EnvConfig, factory: Factory | None = None) -> Envs:
     """Build the environments of a config.
 
     factory  builds one environment, for configs whose id is the name of a callable
     """
     if factory is not None:
-        from . import gym as gym_suite
-
-        return _extended(gym_suite.make(config, factory=factory), config)
+        return _extended(_by_factory(config, factory), config)
     suite, name = suite_of(config.id)
     if suite is None:
         return _extended(_by_backend(config), config)
@@ -50,8 +46,23 @@ def make(config: EnvConfig, factory: Callable[[], gymnasium.Env[Any, Any]] | Non
     return _extended(suite.make(config, name), config)
 
 
+def _by_factory(config: EnvConfig, factory: Factory) -> VecEnv:
+    """Environments of a callable: of Gymnasium, or of PettingZoo, which only what it builds can tell."""
+    from . import gym as gym_suite
+
+    try:
+        return gym_suite.make(config, factory=factory)
+    except gym_suite.SeveralAgentsError:
+        from . import pettingzoo
+
+        return pettingzoo.make_given(config, factory)
+
+
 def _extended(adapter: VecEnv, config: EnvConfig) -> Envs:
     """The environments, with the leaves beside the observation that the config asks for."""
+    if config.agent_id and not adapter.agents:
+        adapter.close()
+        raise UsageError(f"env.agent_id needs several agents (PettingZoo), and {config.id} has one")
     if config.action_mask or config.hidden or config.trial > 1:
         adapter = ExtendedEnv(adapter, config)
     return Envs(adapter, config.mask)
@@ -59,7 +70,7 @@ def _extended(adapter: VecEnv, config: EnvConfig) -> Envs:
 
 def make_for_evaluation(
     config: EnvConfig,
-    factory: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+    factory: Factory | None = None,
     time_limit: int | None = None,
 ) -> Envs:
     """Build environments in which every episode ends: `time_limit` applies where they have none.
@@ -112,8 +123,10 @@ def suites() -> list[str]:
 
 def is_third_party(env_id: str) -> bool:
     """Whether the environment of an id is that of a module, which making it imports."""
-    module, colon, _ = env_id.partition(":")
-    return bool(colon) and module not in suites()
+    module, colon, name = env_id.partition(":")
+    if module in suites():
+        return bool(name) and getattr(_module(module), "IMPORTS_MODULES", False)
+    return bool(colon)
 
 
 def listing() -> dict[str, dict[str, str]]:

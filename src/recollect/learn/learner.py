@@ -143,4 +143,4 @@ def first_row(envs: Envs, agent: Agent, seed: int, iteration: int, ranks: Ranks 
     seeds = rng.env_seeds(seed, rng.Purpose.ENV, iteration, envs.num_envs * ranks.size)
     obs = envs.reset(seeds[ranks.block(envs.num_envs)])
     dtype = np.dtype("int64" if agent.policy.discrete else "float32")
-    return opening_row(obs, agent.policy.width, dtype)
+    return opening_row(obs, agent.policy.width, dtype, envs.adapter.waiting())

@@ -1,11 +1,12 @@
 """The rollout: T steps of N environments, time-major (T, N, ...).
 
 Row T, the carried row, is one more observation after the last step. It is row 0 of the next rollout. A
-tail row holds the final observation of an episode; the environment ignores the action it gets there.
+tail row holds the final observation of an episode; the environment ignores the action it gets there. Waiting
+rows may follow it, of an agent that has no episode (envs/base.py).
 
     obs, first                      the observation; true where it begins an episode
     prev_action, prev_reward        of step t-1; zero where first
-    valid                           false on a tail row; the only mask in the program
+    valid                           false on a tail row and while waiting; the only mask in the program
     action, log_prob                of the actor
     reward, terminated, truncated   that the action led to; terminated wins over truncated
 """
@@ -38,12 +39,14 @@ class Row(NamedTuple):
     prev_reward: Array
 
 
-def opening_row(obs: Obs, action_width: int, dtype: np.dtype[np.generic]) -> Row:
-    """A row in which every environment begins an episode."""
+def opening_row(
+    obs: Obs, action_width: int, dtype: np.dtype[np.generic], waiting: Array | None = None
+) -> Row:
+    """A row in which every environment begins an episode, but those that wait for one."""
     num_envs = len(next(iter(obs.values())))
-    true = np.ones(num_envs, dtype=bool)
+    first = np.ones(num_envs, dtype=bool) if waiting is None else ~waiting
     action = np.zeros((num_envs, action_width), dtype=dtype)
-    return Row(obs, true, true, action, np.zeros(num_envs, dtype=np.float32))
+    return Row(obs, first, first, action, np.zeros(num_envs, dtype=np.float32))
 
 
 class Outcome(NamedTuple):
@@ -146,6 +149,10 @@ class Rollout:
         self._first[t + 1] = first
         np.logical_or(step.terminated, step.truncated, out=view["valid"][t + 1])
         np.logical_not(view["valid"][t + 1], out=view["valid"][t + 1])
+        if step.waiting is not None:
+            first &= ~step.waiting
+            self._first[t + 1] = first
+            view["valid"][t + 1] &= ~step.waiting
         self._write_obs(t + 1, step.obs)
         # `first` is that of row t+1: an observation that opens an episode has no previous action.
         np.multiply(self._spec.to_prev_action(action), ~first[:, None], out=self._prev_action[t + 1])

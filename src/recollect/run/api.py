@@ -36,8 +36,8 @@ def train(  # noqa: PLR0913 (options by keyword, each with a default)
 ) -> Trained:
     """Train an agent and return it.
 
-    env      an id, a function or class that builds a Gymnasium environment, one such environment, of which
-             copies are made, or a whole RunConfig
+    env      an id, a function or class that builds an environment of Gymnasium or PettingZoo, one such
+             environment, of which copies are made, or a whole RunConfig
     model    a preset of `recollect list presets`; None is ppo
     steps    training steps; None is the default of the preset
     seed     seed of the run; None is the default of the preset

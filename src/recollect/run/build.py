@@ -70,9 +70,6 @@ def build(
     device  where the agent is, if not on the device of the config
     """
     keep_freed_memory()
-    # Checked before anything is built, so that a wrong size is reported at once.
-    length = config.ppo.chunk_length(False)
-    config.ppo.chunks_per_minibatch(config.env.num_envs, length)
     envs = make(_share_of_envs(config, ranks), factory)
     try:
         config = _resolved(config, envs, new)
@@ -84,9 +81,9 @@ def build(
         place = find_device(choose(device or config.device, agent), ranks)
         with reported_memory(place):
             agent.to(place)
-        length = config.ppo.chunk_length(any(agent.initial_state(1)))
-        size = config.ppo.chunks_per_minibatch(config.env.num_envs, length)
-        _check_shares(config.env.num_envs, size, ranks)
+        length, num_envs = config.ppo.chunk_length(any(agent.initial_state(1))), envs.num_envs * ranks.size
+        size = config.ppo.chunks_per_minibatch(num_envs, length)
+        _check_shares(num_envs, size, ranks)
         check_target(config.ppo, agent.policy)
     except (UsageError, OutOfMemoryError):
         envs.adapter.close()  # worker processes would print their own errors after this one

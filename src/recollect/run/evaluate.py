@@ -1,9 +1,8 @@
 """Evaluation: play whole episodes with a trained agent, each environment a fixed number of them."""
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,17 +13,11 @@ from ..common import notebook, rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
-from ..envs.spaces import ACTION_MASK, HIDDEN, NEW_EPISODE, ExtendedObs
+from ..envs.spaces import ACTION_MASK, HIDDEN, ExtendedObs
+from .playing import PlayerLike, play_episodes
 
 # Environments of an evaluation at most. A constant, because returns depend on how episodes are distributed.
 MAX_ENVS = 50
-
-
-class PlayerLike(Protocol):
-    """Anything that acts for N environments at once, such as `agent.player.Player`."""
-
-    def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Any:
-        """Actions for a batch of observations, as the environments take them."""
 
 
 class RandomPlayer:
@@ -54,6 +47,8 @@ class Evaluation:
     task        what else, beside the id, defines the environment
     successes   NaN where the environment reports none
     by_episode  with trials, each of which counts as one episode above: the returns of the episodes of each
+    by_agent    with several agents, over whose returns each return above is the mean: those of each agent, by
+                its name; NaN where it took no part
     """
 
     env: str
@@ -65,6 +60,7 @@ class Evaluation:
     lengths: list[int]
     successes: list[float]
     by_episode: list[list[float]] = field(default_factory=list)
+    by_agent: dict[str, list[float]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         s = self.summary()
@@ -102,88 +98,13 @@ class Evaluation:
     def as_json(self) -> dict[str, Any]:
         """All episodes and the summary, for --json."""
         # JSON has no NaN.
-        successes = [x if np.isfinite(x) else None for x in self.successes]
-        return {**asdict(self), "successes": successes, **self.summary()}
+        successes = _without_nan(self.successes)
+        by_agent = {name: _without_nan(returns) for name, returns in self.by_agent.items()}
+        return {**asdict(self), "successes": successes, "by_agent": by_agent, **self.summary()}
 
 
-class Played(NamedTuple):
-    """Finished episodes, and of trials the returns of the episodes of each; without trials, none."""
-
-    returns: list[float]
-    lengths: list[int]
-    successes: list[float]
-    by_episode: list[list[float]]
-
-
-def play_episodes(
-    envs: Envs,
-    player: PlayerLike,
-    episodes: int,
-    seeds: list[int],
-    on_episode: Callable[[float], None] | None = None,
-) -> Played:
-    """Play episodes, which are ordered by environment; a trial counts as one.
-
-    Environment j plays a fixed share of the episodes, and all of them count. Counting the first episodes
-    to finish, as is common, would be biased towards short episodes.
-    """
-    num = envs.num_envs
-    share = np.array([episodes // num + (j < episodes % num) for j in range(num)])
-    finished: list[list[tuple[float, int, float, list[float]]]] = [[] for _ in range(num)]
-    # Returns of the running trials before each of their episodes but the first.
-    before: list[list[float]] = [[] for _ in range(num)]
-    returns = np.zeros(num)
-    lengths = np.zeros(num, dtype=np.int64)
-    obs = envs.adapter.reset(seeds)
-    reward = np.zeros(num)
-    first = np.ones(num, dtype=bool)
-    tail = np.zeros(num, dtype=bool)  # where the observation is final: the next step only resets
-    while any(len(played) < n for played, n in zip(finished, share, strict=True)):
-        step = envs.adapter.step(player.act(obs, reward, first))
-        returns += np.where(tail, 0.0, step.reward)
-        lengths += ~tail
-        ended = (step.terminated | step.truncated) & ~tail
-        for j in np.flatnonzero(begins_episode(step.obs, num) & ~tail):
-            before[j].append(float(returns[j]))
-        for j in np.flatnonzero(ended):
-            # All environments step together, so one that has played its share goes on; its extra episodes are
-            # dropped.
-            if len(finished[j]) < share[j]:
-                success = np.nan if step.success is None else float(step.success[j])
-                parts = split_return(before[j], float(returns[j]))
-                finished[j].append((float(returns[j]), int(lengths[j]), success, parts))
-                if on_episode:
-                    on_episode(float(returns[j]))
-            returns[j], lengths[j], before[j] = 0.0, 0, []
-        # A step from a tail row opens an episode, so `first` is the `tail` of the step before.
-        obs, reward, first, tail = step.obs, step.reward, tail, ended
-    flat = [episode for played in finished for episode in played]
-    played = Played(*(list(column) for column in zip(*flat, strict=True)))
-    _warn_of_limit(envs.imposed_limit, played.lengths)
-    return played
-
-
-def begins_episode(obs: Any, num_envs: int) -> Array:
-    """Where an observation is the first of an episode of a trial (N,)."""
-    if isinstance(obs, ExtendedObs) and NEW_EPISODE in obs:
-        return np.asarray(obs[NEW_EPISODE][:, 0] > 0)
-    return np.zeros(num_envs, dtype=bool)
-
-
-def split_return(before: list[float], whole: float) -> list[float]:
-    """The returns of the episodes of a trial, from that of the trial before each but the first."""
-    return [float(x) for x in np.diff([0.0, *before, whole])] if before else []
-
-
-def _warn_of_limit(limit: int | None, lengths: Sequence[int]) -> None:
-    """Warn of episodes that only the time limit of the evaluation ended."""
-    cut = 0 if limit is None else sum(length >= limit for length in lengths)
-    if cut:
-        warnings.warn(
-            f"{cut} of {len(lengths)} episodes were truncated after {limit:,} steps: the environment has no "
-            "time limit; --env.time-limit N sets another one",
-            stacklevel=3,
-        )
+def _without_nan(values: list[float]) -> list[float | None]:
+    return [x if np.isfinite(x) else None for x in values]
 
 
 def evaluate(
@@ -216,14 +137,17 @@ def evaluate(
             player: PlayerLike = RandomPlayer(envs, seed)
         else:
             check_spaces(agent, envs, env.id)
-            player = agent.player(num, deterministic, seed)
-        seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, num)
+            player = agent.player(envs.num_envs, deterministic, seed)
+        seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 0, envs.num_envs)
         results = play_episodes(envs, player, episodes, seeds, on_episode)
         by_episode = results.by_episode if env.trial > 1 else []
+        returns_of = map(list, zip(*results.by_agent, strict=True))
+        by_agent = dict(zip(envs.agents, returns_of, strict=True))
     finally:
         torch.set_num_threads(threads)
         envs.adapter.close()
-    return Evaluation(env.id, describe_task(env), name, seed, deterministic, *results[:3], by_episode)
+    task = describe_task(env)
+    return Evaluation(env.id, task, name, seed, deterministic, *results[:3], by_episode, by_agent)
 
 
 def describe_task(env: EnvConfig) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from ..common.errors import UsageError, install_hint
 from ..common.output_paths import check_out_folder
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
-from .evaluate import PlayerLike, RandomPlayer, check_spaces
+from .evaluate import RandomPlayer, check_spaces
+from .playing import PlayerLike, idle_at_reset, read_ends
 
 NO_SCREEN = ("offscreen", "dummy")  # SDL drivers that display nothing
 WINDOW, FILES = "human", (".mp4", ".gif", ".webp")
@@ -48,7 +49,7 @@ def _play_and_show(
     returns: list[float] = []
 
     def player(seed: int) -> PlayerLike:
-        return agent.player(1, deterministic, seed) if agent else RandomPlayer(envs, seed)
+        return agent.player(envs.num_envs, deterministic, seed) if agent else RandomPlayer(envs, seed)
 
     try:
         if agent is not None:
@@ -77,22 +78,28 @@ def make_single_env(env: EnvConfig, factory: Factory | None = None) -> Envs:
 def _play_frames(
     player_of: Callable[[int], PlayerLike], envs: Envs, env: str, seeds: Sequence[int], returns: list[float]
 ) -> Iterator[Array]:
-    """Play one episode per seed and yield every frame; append the return of each episode to `returns`."""
+    """Play one episode per seed and yield every frame; append the return of each episode to `returns`.
+
+    That of several agents is the mean over those who took part, as in an evaluation.
+    """
     for seed in seeds:
         # A new player per episode: neither memory nor random draws carry over, so each episode can be
         # repeated.
         player = player_of(seed)
-        obs = envs.adapter.reset([seed])
-        reward = np.zeros(1)
-        total, ended = 0.0, False
+        obs = envs.adapter.reset([seed] * envs.num_envs)
+        reward = np.zeros(envs.num_envs)
+        totals, idle = np.zeros(envs.num_envs), idle_at_reset(envs)
+        first = ~idle
+        took_part = first
         yield _render(envs, env)
-        while not ended:
-            step = envs.adapter.step(player.act(obs, reward))
+        while not idle.all():
+            step = envs.adapter.step(player.act(obs, reward, first))
             obs, reward = step.obs, step.reward
-            total += float(step.reward[0])
-            ended = bool(step.terminated[0] | step.truncated[0])
+            totals += step.reward
+            _, first, idle = read_ends(step, idle, envs.adapter.waiting())
+            took_part = took_part | first
             yield _render(envs, env)
-        returns.append(total)
+        returns.append(float(totals[took_part].mean()))
 
 
 def _render(envs: Envs, env: str) -> Array:

@@ -19,7 +19,7 @@ from ..common.intervals import Floats
 from ..common.tree import Tree, leaves
 from ..envs import Array, Envs, Step, VecEnv
 from ..learn.rollout import slice_rows
-from .evaluate import play_episodes
+from .playing import play_episodes, read_ends
 
 KeepPicture: TypeAlias = Callable[[Array], Any]
 
@@ -67,6 +67,21 @@ class Record:
         first = self.rows.first[:-1].numpy()
         return np.asarray(first.cumsum(0) * first.shape[1] + np.arange(first.shape[1]))
 
+    def alone(self, entry: int) -> "Record":
+        """The first episode of one entry of the batch, with its final observation."""
+        start = int(np.argmax(self.valid[:, entry]))
+        stop = int(np.argmax((self.terminated | self.truncated)[:, entry])) + 1
+        steps, rows = (slice(start, stop), [entry]), slice(start, stop + 1)
+        return Record(
+            rows=self.rows.map(lambda x: x[rows, [entry]]),
+            valid=self.valid[steps],
+            reward=self.reward[steps],
+            terminated=self.terminated[steps],
+            truncated=self.truncated[steps],
+            hidden={name: x[rows, [entry]] for name, x in self.hidden.items()},
+            pictures=self.pictures[rows],
+        )
+
 
 class Recorder(VecEnv):
     """Environments that record the inputs of a player, rewards, ends, hidden variables and images."""
@@ -80,6 +95,7 @@ class Recorder(VecEnv):
         self.backend = self.inside.backend
         self.observation_space = self.inside.observation_space
         self.action_space = self.inside.action_space
+        self.agents = self.inside.agents
         self.mask = envs.obs_spec.mask
         # The agent does not get masked entries, but read-outs try to recover them, so they are recorded here.
         self.unmasked_spec = replace(envs.obs_spec, mask=())
@@ -89,8 +105,12 @@ class Recorder(VecEnv):
         self.keep = keep
         self.pictures: list[Any] = []
 
+    def waiting(self) -> Array | None:
+        return self.inside.waiting()
+
     def reset(self, seeds: list[int]) -> Any:
         self.obs = self.inside.reset(seeds)
+        self.waits_first = copied(self.inside.waiting())
         self._record_row()
         return self.obs
 
@@ -98,8 +118,8 @@ class Recorder(VecEnv):
         self.record_inputs()
         step = self.inside.step(action)
         self.obs = step.obs
-        # Copies, because the next step may overwrite the arrays in place. Observations are in the inputs.
-        self.steps.append(Step(None, step.reward.copy(), step.terminated.copy(), step.truncated.copy()))
+        # Observations are in the inputs.
+        self.steps.append(outcome_of(step, self.inside.waiting()))
         self._record_row()
         return step
 
@@ -117,6 +137,17 @@ class Recorder(VecEnv):
         self.hidden_rows.append(variables)
         if self.keep and (picture := self.inside.render()) is not None:
             self.pictures.append(self.keep(picture))
+
+
+def copied(x: Array | None) -> Array | None:
+    """A copy, because the next step may overwrite an array in place."""
+    return None if x is None else x.copy()
+
+
+def outcome_of(step: Step, waiting: Array | None) -> Step:
+    """A step without its observation, as copies."""
+    ends = step.terminated.copy(), step.truncated.copy()
+    return Step(None, step.reward.copy(), *ends, waiting=copied(waiting))
 
 
 def play_deterministic(agent: Agent, envs: Envs, episodes: int, seed: int) -> EpisodeScores:
@@ -143,12 +174,12 @@ def record(
     """
     recorder = Recorder(player, envs, keep)
     scores = _play(player, Envs(recorder, envs.obs_spec.mask), episodes, seeds)
-    valid, first = _row_kinds(recorder.steps)
+    valid, first = row_kinds(recorder.steps, recorder.waits_first)
     # One more call for row T, whose action is not used: the final observations of the last episodes are in
     # it, and the critic needs them for bootstrapping.
-    player.act(recorder.obs, recorder.steps[-1].reward, first)
+    player.act(recorder.obs, recorder.steps[-1].reward, first[-1])
     recorder.record_inputs()
-    return scores, _assemble(recorder, valid)
+    return scores, _assemble(recorder, valid[:-1])
 
 
 def _seeds(envs: Envs, seed: int) -> list[int]:
@@ -160,15 +191,15 @@ def _play(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> Episod
     return EpisodeScores(*(np.array(column, dtype=np.float64) for column in columns))
 
 
-def _row_kinds(steps: list[Step]) -> tuple[Array, Array]:
-    """`valid` of all rows (T, N), and `first` of row T (N,)."""
-    tail = np.zeros_like(steps[0].terminated)
-    valid, first = [], tail
+def row_kinds(steps: list[Step], waits_first: Array | None) -> tuple[Array, Array]:
+    """`valid` and `first` of all rows (T + 1, N); waits_first says which wait in row 0."""
+    idle = np.zeros_like(steps[0].terminated) if waits_first is None else waits_first
+    valid, firsts = [~idle], [~idle]
     for step in steps:
-        valid.append(~tail)
-        first, tail = tail, (step.terminated | step.truncated) & ~tail
-    # The same rule as in `play_episodes`: a tail row follows an end, and `first` follows a tail row.
-    return np.stack(valid), first
+        _, first, idle = read_ends(step, idle, step.waiting)
+        valid.append(~idle)
+        firsts.append(first)
+    return np.stack(valid), np.stack(firsts)
 
 
 def _assemble(recorder: Recorder, valid: Array) -> Record:

@@ -19,8 +19,10 @@ from ..learn.rollout import Rollout
 from ..learn.settings import Plan
 from .build import build, training_mode
 from .dataset import Dataset, check_spaces, columns_of, first_row_of, rows_of
-from .evaluate import MAX_ENVS, play_episodes
+from .evaluate import MAX_ENVS
 from .evaluate import check_spaces as check_env
+from .playing import play_episodes
+from .recording import copied, outcome_of, row_kinds
 from .run import Trained
 from .weights import versions
 
@@ -40,20 +42,24 @@ class Tape(VecEnv):
         self.num_envs, self.backend = envs.num_envs, envs.adapter.backend
         self.observation_space = envs.adapter.observation_space
         self.action_space = envs.adapter.action_space
+        self.agents = envs.agents
         self.obs: list[dict[str, Array]] = []
         self.actions: list[Array] = []
         self.steps: list[Step] = []
 
+    def waiting(self) -> Array | None:
+        return self.inside.waiting()
+
     def reset(self, seeds: list[int]) -> Any:
         obs = self.inside.reset(seeds)
+        self.waits_first = copied(self.inside.waiting())
         self._keep(obs)
         return obs
 
     def step(self, action: Array) -> Step:
         step = self.inside.step(action)
         self.actions.append(np.array(action))
-        # Copies, because the next step may overwrite the arrays in place.
-        self.steps.append(Step(None, step.reward.copy(), step.terminated.copy(), step.truncated.copy()))
+        self.steps.append(outcome_of(step, self.inside.waiting()))
         self._keep(step.obs)
         return step
 
@@ -68,26 +74,29 @@ def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministi
     try:
         check_env(trained.agent, envs, trained.config.env.id)
         tape = Tape(envs)
-        player = trained.agent.player(num, deterministic, seed)
-        seeds = rng.env_seeds(seed, rng.Purpose.RECORD, 0, num)
+        player = trained.agent.player(envs.num_envs, deterministic, seed)
+        seeds = rng.env_seeds(seed, rng.Purpose.RECORD, 0, envs.num_envs)
         play_episodes(Envs(tape, envs.obs_spec.mask), player, episodes, seeds)
     finally:
         envs.adapter.close()
     about = {"env": trained.config.env.id, "agent": str(trained.folder), "seed": seed}
     about |= {"deterministic": deterministic, "versions": versions()}
-    share = [episodes // num + (j < episodes % num) for j in range(num)]
+    agents = envs.num_envs // num
+    share = [episodes // num + (j // agents < episodes % num) for j in range(envs.num_envs)]
     return _dataset(tape, share, (envs.obs_spec, envs.action_spec), about)
 
 
 def _dataset(tape: Tape, share: list[int], spaces: Any, about: dict[str, Any]) -> Dataset:
-    """The first episodes of each environment, as many as its share."""
+    """The first episodes of each environment, or of each agent where there are several, by their shares."""
     terminated, truncated = (np.stack([getattr(s, kind) for s in tape.steps]) for kind in Step._fields[2:4])
+    begins = row_kinds(tape.steps, tape.waits_first)[1]
     rows: list[tuple[int, int]] = []  # time and environment of each row
     starts: list[int] = []
     for env, episodes in enumerate(share):
         ends = np.flatnonzero((terminated | truncated)[:, env])[:episodes].tolist()
-        # The final observation is that of time end + 1, and the next episode begins after it.
-        for start, end in zip([0, *(end + 2 for end in ends[:-1])], ends, strict=True):
+        # The final observation is that of time end + 1. Of several agents, some may take part in fewer
+        # episodes than their environment plays.
+        for start, end in zip(np.flatnonzero(begins[:, env]), ends, strict=False):
             starts.append(len(rows))
             rows += [(t, env) for t in range(start, end + 2)]
     time, env = np.array(rows).T

@@ -10,7 +10,7 @@ from ..common import rng
 from ..config.config import RunConfig
 from ..envs import Envs, make_for_evaluation
 from .build import Factory
-from .evaluate import play_episodes
+from .playing import play_episodes
 
 # Steps after which an episode is truncated where the environment has no time limit. Ten times the length that
 # `config.resolve` assumes of such episodes to choose the interval of validations.
@@ -41,8 +41,9 @@ class Validation:
         if self._envs is None:
             env = replace(config.env, num_envs=episodes)
             self._envs = make_for_evaluation(env, self.factory, VALIDATION_LIMIT)
-        seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, iteration, episodes)
-        return float(np.mean(play_episodes(self._envs, self.agent.player(episodes), episodes, seeds).returns))
+        num = self._envs.num_envs
+        seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, iteration, num)
+        return float(np.mean(play_episodes(self._envs, self.agent.player(num), episodes, seeds).returns))
 
     def close(self) -> None:
         """Close the environments."""

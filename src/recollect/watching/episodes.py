@@ -113,7 +113,14 @@ def select(scores: Sequence[float], shown: int) -> list[tuple[int, str]]:
 def _play(
     agent: Agent, envs: Envs, seed: int, sample: bool, keep: KeepPicture | None = None
 ) -> tuple[EpisodeScores, Record]:
-    return record(agent.player(1, not sample, seed), envs, 1, [seed], keep)
+    """Play one episode. Of several agents, the first one that takes part from the start is shown."""
+    player = agent.player(envs.num_envs, not sample, seed)
+    scores, recorded = record(player, envs, 1, [seed] * envs.num_envs, keep)
+    if not envs.agents:
+        return scores, recorded
+    shown = recorded.alone(int(np.argmax(recorded.valid[0])))
+    returns, lengths = np.array([shown.reward.sum()]), np.array([float(len(shown.reward))])
+    return EpisodeScores(returns, lengths, scores.successes), shown
 
 
 def _episode(

@@ -1,0 +1,202 @@
+"""Environments of PettingZoo with several agents, whose every number is known."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+pytest.importorskip("pettingzoo")
+
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils.conversions import parallel_to_aec
+
+NAMES = "abcd"
+# Episodes of each agent: steps, and whether the end is a termination; None: the agent is absent.
+PLAN = [{"a": (2, True), "b": (4, False)}, {"a": (3, False), "b": (1, True)}, {"a": None, "b": (2, True)}]
+
+
+class Script(ParallelEnv):
+    """Episodes by a plan, in turn. An observation is (agent, episode, step, a number of the seed).
+
+    The reward is 10 (agent + 1) + step. An agent that does not act, or acts out of turn, is an error.
+    """
+
+    metadata: ClassVar = {"name": "script", "render_modes": ["rgb_array"], "render_fps": 5}
+    render_mode = None
+
+    def __init__(self, plan=None, names="ab"):
+        self.plan, self.possible_agents = plan or PLAN, list(names)
+        self.episode, self.rng = -1, np.random.default_rng()
+
+    def observation_space(self, agent):
+        return spaces.Box(-1e3, 1e3, (4,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def see(self, agent):
+        return np.array([NAMES.index(agent), self.episode, self.time, self.draw], np.float32)
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.episode, self.time, self.draw = self.episode + 1, 0, self.rng.random()
+        self.ends = self.plan[self.episode % len(self.plan)]
+        self.agents = [agent for agent in self.possible_agents if self.ends[agent]]
+        return {agent: self.see(agent) for agent in self.agents}, {
+            agent: self.tell() for agent in self.agents
+        }
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents), f"{set(actions)} acted, not {set(self.agents)}"
+        assert all(self.action_space(a).contains(x) for a, x in actions.items()), actions
+        self.time += 1
+        acted = self.agents
+        over = {agent: self.ends[agent][0] == self.time for agent in acted}
+        terminated = {agent: over[agent] and self.ends[agent][1] for agent in acted}
+        truncated = {agent: over[agent] and not self.ends[agent][1] for agent in acted}
+        rewards = {agent: float(10 * (NAMES.index(agent) + 1) + self.time) for agent in acted}
+        self.agents = [agent for agent in acted if not over[agent]]
+        return (
+            {agent: self.see(agent) for agent in acted},
+            rewards,
+            terminated,
+            truncated,
+            {agent: self.tell() for agent in acted},
+        )
+
+    def tell(self):
+        return {}
+
+    def state(self):
+        return np.array([self.episode, self.time], np.float32)
+
+    def render(self):
+        return np.full((16, 16, 3), self.time, np.uint8)
+
+
+def total(agent, length):
+    """The return of an episode of an agent."""
+    return sum(10.0 * (NAMES.index(agent) + 1) + time for time in range(1, length + 1))
+
+
+class Fair(Script):
+    """Two agents with equal episodes, which both the plan and the conversion from AEC allow."""
+
+    def __init__(self):
+        super().__init__([{"a": (3, True), "b": (3, True)}])
+
+
+class Gates(Script):
+    """One choice is open to each agent; another is an error. Nothing is open to agents that have ended.
+
+    source  where the mask is: info or dict
+    """
+
+    def __init__(self, source="info"):
+        self.source = source
+        super().__init__()
+
+    def observation_space(self, agent):
+        view = super().observation_space(agent)
+        if self.source == "info":
+            return view
+        return spaces.Dict({"observation": view, "action_mask": spaces.MultiBinary(3)})
+
+    def open(self, agent):
+        playing = agent in self.agents
+        return np.eye(3, dtype=np.int8)[(self.time + NAMES.index(agent)) % 3] * playing
+
+    def see(self, agent):
+        view = super().see(agent)
+        return view if self.source == "info" else {"observation": view, "action_mask": self.open(agent)}
+
+    def reset(self, seed=None, options=None):
+        self.agents = self.possible_agents
+        return self.with_masks(*super().reset(seed, options))
+
+    def step(self, actions):
+        for agent, action in actions.items():
+            assert self.open(agent)[action], f"action {action} is closed to {agent}"
+        *outcome, infos = super().step(actions)
+        return (*outcome[:1], *outcome[1:], self.with_masks(None, infos)[1])
+
+    def with_masks(self, observations, infos):
+        if self.source == "info":
+            infos = {agent: {"action_mask": self.open(agent)} for agent in infos if agent in self.agents}
+        return observations, infos
+
+
+class Raises(Script):
+    """Fails in the second step of every third episode."""
+
+    def step(self, actions):
+        if self.time == 1 and self.rng.random() < 0.3:
+            raise ZeroDivisionError("no wind")
+        return super().step(actions)
+
+
+class Turns(AECEnv):
+    """Agents act in turn, and cannot act at once."""
+
+    metadata: ClassVar = {"name": "turns", "is_parallelizable": False}
+    possible_agents: ClassVar = ["a", "b"]
+
+    def observation_space(self, agent):
+        return spaces.Discrete(2)
+
+    action_space = observation_space
+
+
+class Uneven(Script):
+    """Two observation spaces."""
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 1, (NAMES.index(agent) + 1,), np.float32)
+
+
+class Unnamed(Script):
+    def __init__(self):
+        super().__init__()
+        del self.possible_agents
+
+
+class Vanishes(Script):
+    """An agent is gone after its first step, without an end."""
+
+    def step(self, actions):
+        outcome = super().step(actions)
+        self.agents = self.agents[1:]
+        return outcome
+
+
+class Silent(Script):
+    def step(self, actions):
+        _, *outcome = super().step(actions)
+        return ({}, *outcome)
+
+
+class Wide(Script):
+    def see(self, agent):
+        return np.zeros(5, np.float32)
+
+
+class Empty(Script):
+    def reset(self, seed=None, options=None):
+        observations = super().reset(seed, options)
+        self.agents = []
+        return observations
+
+
+def turned():
+    """An environment whose agents act in turn, which can be converted."""
+    return parallel_to_aec(Fair())
+
+
+parallel_env = Script
+NOT_A_FUNCTION = 3
+
+
+def number():
+    return 3
