@@ -8,8 +8,8 @@ Their budget (150 epochs of 2,048 steps) on current Gymnasium tasks. Every run i
 that are in --out are not repeated. `pairs` is their code without changes. In `steps` the values of a batch
 have the shape of its returns (`shims/bolts.py` explains this); nothing else differs.
 
-The table has, for each task, the mean over seeds of the last epoch's mean return, which is what they
-plot, and of 100 deterministic episodes of the last weights.
+The table has, for each task, the mean over seeds of the mean training return of the last ten epochs, as
+docs/gpt2ppo.md reads their pictures, and of 100 deterministic episodes of the last weights.
 """
 
 import argparse
@@ -77,12 +77,13 @@ def measure(args: argparse.Namespace) -> None:
 def table(results: dict[str, Any]) -> list[str]:
     """Lines of Markdown."""
     lines = [
-        "| task | losses | seeds | last epoch, mean (range) | evaluated, mean (range) | time a run |",
+        "| task | losses | seeds | last ten epochs, mean (range) | evaluated, mean (range) | time a run |",
         "|---|---|---|---|---|---|",
     ]
     for name, runs in results["runs"].items():
         env, losses = name.split()
-        last, evaluated = [run["return"][-1] for run in runs], [run["evaluated"] for run in runs]
+        last = [statistics.fmean(run["return"][-10:]) for run in runs]
+        evaluated = [run["evaluated"] for run in runs]
         seconds = statistics.median(run["seconds"] for run in runs)
         cells = env, losses, str(len(runs)), spread(last), spread(evaluated), f"{seconds:.0f} s"
         lines.append(f"| {' | '.join(cells)} |")

@@ -9,6 +9,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     memories                                       speed and size of each memory beside a GRU
     equivalence, equivalence_short                 native kernels beside torch's
     critics, context                               critics on the same rollouts; time over context length
+    gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
     presets, memory tasks, cards                   scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
     training STUDY                                 training returns at the end
@@ -27,6 +28,7 @@ from . import (
     cells,
     critic_tables,
     equivalence,
+    gpt2ppo,
     memories,
     peers,
     recurrent,
@@ -51,6 +53,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "cards": return_tables.cards,
     "critics": critic_tables.critics,
     "context": critic_tables.context,
+    "gpt2ppo_peer": lambda out: gpt2ppo.table(gpt2ppo.load(out.parents[1] / gpt2ppo.OUT)),
     "equivalence": lambda out: equivalence.lines(equivalence.read(out.parents[1] / "docs" / "results")[0]),
     "equivalence_short": lambda out: equivalence.lines(
         equivalence.read(out.parents[1] / "docs" / "results")[1]

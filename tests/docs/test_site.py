@@ -82,7 +82,7 @@ def test_links_to_source_become_names_and_pages_stay_links(site):
         f"{study}_earlier.json"
         for study in ("critic_memory", "gpt2ppo", "gpt2ppo_context", "gpt2ppo_critics")
     }
-    kept = earlier | {"memory.html", "published.json"}
+    kept = earlier | {"gpt2ppo_peer.json", "memory.html", "published.json"}
     assert files == kept | notebooks
 
 
