@@ -29,6 +29,7 @@ LATER: dict[str, Any] = {
     "env.on_error": None,
     "env.step_timeout": None,
     "env.hidden": False,
+    "env.agent_id": False,
     "env.trial": 1,
     "init": {"path": None, "parts": [], "critic_rollouts": 0},
     "actor.sees": [],

@@ -51,7 +51,7 @@ def _spec(kind: type[Any], entry: Mapping[str, Any], name: str) -> Any:
 def _value(kind: Any, value: Any, name: str) -> Any:
     """A value from JSON as one of this type."""
     if get_origin(kind) is tuple:
-        _check(isinstance(value, list), name)
+        _check(isinstance(value, list | tuple), name)
         return tuple(_value(get_args(kind)[0], item, name) for item in value)
     if get_origin(kind) is Literal:
         _check(value in get_args(kind), name)
