@@ -18,6 +18,7 @@ import recollect
 CODES = 4  # of two halves, each 0 or 1
 OPTIONS = {
     "env.num_envs": 32,
+    "env.agent_id": True,  # the agents see different halves: an input says which one it is
     "ppo.num_steps": 32,
     "ppo.learning_rate": 0.003,
     "actor.hidden": [32],
@@ -93,9 +94,7 @@ def main(steps: int = 150_000, out: str = "runs") -> dict[str, float]:
     """Train with a GRU and without a memory; the mean return of each."""
     returns = {}
     for model in ("ppo_gru", "ppo"):
-        # The two agents see different halves of the code: an input says which one it is.
-        options = {**OPTIONS, "env.agent_id": True}
-        run = recollect.train(TwoHalves, model, steps=steps, seed=0, options=options, out=out, quiet=True)
+        run = recollect.train(TwoHalves, model, steps=steps, seed=0, options=OPTIONS, out=out, quiet=True)
         returns[model] = run.evaluate(200).mean
         print(f"{model}: mean return {returns[model]:.3f}")
     return returns

@@ -193,6 +193,11 @@ def learner_of(names, plan, memory="gru", num_envs=2, normalize=False):
     return prepare(branch(memory), branch("lstm"), envs, normalize=normalize)
 
 
+def rows_of(rollout, entry, times):
+    """Some rows of one entry, as a batch of one."""
+    return rollout.sent.rows.map(lambda x: x[times, entry : entry + 1])
+
+
 def episodes_of(rollout, entry):
     """(first row, rows that act) of the episodes of an entry that begin in the rollout."""
     first, valid = rollout.rows.first[:T, entry].tolist(), rollout.valid[:, entry].tolist()
@@ -212,7 +217,7 @@ def test_the_memory_of_an_agent_gets_its_own_observations_and_no_others(drawn):
         assert largest(((log_probs, values), (acted, valued))) < 1e-9
         for entry in range(s.rollout.num_envs):
             for start, count in episodes_of(s.rollout, entry):
-                rows = s.rollout.sent.rows.map(lambda x: x[start : start + count, entry : entry + 1])  # noqa: B023
+                rows = rows_of(s.rollout, entry, slice(start, start + count))
                 # By the plan alone: agent, episode and step of every observation.
                 seen, name = rows.obs["obs"][:, 0], names[entry % len(names)]
                 assert (seen[:, 0] == NAMES.index(name)).all() and (seen[:, 1] == seen[0, 1]).all()

@@ -50,9 +50,13 @@ def make_given(config: EnvConfig, factory: Callable[..., Any]) -> VecEnv:
 
 def listing() -> dict[str, str]:
     """The ids of its registry; empty if PettingZoo is not installed."""
-    if importlib.util.find_spec("pettingzoo") is None:
+    if not _is_installed():
         return {}
     return dict.fromkeys(_registry(), "several agents, which share one policy")
+
+
+def _is_installed() -> bool:
+    return importlib.util.find_spec("pettingzoo") is not None
 
 
 def _registry() -> list[str]:
@@ -64,7 +68,8 @@ def _registry() -> list[str]:
 
 def _function(env_id: str, name: str) -> Callable[..., Any]:
     """The function that builds an environment, by an id, package.module or package.module:function."""
-    _require(env_id)
+    if not _is_installed():
+        raise UsageError(f"{env_id} needs PettingZoo: {install_hint('pettingzoo')}")
     if "/" in name:
         return _registered(env_id, name)
     path, _, function = name.partition(":")
@@ -95,13 +100,6 @@ def _registered(env_id: str, name: str) -> Callable[..., Any]:
             raise UsageError(f"environment {env_id} lacks a package: {error}") from error
 
     return build
-
-
-def _require(env_id: str) -> None:
-    try:
-        import pettingzoo  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"{env_id} needs PettingZoo: {install_hint('pettingzoo')}") from error
 
 
 def _build(

@@ -65,6 +65,29 @@ def idle_at_reset(envs: Envs) -> Array:
     return np.zeros(envs.num_envs, dtype=bool) if waiting is None else waiting.copy()
 
 
+class Running:
+    """The episodes in progress, one for each entry of the batch (N,)."""
+
+    def __init__(self, num: int) -> None:
+        self._returns, self._lengths = np.zeros(num), np.zeros(num, dtype=np.int64)
+        # Returns of the running trials before each of their episodes but the first.
+        self._before: list[list[float]] = [[] for _ in range(num)]
+
+    def add(self, step: Step, idle: Array) -> None:
+        """Count a step where the row before it was not idle."""
+        self._returns += np.where(idle, 0.0, step.reward)
+        self._lengths += ~idle
+        for i in np.flatnonzero(begins_episode(step.obs, len(idle)) & ~idle):
+            self._before[i].append(float(self._returns[i]))
+
+    def end(self, i: int, agent: int, success: float) -> Score:
+        """The score of the episode of an entry, which is over."""
+        total, length = float(self._returns[i]), int(self._lengths[i])
+        score = Score(agent, total, length, success, split_return(self._before[i], total))
+        self._returns[i], self._lengths[i], self._before[i] = 0.0, 0, []
+        return score
+
+
 def play_episodes(
     envs: Envs,
     player: PlayerLike,
@@ -84,38 +107,28 @@ def play_episodes(
     num = envs.num_envs // agents
     share = np.array([episodes // num + (j < episodes % num) for j in range(num)])
     finished: list[list[list[Score]]] = [[] for _ in range(num)]
-    running: list[list[Score]] = [[] for _ in range(num)]  # of agents whose environment goes on
-    # Returns of the running trials before each of their episodes but the first.
-    before: list[list[float]] = [[] for _ in range(envs.num_envs)]
-    returns = np.zeros(envs.num_envs)
-    lengths = np.zeros(envs.num_envs, dtype=np.int64)
+    scored: list[list[Score]] = [[] for _ in range(num)]  # agents whose environment goes on
+    running = Running(envs.num_envs)
     obs = envs.adapter.reset(seeds)
     reward = np.zeros(envs.num_envs)
     idle = idle_at_reset(envs)
     first = ~idle
     while any(len(played) < n for played, n in zip(finished, share, strict=True)):
         step = envs.adapter.step(player.act(obs, reward, first))
-        returns += np.where(idle, 0.0, step.reward)
-        lengths += ~idle
-        for i in np.flatnonzero(begins_episode(step.obs, envs.num_envs) & ~idle):
-            before[i].append(float(returns[i]))
+        running.add(step, idle)
         ended, first, idle = read_ends(step, idle, envs.adapter.waiting())
         for i in np.flatnonzero(ended):
             success = np.nan if step.success is None else float(step.success[i])
-            parts = split_return(before[i], float(returns[i]))
-            running[i // agents].append(
-                Score(int(i) % agents, float(returns[i]), int(lengths[i]), success, parts)
-            )
-            returns[i], lengths[i], before[i] = 0.0, 0, []
+            scored[i // agents].append(running.end(int(i), int(i) % agents, success))
         over = idle.reshape(num, agents).all(1) & ended.reshape(num, agents).any(1)
         for j in np.flatnonzero(over):
             # All environments step together, so one that has played its share goes on; its extra episodes are
             # dropped.
             if len(finished[j]) < share[j]:
-                finished[j].append(running[j])
+                finished[j].append(scored[j])
                 if on_episode:
-                    on_episode(_mean([score.total for score in running[j]]))
-            running[j] = []
+                    on_episode(_mean([score.total for score in scored[j]]))
+            scored[j] = []
         obs, reward = step.obs, step.reward
     played = _as_columns([scores for one in finished for scores in one], len(envs.agents))
     _warn_of_limit(envs.imposed_limit, played.lengths)
