@@ -75,6 +75,13 @@ class StopAt(Display):
         self.said.append(text)
 
 
+def stopped_run(out: Path, iteration: int) -> Path:
+    """The folder of a small run that was stopped after an iteration."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("recollect.run.session.make_display", lambda *_: StopAt(iteration))
+        return run_quietly(small_config(), out).folder
+
+
 def run_quietly(config: RunConfig, out: Path, run_id: str = "run", **kwargs: object) -> Trained:
     """Train without a word."""
     return start_run(config, Destination(out=out, run_id=run_id, quiet=True), **kwargs)

@@ -56,7 +56,7 @@ def execute(command: Sequence[str], folder: Path, allowed: Sequence[Path]) -> Ou
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(status)
+            os._exit(status or 0)
     # The time is that of the clock: a command that waits without computing stalls too.
     end = time.monotonic() + SECONDS
     while (result := os.waitpid(child, os.WNOHANG))[0] == 0:

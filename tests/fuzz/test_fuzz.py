@@ -5,9 +5,14 @@
     FUZZ=config:123 python -m pytest tests/fuzz
 """
 
+import faulthandler
 import os
 import random
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -15,9 +20,9 @@ import pytest
 from recollect.common.errors import UsageError
 from recollect.envs import Envs
 
-from ..helpers import StopAt, run_quietly, small_config
+from ..helpers import stopped_run
+from . import sandbox
 from .cases import KINDS, case
-from .sandbox import execute
 
 CASES = int(os.environ.get("FUZZ_CASES", "300"))
 ONE = os.environ.get("FUZZ", "")
@@ -35,9 +40,7 @@ def reached(*_: object, **__: object) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """A run that was stopped."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recollect.run.session.make_display", lambda *_: StopAt(3))
-        return run_quietly(small_config(), tmp_path_factory.mktemp("run")).folder
+    return stopped_run(tmp_path_factory.mktemp("run"), 3)
 
 
 @pytest.fixture
@@ -58,11 +61,71 @@ def test_no_input_does_harm(kind, share, tmp_path, run, stops_at_the_first_step)
         folder = tmp_path / str(number)
         folder.mkdir()
         command = case(kind, random.Random(f"{kind}{number}"), folder, run)
-        outcome = execute(command, folder, allowed())
+        outcome = sandbox.execute(command, folder, allowed())
         faults = outcome.faults() + ["code of a file ran"] * (folder / "ran").exists()
         if faults:
             found.append(f"{kind}:{number} {faults} {command}\n{outcome.err[-1500:]}")
     assert not found, "\n\n".join(found)
+
+
+# The sandbox itself --------------------------------------------------------------------------
+
+
+def raise_an_error(_):
+    raise TypeError("a fault of the program")
+
+
+def write_elsewhere(_):
+    Path("../elsewhere").write_text("x")
+
+
+def start_a_process(_):
+    subprocess.run(["true"], check=True)
+
+
+def crash(_):
+    faulthandler.disable()  # pytest's would print
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def take_all_memory(_):
+    bytearray(2 * sandbox.MEMORY)
+
+
+def hang(_):
+    time.sleep(60)
+
+
+def say_two_lines(_):
+    print("recollect: one\nrecollect: two", file=sys.stderr)
+    return 2
+
+
+@pytest.mark.parametrize(
+    "misdeed, fault",
+    [
+        (raise_an_error, "traceback"),
+        (write_elsewhere, "elsewhere"),
+        (start_a_process, "subprocess.Popen"),
+        (crash, "SIGSEGV"),
+        (take_all_memory, "traceback"),
+        (hang, "SIGKILL"),
+        (say_two_lines, "2 lines of error"),
+    ],
+)
+def test_a_misdeed_is_found(misdeed, fault, tmp_path, monkeypatch):
+    monkeypatch.setattr("recollect.cli.main", misdeed)
+    monkeypatch.setattr(sandbox, "SECONDS", 2)
+    folder = tmp_path / "case"
+    folder.mkdir()
+    assert fault in " ".join(sandbox.execute([], folder, allowed()).faults())
+
+
+def test_a_line_of_error_is_no_misdeed(tmp_path):
+    folder = tmp_path / "case"
+    folder.mkdir()
+    outcome = sandbox.execute(["train", "--nonsense"], folder, allowed())
+    assert outcome.status == 2 and outcome.faults() == []
 
 
 def allowed() -> list[Path]:

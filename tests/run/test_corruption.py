@@ -13,7 +13,7 @@ from recollect.common.errors import CheckpointError, UsageError
 from recollect.reporting.runs import read_runs
 from recollect.run import api, checkpoint
 
-from ..helpers import StopAt, run_quietly, small_config
+from ..helpers import run_quietly, small_config, stopped_run
 
 MUTANTS = 60  # of each file
 OURS = (UsageError, OSError)
@@ -22,9 +22,7 @@ OURS = (UsageError, OSError)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     """A run that was stopped."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recollect.run.session.make_display", lambda *_: StopAt(3))
-        return run_quietly(small_config(), tmp_path_factory.mktemp("run")).folder
+    return stopped_run(tmp_path_factory.mktemp("run"), 3)
 
 
 def mutants(data: bytes, dice: random.Random):

@@ -17,7 +17,7 @@ from recollect.reporting.runs import read_run
 from recollect.run import api, checkpoint, log
 from recollect.run.display import SilentDisplay
 
-from ..helpers import StopAt, assert_same_end, metrics_of, run_quietly, small_config
+from ..helpers import StopAt, assert_same_end, metrics_of, run_quietly, small_config, stopped_run
 
 
 @contextlib.contextmanager
@@ -124,9 +124,7 @@ def test_weights_of_a_finished_run_that_do_not_fit_are_reported_and_the_run_resu
 
 @pytest.fixture(scope="module")
 def stopped_once(tmp_path_factory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("recollect.run.session.make_display", lambda *_: StopAt(6))
-        return run_quietly(small_config(), tmp_path_factory.mktemp("stopped")).folder
+    return stopped_run(tmp_path_factory.mktemp("stopped"), 6)
 
 
 @pytest.fixture
