@@ -37,7 +37,7 @@ ppo.gamma: [0.9, 0.99]
 """
 HOSTILE = """
 open("ran", "w").close()
-"""
+"""  # a module that files name, and no command line: it must never run
 # Who reads a file of a run folder.
 READERS = {
     "config.yaml": ["resume {run}", "eval {run}", "train --config {run}/config.yaml", "report runs -o page"],
@@ -63,8 +63,8 @@ AGENT_READERS = [
 
 def case(kind: str, dice: random.Random, folder: Path, run: Path) -> list[str]:
     """Write the files of a case into its folder; the command. `run` is a whole run folder to start from."""
-    for name in ("hostile.py", "hostile_more.py"):
-        (folder / name).write_text(HOSTILE)
+    (folder / "hostile.py").write_text(HOSTILE)
+    (folder / "named.py").touch()  # a module that command lines name, which thus may run
     return KINDS[kind](dice, folder, run)
 
 

@@ -55,8 +55,8 @@ STRANGE = [
         "..",
         "~",
         "a/../../b",
-        "hostile:Thing",
-        "hostile.part:Thing-v0",
+        "named:Thing",
+        "named.part:Thing-v0",
     ),
     *("a" * 3000, "line\nbreak", "\x1b[31m", "C:\\x", "None", "-1e999", "1e3", "100000000000"),
 ]
@@ -67,7 +67,7 @@ NAMES = [
     "popgym:RepeatFirstEasy",
     "probe:recall",
     "minigrid:x",
-    "hostile:E",
+    "named:E",
 ]
 # What YAML allows and a reader must survive.
 YAML_PIECES = [

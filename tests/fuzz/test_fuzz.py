@@ -6,6 +6,7 @@
 """
 
 import faulthandler
+import getpass
 import os
 import random
 import signal
@@ -130,8 +131,9 @@ def test_a_line_of_error_is_no_misdeed(tmp_path):
 
 def allowed() -> list[Path]:
     """Where any command may write: caches and settings of libraries."""
-    return [
-        Path.home() / ".cache",
-        Path.home() / ".config",
-        Path(tempfile.gettempdir()) / "envpool-jumanji-matplotlib",
-    ]
+    temporary = Path(tempfile.gettempdir())
+    of_envpool, of_torch = (
+        temporary / "envpool-jumanji-matplotlib",
+        temporary / f"torchinductor_{getpass.getuser()}",
+    )
+    return [Path.home() / ".cache", Path.home() / ".config", of_envpool, of_torch]

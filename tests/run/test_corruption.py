@@ -144,6 +144,10 @@ def wide(tensors, meta):
     meta["config"]["actor"]["hidden"] = [10**9, 10**9]
 
 
+def wider_than_any_memory(tensors, meta):
+    meta["config"]["critic"]["memory"] = {"name": "gru", "width": 10**9}
+
+
 def wide_leaf(tensors, meta):
     meta["spaces"]["obs"]["obs"]["shape"] = [10**12]
 
@@ -157,7 +161,7 @@ def turned(tensors, meta):
     tensors[name] = tensors[name].T.contiguous()
 
 
-@pytest.mark.parametrize("change", [wide, wide_leaf, lacking, turned])
+@pytest.mark.parametrize("change", [wide, wider_than_any_memory, wide_leaf, lacking, turned])
 def test_weights_that_do_not_fit_their_config_are_refused_without_memory(run, tmp_path, change):
     with pytest.raises(CheckpointError, match="its weights do not fit its config") as caught:
         recollect.load(rewritten(run, tmp_path, change))

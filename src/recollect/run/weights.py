@@ -72,8 +72,13 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     # The seed is arbitrary, because all weights are overwritten.
     arguments = spaces, config.actor, config.critic, config.env.normalize_obs, 0
     # Shapes first, without memory: the config of a damaged or hostile file may be of any width.
-    with torch.device("meta"):
-        check_fit(file, build_agent(*arguments), tensors)
+    try:
+        with torch.device("meta"):
+            described = build_agent(*arguments)
+    except RuntimeError as error:  # sizes whose product no integer holds
+        problem = str(error).partition("\n")[0]
+        raise CheckpointError(f"{file}: its weights do not fit its config: {problem}") from error
+    check_fit(file, described, tensors)
     agent = build_agent(*arguments)
     checkpoint.load_weights(agent, tensors)
     if not all(bool(x.isfinite().all()) for x in agent.parameters()):
