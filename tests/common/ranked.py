@@ -36,6 +36,7 @@ VARIANTS = {
     "target": PPOConfig(
         num_steps=12, bptt=4, num_minibatches=3, update_epochs=20, target_kl=1e-3, learning_rate=1e-2
     ),
+    "predict": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2),
     # Both coefficients are others in the second update.
     "adaptive": PPOConfig(
         num_steps=12,
@@ -70,10 +71,12 @@ class Apart(Scripted):
         return super().step(action)._replace(reward=self.reward)
 
 
-def learned(world: Ranks, cfg: PPOConfig, dtype: torch.dtype, updates: int) -> dict[str, object]:
+def learned(
+    world: Ranks, cfg: PPOConfig, dtype: torch.dtype, updates: int, predict: tuple[str, ...] = ()
+) -> dict[str, object]:
     """What a few updates make of an agent and of everything beside it."""
     envs = Envs(Apart(num_envs=ENVS // world.size))
-    branch = BranchConfig(memory=GruConfig(width=6), hidden=(6,), prev_action=True)
+    branch = BranchConfig(memory=GruConfig(width=6), hidden=(6,), prev_action=True, predict=predict)
     agent = lively(build_agent((envs.obs_spec, envs.action_spec), branch, branch, True, seed=3)).to(dtype)
     plan = Plan(ppo=cfg, seed=11, rollouts=updates)
     learner = begin(envs, agent, plan, normalize_reward=True, ranks=world)
@@ -90,7 +93,10 @@ def learned(world: Ranks, cfg: PPOConfig, dtype: torch.dtype, updates: int) -> d
 
 def one_update(world: Ranks) -> dict[str, object]:
     """One update by each variant, in float64, and by the first in float32."""
-    found = {name: learned(world, cfg, torch.float64, 1) for name, cfg in VARIANTS.items()}
+    predict = {"predict": ("obs", "reward")}
+    found = {
+        name: learned(world, cfg, torch.float64, 1, predict.get(name, ())) for name, cfg in VARIANTS.items()
+    }
     return {**found, "float32": learned(world, VARIANTS["plain"], torch.float32, 1)}
 
 

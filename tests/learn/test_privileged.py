@@ -181,7 +181,10 @@ def test_variables_of_minigrid():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"critic.sees": ["hidden"]}, "CartPole-v1 .* has no hidden variables, but `sees` names hidden"),
+        (
+            {"critic.sees": ["hidden"]},
+            "CartPole-v1 .* has no hidden variables, but `sees` or `predict` names hidden",
+        ),
         ({"actor.sees": ["speed"]}, "sees names 'speed', which the observation does not have; it has obs"),
         ({"critic": "shared", "critic.sees": ["obs"]}, "a shared critic has no inputs of its own"),
     ],

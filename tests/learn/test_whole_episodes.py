@@ -61,9 +61,9 @@ def sequences(s, batch):
         starts = sorted({0, *opens})
         for begin, end in zip(starts, [*starts[1:], T], strict=True):
             stored = AgentState(*(tree.map_leaves(lambda x, n=n: x[n : n + 1], x) for x in batch.state))
-            parts = [x[begin:end, n : n + 1] for x in batch[2:]]
+            parts = [x[begin:end, n : n + 1] for x in batch[3:]]
             rows = slice_rows(batch.rows, slice(begin, end)).map(lambda x, n=n: x[:, n : n + 1])
-            yield Batch(rows, fresh if begin in opens else stored, *parts)
+            yield Batch(rows, fresh if begin in opens else stored, {}, *parts)
 
 
 @pytest.mark.parametrize("critic", [GRU, SHARED], ids=["gru", "shared"])

@@ -85,6 +85,7 @@ def make_batch(agent, steps, sequences, resets=0.1, seed=1):
     return Batch(
         rows,
         state,
+        {},
         chosen,
         log_prob * valid,
         valid,
@@ -102,7 +103,7 @@ def in_float64(batch):
         return x.double() if x.is_floating_point() else x
 
     state = AgentState(*(tree.map_leaves(double, part) for part in batch.state))
-    return Batch(batch.rows.map(double), state, *map(double, batch[2:]))
+    return Batch(batch.rows.map(double), state, {}, *map(double, batch[3:]))
 
 
 def native(agent, batch, cfg, lib=None):

@@ -15,10 +15,12 @@ from ..encoder.nature import NatureConfig
 from ..envs.spaces import ACTION_MASK, ActionSpec, ObsSpec
 from ..memory import Inspection, MemoryConfig
 from ..memory.mlp import MlpConfig
+from .critic import SharedCritic
 from .nets import Activation, Init, Inputs, Rows, initialise, layers, linear
 from .normalize import Normalizer
 from .player import Player, PlayerState, predict
 from .policies import Policy, ValueHead, actor_head, make_policy, masked
+from .predictors import PREDICTED, Predictors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,9 @@ class BranchConfig:
     """Whether the previous reward, clipped to 10, is an input."""
     log_std: float = 0.0
     """Initial log standard deviation of a Box action, in units of [-1, 1] (actor only)."""
+    predict: tuple[str, ...] = ()
+    """Auxiliary losses on the features of the memory, which predict obs: the next observation; reward: of the
+    step; hidden: the variables of the environment that the branch does not get; none: off."""
 
     def __post_init__(self) -> None:
         if any(width < 1 for width in (*self.hidden, *self.head_hidden)):
@@ -65,6 +70,11 @@ class BranchConfig:
             raise UsageError(
                 f"memory {self.memory.name} comes before the layers: residual needs one that reads them"
             )
+        for name in self.predict:
+            if name not in PREDICTED:
+                raise UsageError(f"predict names {name!r}; it can be {', '.join(PREDICTED)}")
+            if self.predict.count(name) > 1:
+                raise UsageError(f"predict names {name} twice")
 
 
 class AgentState(NamedTuple):
@@ -103,6 +113,7 @@ class Branch(nn.Module):
         # Not the memory, which has initial weights of its own.
         initialise(nn.ModuleList([self.encoder, self.body, self.head]), cfg.init)
         self.encoder.requires_grad_(cfg.trained_encoder)
+        self.predictors = Predictors()  # empty until `Agent`, which draws their weights last
 
     @property
     def device(self) -> torch.device:
@@ -179,55 +190,18 @@ class Branch(nn.Module):
         values, critic = self(rows, state.critic)
         return values, state._replace(critic=critic)
 
-    def values(self, rows: Rows, state: AgentState, actor_features: Tensor) -> Tensor:
-        """V (T, B) in a pass that has computed the actor's features of the same rows."""
-        return self(rows, state.critic)[0]
+    def values(self, rows: Rows, state: AgentState, actor_features: Tensor) -> tuple[Tensor, Tensor]:
+        """V (T, B) and the features, in a pass that has computed the actor's features of the same rows."""
+        features, _ = self.features(rows, state.critic)
+        return self.output(features, rows), features
 
 
-class SharedCritic(nn.Module):
-    """A value head on the actor's features, with the methods of a Branch and no memory of its own.
+class Outputs(NamedTuple):
+    """The outputs of both branches over chunks, for a loss."""
 
-    Its part of an AgentState is (): what values depend on is the actor's.
-    """
-
-    def __init__(self, trunk: Branch, cfg: BranchConfig) -> None:
-        super().__init__()
-        # In a tuple, or the actor's parameters would be registered, saved and stepped as the critic's too.
-        self._trunk = (trunk,)
-        self.body, width = layers(trunk.features_dim, cfg.head_hidden, cfg.activation)
-        self.head = ValueHead(width)
-        initialise(self, cfg.init)
-
-    @property
-    def trunk(self) -> Branch:
-        """The branch whose memory values depend on: the actor."""
-        return self._trunk[0]
-
-    def output(self, features: Tensor) -> Tensor:
-        """(T, B, F) -> V (T, B)."""
-        return self.head(self.body(features))
-
-    def forward(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
-        """Rows (T, B, ...), state of the trunk -> V (T, B), state of the trunk."""
-        features, state = self.trunk.features(rows, state)
-        return self.output(features), state
-
-    def initial_state(self, batch: int) -> Tree:
-        """No state of its own."""
-        return ()
-
-    def advance(self, rows: Rows, state: Tree) -> Tree:
-        """No state of its own."""
-        return ()
-
-    def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
-        """V (T, B), and the state after the rows as far as values depend on it."""
-        values, actor = self(rows, state.actor)
-        return values, state._replace(actor=actor)
-
-    def values(self, rows: Rows, state: AgentState, actor_features: Tensor) -> Tensor:
-        """V (T, B) in a pass that has computed the actor's features of the same rows."""
-        return self.output(actor_features)
+    params: Tensor  # of the policy (L, B, P)
+    values: Tensor  # (L, B)
+    heads: tuple[tuple[Predictors, Tensor], ...]  # of each branch, with its features (L, B, F)
 
 
 class Agent(nn.Module):
@@ -258,6 +232,10 @@ class Agent(nn.Module):
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
         self.actor.masked = ACTION_MASK in obs.leaves
         self.critic = SharedCritic(self.actor, critic) if critic.shared else branch(critic, ValueHead)
+        # After all other weights, which are those of an agent without predictions.
+        for built, cfg in ((self.actor, actor), (self.critic.trunk, critic)):
+            width = built.features_dim, built.inputs.action_dim
+            built.predictors.build(cfg.predict, built.inputs.leaves, obs, width, cfg.activation)
         if self.actor.memory.dropout:
             raise UsageError(
                 f"actor dropout is not supported, it is {self.actor.memory.dropout}: the updated policy "
@@ -291,8 +269,16 @@ class Agent(nn.Module):
 
     def forward(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
         """Parameters of the policy (L, B, P) and V (L, B) over chunks, from the states they begin with."""
+        params, values, _ = self.outputs(rows, state)
+        return params, values
+
+    def outputs(self, rows: Rows, state: AgentState) -> Outputs:
+        """The outputs over chunks (L, B), and what their prediction heads get."""
         features, _ = self.actor.features(rows, state.actor)
-        return self.actor.output(features, rows), self.critic.values(rows, state, features)
+        params = self.actor.output(features, rows)
+        values, critic_features = self.critic.values(rows, state, features)
+        heads = (self.actor.predictors, features), (self.critic.predictors, critic_features)
+        return Outputs(params, values, heads)
 
     def predict(
         self,

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 Metrics: TypeAlias = Mapping[str, float | None]
 
+PREDICTIONS = "predict_obs", "predict_reward", "predict_hidden"  # losses of prediction heads
 # The keys of a line of metrics.jsonl, in their order; docs/metrics.md explains them.
 # Readers take a missing key as unknown, so keys may be added. A renamed key would be lost in older runs.
 METRICS = (
@@ -21,6 +22,7 @@ METRICS = (
     "kl",
     "clip_fraction",
     "explained_variance",
+    *PREDICTIONS,
     "ratio_error",
     "value_error",
     "state_error",

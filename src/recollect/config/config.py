@@ -98,13 +98,16 @@ class RunConfig:
                 raise UsageError(f"{name} is {value}, at least {minimum} is needed")
         check_threads("threads", self.threads)
         check_name(self.device)
-        if any("hidden" in branch.sees for branch in (self.actor, self.critic)) and not self.env.hidden:
-            # Here, so that whoever builds the environments of this config need not know of `sees`.
+        named = (*self.actor.sees, *self.critic.sees, *self.actor.predict, *self.critic.predict)
+        if "hidden" in named and not self.env.hidden:
+            # Here, so that whoever builds the environments of this config need not know of the branches.
             object.__setattr__(self, "env", dataclasses.replace(self.env, hidden=True))
         if self.env.trial > 1:
             self._add_trial_inputs()
         if self.critic.shared and self.critic.sees:
             raise UsageError("a shared critic has no inputs of its own: critic.sees needs --critic MEMORY")
+        if self.critic.shared and self.critic.predict:
+            raise UsageError("a shared critic has the features of the actor: use actor.predict")
         self._check_algorithm()
 
     def _check_algorithm(self) -> None:
@@ -114,6 +117,12 @@ class RunConfig:
             raise UsageError(
                 f"algorithm {self.algorithm} adapts no coefficients: ppo.desired_kl and ppo.target_entropy "
                 "need algorithm ppo"
+            )
+
+        if self.algorithm in ("reinforce", "trpo") and (self.actor.predict or self.critic.predict):
+            raise UsageError(
+                f"algorithm {self.algorithm} learns no predictions: actor.predict and critic.predict need "
+                "algorithm ppo or a2c"
             )
 
     def _add_trial_inputs(self) -> None:

@@ -34,6 +34,9 @@ LATER: dict[str, Any] = {
     "init": {"path": None, "parts": [], "critic_rollouts": 0},
     "actor.sees": [],
     "critic.sees": [],
+    "actor.predict": [],
+    "critic.predict": [],
+    "ppo.predict_coef": 0.1,
     "ppo.desired_kl": None,
     "ppo.target_entropy": None,
 }

@@ -46,8 +46,8 @@ class EnvConfig:
     """Forbid actions by the action mask of the environment: the entry `action_mask` of its Dict observation
     or of info, or its method action_masks()."""
     hidden: bool = False
-    """Add the hidden variables of the environment to its observations, for branches whose `sees` names
-    `hidden`; no other branch gets them. Such a branch sets it."""
+    """Add the hidden variables of the environment to its observations, for branches whose `sees` or
+    `predict` names `hidden`; others do not get them. Such a branch sets it."""
     agent_id: bool = False
     """Add the index of the agent to its observation, one-hot encoded, in environments of several agents
     (PettingZoo); off: agents that see the same act the same."""

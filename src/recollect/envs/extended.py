@@ -112,8 +112,9 @@ class ExtendedEnv(VecEnv):
         names = list(self._variables(self.inner.reset([0] * self.num_envs)))
         if not names:
             raise UsageError(
-                f"{self._config.id} ({self.backend}) has no hidden variables, but `sees` names hidden; it "
-                "needs numbers in info, entries that env.mask hides, or a hidden() of its adapter"
+                f"{self._config.id} ({self.backend}) has no hidden variables, but `sees` or `predict` "
+                "names hidden; it needs numbers in info, entries that env.mask hides, or a hidden() of its "
+                "adapter"
             )
         return names
 

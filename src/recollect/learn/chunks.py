@@ -6,6 +6,7 @@ Chunk k N + n holds steps k L to (k + 1) L of environment n, and begins from the
 collecting and valuing stored there.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ class Batch(NamedTuple):
 
     rows: Rows
     state: AgentState
+    targets: Mapping[str, Tensor]  # of prediction heads (auxiliary.py)
     action: Tensor
     log_prob: Tensor
     valid: Tensor
@@ -71,6 +73,7 @@ def chunk(rollout: Rollout, length: int, scores: Scores) -> Batch:
     return Batch(
         slice_rows(rows, slice(0, steps)).map(cut_steps),
         AgentState(join(rollout.starts), join(rollout.critic_starts)),
+        {},
         cut_steps(action[:steps]),
         # The action of a tail row was ignored; its log-probability must not enter a ratio.
         cut_steps(rollout.log_prob.masked_fill(~valid, 0.0)),
@@ -100,4 +103,5 @@ def take(batch: Batch, index: Tensor) -> Batch:
 
     # Chunks are axis 1 of time-major tensors, and axis 0 of states.
     state = (tree.map_leaves(lambda x: x.index_select(0, index), part) for part in batch.state)
-    return Batch(batch.rows.map(select), AgentState(*state), *map(select, batch[2:]))
+    targets = {name: select(x) for name, x in batch.targets.items()}
+    return Batch(batch.rows.map(select), AgentState(*state), targets, *map(select, batch[3:]))

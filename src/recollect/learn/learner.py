@@ -10,6 +10,7 @@ from ..agent.agent import Agent, AgentState
 from ..agent.normalize import RewardScale
 from ..common import rng
 from ..common.distributed import ALONE, Ranks
+from ..common.metrics import PREDICTIONS
 from ..envs import Envs
 from .adaptive import Adaptation, adaptations
 from .engine import Engine, TorchEngine
@@ -77,7 +78,9 @@ class Learner:
             "iteration": self.iteration,
             "episodes": self.episodes.finished,
         }
-        return {**counts, **self.episodes.means(), "kernel_error": self.engine.error}
+        # Predictions are metrics of updates that make them.
+        unknown: dict[str, float | None] = dict.fromkeys(PREDICTIONS)
+        return {**counts, **self.episodes.means(), "kernel_error": self.engine.error, **unknown}
 
     def update_metrics(
         self, losses: Losses, explained_variance: float, now: Coefficients

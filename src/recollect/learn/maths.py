@@ -1,5 +1,6 @@
 """The formulas of PPO as pure functions. Every mean is weighted: tail rows have weight 0."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -63,6 +64,7 @@ class Loss(NamedTuple):
     means: Losses
     ratio: Tensor  # (L, B) of new to old probabilities, without gradient
     values: Tensor  # (L, B) without gradient
+    predictions: Mapping[str, Tensor] = {}  # losses of the prediction heads by their metrics
 
 
 def agreement(

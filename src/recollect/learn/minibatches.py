@@ -15,7 +15,8 @@ from ..common import rng
 from ..common.devices import send
 from ..common.distributed import ALONE, Ranks
 from ..envs import Array
-from .chunks import Batch, Estimates, Scores, chunk, scores, take
+from .auxiliary import targets
+from .chunks import Batch, Estimates, Scores, chunk, cut, scores, take
 from .learner import Learner
 from .maths import Loss, Losses, agreement, explained_variance, standardize
 from .rollout import Rollout
@@ -50,6 +51,7 @@ class Minibatches:
         batch = batch._replace(
             rows=batch.rows._replace(obs=learner.agent.normalizer(batch.rows.obs)),
             weight=self._local(self.scores.weight),
+            targets={name: cut(x, length) for name, x in targets(learner, rollout).items()},
         )
         chunks = batch.valid.shape[1]
         self.size = chunks if draw.whole else plan.ppo.chunks_per_minibatch(self.num_envs, length)
@@ -57,7 +59,9 @@ class Minibatches:
         self.stale = False
         # With dropout a gradient step computes another function; restate has compared the whole rollout.
         self._compared = learner.agent.dropout
-        self._losses: list[Tensor] = []  # of each minibatch (5,), on the device until the metrics
+        # Of each minibatch: those of Losses, then the predictions; on the device until the metrics.
+        self._losses: list[Tensor] = []
+        self._predicted: tuple[str, ...] = ()
         learner.seed_dropout(plan.seed)
 
     def __iter__(self) -> Iterator[Iterator[Batch]]:
@@ -90,13 +94,17 @@ class Minibatches:
     def record(self, loss: Loss, batch: Batch) -> None:
         """Keep the losses of a minibatch for the metrics; of the first, compare acting and learning."""
         self.compare(loss.ratio, loss.values, batch)
-        self._losses.append(torch.stack(loss.means).detach())
+        self._predicted = tuple(loss.predictions)
+        self._losses.append(torch.stack([*loss.means, *loss.predictions.values()]).detach())
 
     def metrics(self, now: Coefficients) -> dict[str, float]:
         """The metrics of the update with these coefficients, over all minibatches of all ranks."""
         # Each rank has its share of a weighted mean, so shares are summed and not averaged.
-        means = Losses(*self.learner.ranks.all_reduce_sum(torch.stack(self._losses).mean(0)))
-        return self.errors | self.learner.update_metrics(means, self.explained_variance, now)
+        means = self.learner.ranks.all_reduce_sum(torch.stack(self._losses).mean(0))
+        count = len(Losses._fields)
+        predictions = dict(zip(self._predicted, means[count:].tolist(), strict=True))
+        metrics = self.learner.update_metrics(Losses(*means[:count]), self.explained_variance, now)
+        return self.errors | metrics | predictions
 
     @property
     def explained_variance(self) -> float:

@@ -17,6 +17,7 @@ from ..agent.agent import Agent, AgentState
 from ..common import rng
 from ..common.devices import send
 from ..envs import Envs
+from .auxiliary import losses
 from .chunks import Batch, Estimates
 from .engine import LossFunction
 from .learner import Learner
@@ -114,19 +115,20 @@ def estimates(learner: Learner, rollout: Rollout, cfg: PPOConfig) -> Estimates:
 
 def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     """The clipped objective over a minibatch of chunks (L, B, ...), from the states they begin with."""
-    params, values = agent(batch.rows, batch.state)
+    params, values, heads = agent.outputs(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     log_ratio = (log_prob - batch.log_prob) * batch.valid
     ratio = log_ratio.exp()
     policy = mean(batch.weight, policy_loss(ratio, batch.advantage, now.clip))
     value = mean(batch.weight, value_loss(values, batch.value, batch.target, cfg.clip_value))
     bonus = mean(batch.weight, entropy)
-    with torch.no_grad():
-        away = ratio - 1
-        kl = mean(batch.weight, away - log_ratio)  # never negative (Schulman's third estimator)
-        clip_fraction = mean(batch.weight, away.abs() > now.clip)
+    kl = mean(batch.weight, (ratio - 1 - log_ratio).detach())  # never negative (Schulman's third estimator)
+    clip_fraction = mean(batch.weight, (ratio - 1).abs() > now.clip)
     total = policy + cfg.vf_coef * value - now.entropy * bonus
-    return Loss(total, Losses(policy, value, bonus, kl, clip_fraction), ratio.detach(), values.detach())
+    predictions = losses(heads, batch)
+    total += cfg.predict_coef * sum(predictions.values())
+    means = Losses(policy, value, bonus, kl, clip_fraction)
+    return Loss(total, means, ratio.detach(), values.detach(), predictions)
 
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:

@@ -17,6 +17,7 @@ ABOVE_0 = (
     "adam_eps",
     "target_kl",
     "desired_kl",
+    "predict_coef",
 )
 RATE_RANGE = 1e-5, 1e-2  # of the actor's learning rate with desired_kl, as in rsl_rl
 # Of ent_coef with target_entropy. A smaller one has no effect beside advantages of standard deviation 1, and
@@ -109,6 +110,8 @@ class PPOConfig:
     mean entropy of the policy approaches this, in nats; None: it follows its schedule."""
     vf_coef: float = 0.5
     """Weight of the value loss; without shared layers it only affects gradient clipping."""
+    predict_coef: float = 0.1
+    """Weight of each prediction loss, of the branches that `predict`."""
     learning_rate: float = 2.5e-4
     """Learning rate of the actor, and of the critic unless it has its own."""
     critic_learning_rate: float | None = None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..agent.agent import Agent, AgentState
+from ..agent.agent import Agent, AgentState, Outputs
 from ..agent.nets import Rows
 from ..common import tree
 from ..common.tree import Tree
@@ -137,8 +137,11 @@ class NativeEngine:
             return native
         actor, critic = (native, by_torch) if self._covered.actor else (by_torch, native)
         means = actor.means._replace(value=critic.means.value)
+        # The kernels make no predictions: those are of the other branch.
+        predictions = by_torch.predictions
         total = means.policy + cfg.vf_coef * means.value - now.entropy * means.entropy
-        return Loss(total, means, actor.ratio, critic.values)
+        total += cfg.predict_coef * sum(predictions.values())
+        return Loss(total, means, actor.ratio, critic.values, predictions)
 
     def _native_part(self, optimizer: FlatAdam, gradient: Tensor) -> Tensor:
         """The gradient of the branches that the kernels compute."""
@@ -196,12 +199,16 @@ class Half:
     def __init__(self, agent: Agent, is_actor: bool) -> None:
         self._agent, self._is_actor, self.policy = agent, is_actor, agent.policy
 
-    def __call__(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
+    def outputs(self, rows: Rows, state: AgentState) -> Outputs:
         agent, shape = self._agent, rows.first.shape
         if self._is_actor:
-            return agent.actor(rows, state.actor)[0], torch.zeros(shape)
-        values = agent.critic.value(rows, state)[0]
-        return values.new_zeros(*shape, agent.policy.num_params), values
+            features, _ = agent.actor.features(rows, state.actor)
+            heads = ((agent.actor.predictors, features),)
+            return Outputs(agent.actor.output(features, rows), torch.zeros(shape), heads)
+        # A critic that torch computes alone has a trunk of its own, and takes no features of the actor.
+        values, features = agent.critic.values(rows, state, torch.empty(0))
+        params = values.new_zeros(*shape, agent.policy.num_params)
+        return Outputs(params, values, ((agent.critic.predictors, features),))
 
 
 def distance(x: Tensor, expected: Tensor) -> float:

@@ -165,6 +165,7 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
 
 def actor_network(agent: Agent) -> Network:
     """The program of the actor; an UnsupportedError for one that the kernels cannot compute."""
+    _check_predictors(agent.actor)
     network = Network(agent.actor, "actor")
     network.add_actor(agent.actor.body, agent.actor.head, agent.policy)
     return network
@@ -174,9 +175,15 @@ def critic_network(agent: Agent) -> Network:
     """The program of the values, and of a shared trunk."""
     if agent.dropout:
         raise UnsupportedError("dropout")
+    _check_predictors(agent.critic.trunk)
     network = Network(agent.critic.trunk, "critic" if isinstance(agent.critic, Branch) else "actor")
     network.add_critic(agent.critic.body, agent.critic.head)
     return network
+
+
+def _check_predictors(branch: Branch) -> None:
+    if len(branch.predictors):
+        raise UnsupportedError(f"predictions ({', '.join(branch.predictors)})")
 
 
 class Coverage(NamedTuple):

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..agent.agent import Agent, Branch, SharedCritic
+from ..agent.agent import Agent, Branch
+from ..agent.critic import SharedCritic
 from ..agent.nets import Rows
 from ..agent.player import Player
 from ..common import rng

@@ -12,7 +12,8 @@ import copy
 import torch
 from torch import Tensor
 
-from ..agent.agent import Agent, Branch, SharedCritic
+from ..agent.agent import Agent, Branch
+from ..agent.critic import SharedCritic
 from ..agent.nets import Rows
 from ..common import tree
 from ..common.tree import Tree
