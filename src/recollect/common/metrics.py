@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 Metrics: TypeAlias = Mapping[str, float | None]
 
-PREDICTIONS = "predict_obs", "predict_reward", "predict_hidden"  # losses of prediction heads
 # The keys of a line of metrics.jsonl, in their order; docs/metrics.md explains them.
 # Readers take a missing key as unknown, so keys may be added. A renamed key would be lost in older runs.
 METRICS = (
@@ -22,7 +21,9 @@ METRICS = (
     "kl",
     "clip_fraction",
     "explained_variance",
-    *PREDICTIONS,
+    "predict_obs",
+    "predict_reward",
+    "predict_hidden",
     "ratio_error",
     "value_error",
     "state_error",

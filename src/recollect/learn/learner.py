@@ -10,7 +10,6 @@ from ..agent.agent import Agent, AgentState
 from ..agent.normalize import RewardScale
 from ..common import rng
 from ..common.distributed import ALONE, Ranks
-from ..common.metrics import PREDICTIONS
 from ..envs import Envs
 from .adaptive import Adaptation, adaptations
 from .engine import Engine, TorchEngine
@@ -78,9 +77,7 @@ class Learner:
             "iteration": self.iteration,
             "episodes": self.episodes.finished,
         }
-        # Predictions are metrics of updates that make them.
-        unknown: dict[str, float | None] = dict.fromkeys(PREDICTIONS)
-        return {**counts, **self.episodes.means(), "kernel_error": self.engine.error, **unknown}
+        return {**counts, **self.episodes.means(), "kernel_error": self.engine.error}
 
     def update_metrics(
         self, losses: Losses, explained_variance: float, now: Coefficients

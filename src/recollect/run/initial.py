@@ -11,6 +11,7 @@ from ..agent.normalize import RewardScale
 from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..envs.spaces_json import Spaces
+from ..envs.spaces_text import describe
 from ..learn.learner import Learner
 from ..memory import Memory
 from . import checkpoint
@@ -63,16 +64,17 @@ def _load(agent: Agent, config: RunConfig) -> None:
 
 def _check_spaces(agent: Agent, config: RunConfig, spaces: Spaces) -> None:
     obs, action = spaces
-    # As lists, because the order of the leaves is that of the input weights.
-    theirs, ours = (list(spec.leaves.items()) for spec in (obs, agent.obs_spec))
-    for kind, one, other in (
-        ("observations", (theirs, obs.mask), (ours, agent.obs_spec.mask)),
-        ("actions", action, agent.action_spec),
+    # The order of the leaves is that of the input weights.
+    same_order = list(obs.leaves) == list(agent.obs_spec.leaves)
+    for kind, one, other, same in (
+        ("observations", obs, agent.obs_spec, same_order and obs == agent.obs_spec),
+        ("actions", action, agent.action_spec, action == agent.action_spec),
     ):
-        if one != other:
+        if not same:
             raise UsageError(
-                f"init.path {config.init.path} is an agent with {kind} {one}, and {config.env.id} has "
-                f"{other}; choose the parts that fit with --init.parts, as actor.memory"
+                f"init.path {config.init.path} is an agent with {kind} ({describe(one)}), and "
+                f"{config.env.id} has ({describe(other)}); choose the parts that fit with --init.parts, as "
+                "actor.memory"
             )
 
 

@@ -12,6 +12,7 @@ from ..common import rng
 from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..envs import Array, Envs, Step, VecEnv, make_for_evaluation
+from ..envs.spaces_text import describe
 from ..learn import clone
 from ..learn.learner import Learner, begin
 from ..learn.ppo import train
@@ -166,15 +167,19 @@ def clone_teacher(
 def _check_teacher(teacher: Agent, name: str, envs: Envs, config: RunConfig) -> None:
     """Raise UsageError if the environments do not give what the teacher needs."""
     for leaf, needed in teacher.actor.inputs.leaves.items():
-        if envs.obs_spec.leaves.get(leaf) != needed:
+        given = envs.obs_spec.leaves.get(leaf)
+        if given != needed:
             hint = "; add --env.hidden True" if leaf == "hidden" else ""
             raise UsageError(
-                f"the teacher {name} sees {leaf} {needed}, and {config.env.id} has "
-                f"{envs.obs_spec.leaves.get(leaf, 'none')}{hint}"
+                f"the teacher {name} sees {leaf} ({describe(needed)}), and {config.env.id} has "
+                f"{f'({describe(given)})' if given else 'none'}{hint}"
             )
     theirs, ours = teacher.action_spec, envs.action_spec
     if theirs != ours:
-        raise UsageError(f"the teacher {name} takes actions {theirs}, and {config.env.id} has {ours}")
+        raise UsageError(
+            f"the teacher {name} takes actions ({describe(theirs)}), and {config.env.id} has "
+            f"({describe(ours)})"
+        )
 
 
 def _learner(config: RunConfig, envs: Envs, agent: Agent) -> Learner:
