@@ -44,9 +44,14 @@ class LocalExecutor:
         over = [entry for entry in self._running if entry[1].poll() is not None]
         self._running = [entry for entry in self._running if entry not in over]
         # A run that was killed because it did not stop has not failed: it resumes from its last checkpoint.
-        asked = {process.pid for _, process, _ in over if self._interrupted.pop(process.pid, None)}
+        stopping = {process.pid for _, process, _ in over if self._interrupted.pop(process.pid, None)}
         return [
-            (job, None if fault and process.returncode == -signal.SIGKILL and process.pid in asked else fault)
+            (
+                job,
+                None
+                if fault and process.returncode == -signal.SIGKILL and process.pid in stopping
+                else fault,
+            )
             for job, process, errors in over
             for fault in (failure(process, errors),)
         ]
@@ -61,6 +66,6 @@ class LocalExecutor:
     def _kill_overdue(self) -> None:
         """Kill runs that have not stopped: training ends itself in time, but an evaluation may hang."""
         for _, process, _ in self._running:
-            asked = self._interrupted.get(process.pid)
-            if asked is not None and time.monotonic() > asked + signals.GRACE + signals.LAST_GRACE:
+            stopped = self._interrupted.get(process.pid)
+            if stopped is not None and time.monotonic() > stopped + signals.GRACE + signals.LAST_GRACE:
                 process.kill()
