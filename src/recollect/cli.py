@@ -1,6 +1,7 @@
 """The command line: find the command, parse its options, run it. Nothing heavy is imported before that."""
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from importlib import import_module
 from ._version import __version__
 from .commands import COMMANDS
 from .common.errors import UsageError, nearest
+from .common.signals import Signals
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as programs in C end
 HELP = f"""recollect {__version__}: PPO for agents that must remember
@@ -49,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     warnings.formatwarning = lambda message, *_: f"recollect: warning: {message}\n"
     try:
-        return run(*arguments)
+        with Signals(at_once=True):
+            return run(*arguments)
     except UsageError as error:
         print(f"recollect: {error}", file=sys.stderr)
         return 2
@@ -57,8 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has left, as in `recollect list envs | head -1`. Python flushes its output once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except KeyboardInterrupt as error:  # before a run began, or after it ended
-        return 128 + int(getattr(error, "number", 2))  # a StoppedError has the number of its signal
+    except KeyboardInterrupt as error:  # before a run began, after it ended, or in a command without one
+        number = int(getattr(error, "number", signal.SIGINT))  # a StoppedError has that of its signal
+        name = signal.Signals(number).name
+        print(f"recollect: stopped by {name}: what it had not finished is not written", file=sys.stderr)
+        return 128 + number
     except OSError as error:
         problem = (
             f"{error.filename}: {error.strerror}" if error.filename else f"{type(error).__name__}: {error}"

@@ -438,7 +438,10 @@ def test_ctrl_c_outside_of_a_run_leaves_no_traceback(monkeypatch, capsys) -> Non
 
     monkeypatch.setattr("recollect.run.bench.run_bench", interrupted)
     assert cli.main(["bench", "CartPole-v1"]) == 130
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == (
+        "",
+        "recollect: stopped by SIGINT: what it had not finished is not written\n",
+    )
 
 
 def test_a_second_signal_ends_at_once(tmp_path) -> None:

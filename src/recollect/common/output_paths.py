@@ -1,6 +1,8 @@
 """Checks of output paths before the work begins whose result would be lost."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import UsageError
@@ -32,6 +34,25 @@ def check_parent(file: Path) -> None:
     if not file.parent.is_dir():
         raise UsageError(f"{file.parent} is not a folder: create it, or choose another place for {file}")
     _check_writable(file.parent, str(file))
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path to write to, which gets the name of the file at the end: a stop leaves no half of a file."""
+    # In the same folder, because a rename is atomic only within a file system; with the same suffix, which
+    # decides the format of figures and films.
+    temporary = path.with_name(f".unfinished-{path.name}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole_text(path: Path, text: str) -> None:
+    """Write a text file, of which a stop leaves no half."""
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _check_writable(folder: Path, label: str) -> None:

@@ -5,11 +5,15 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, ClassVar
 
 GRACE = 7.5  # seconds to reach the end of an iteration, where the state can be saved
 LAST_GRACE = 1.5  # seconds to leave the code that was interrupted after that
+
+# Called before a process ends without clean-up: they end children that multiprocessing does not know.
+AT_EXIT: set[Callable[[], None]] = set()
 
 
 class StoppedError(KeyboardInterrupt):
@@ -42,26 +46,29 @@ class Signals:
     a slow environment or a long validation, StoppedError interrupts it, or else the process ends.
 
     interrupts  False: nothing is interrupted, as in a comparison, whose runs have a grace of their own
+    at_once     True: the first signal raises StoppedError where it arrives, as in a command without a run
     """
 
     active: ClassVar["Signals | None"] = None
 
-    def __init__(self, interrupts: bool = True) -> None:
+    def __init__(self, interrupts: bool = True, at_once: bool = False) -> None:
         self.caught: int | None = None
         self._interrupts = interrupts
+        self._at_once = at_once
         self._overdue = False
         self._timer: threading.Timer | None = None
         self._old: dict[int, Any] = {}
+        self._outer: Signals | None = None
 
     def __enter__(self) -> "Signals":
-        Signals.active = self
+        self._outer, Signals.active = Signals.active, self  # a run is inside of a command
         with contextlib.suppress(ValueError):  # outside the main thread, where Python allows no handlers
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._store)
         return self
 
     def __exit__(self, *_: object) -> None:
-        Signals.active = None
+        Signals.active = self._outer
         if self._timer is not None:
             self._timer.cancel()
         for number, handler in self._old.items():
@@ -74,6 +81,10 @@ class Signals:
         if self.caught:
             _exit_at_once(number)
         self.caught = number
+        if self._at_once:
+            # The clean-up on the way out may hang, as the close of an environment.
+            self._start_timer(GRACE, lambda: _exit_at_once(number))
+            raise StoppedError(number)
         if self._interrupts:
             self._start_timer(GRACE, self._interrupt)
 
@@ -96,6 +107,8 @@ class Signals:
 def _exit_at_once(number: int) -> None:
     """End this process and its children, without any clean-up: that may be what hangs."""
     with contextlib.suppress(Exception):
+        for end in tuple(AT_EXIT):
+            end()
         for child in multiprocessing.active_children():
             child.kill()
     os._exit(128 + number)

@@ -2,8 +2,10 @@
 
 import signal
 import subprocess
+import time
 from typing import IO
 
+from ..common import signals
 from .jobs import Job
 from .run_process import failure, start_process
 
@@ -17,7 +19,8 @@ class LocalExecutor:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._running: list[tuple[Job, subprocess.Popen[bytes], IO[bytes]]] = []
-        self._interrupted: set[int] = set()  # process ids; a second SIGINT would end a run without saving
+        # Process id -> when the run was asked; a second SIGINT would end it without saving.
+        self._interrupted: dict[int, float] = {}
 
     @property
     def free(self) -> bool:
@@ -37,14 +40,32 @@ class LocalExecutor:
     def ended(self) -> list[tuple[Job, str | None]]:
         """Runs that ended since the last call, each with its error message, or None."""
         # A process id may be reused once its process was polled, so ids leave the set at the same time.
+        self._kill_overdue()
         over = [entry for entry in self._running if entry[1].poll() is not None]
         self._running = [entry for entry in self._running if entry not in over]
-        self._interrupted -= {process.pid for _, process, _ in over}
-        return [(job, failure(process, errors)) for job, process, errors in over]
+        # A run that was killed because it did not stop has not failed: it resumes from its last checkpoint.
+        stopping = {process.pid for _, process, _ in over if self._interrupted.pop(process.pid, None)}
+        return [
+            (
+                job,
+                None
+                if fault and process.returncode == -signal.SIGKILL and process.pid in stopping
+                else fault,
+            )
+            for job, process, errors in over
+            for fault in (failure(process, errors),)
+        ]
 
     def stop(self, job: Job | None = None) -> None:
         """Ask one run, or all runs, to save and exit; a run is asked once only."""
         for running, process, _ in self._running:
             if (job is None or running is job) and process.pid not in self._interrupted:
-                self._interrupted.add(process.pid)
+                self._interrupted[process.pid] = time.monotonic()
                 process.send_signal(signal.SIGINT)
+
+    def _kill_overdue(self) -> None:
+        """Kill runs that have not stopped: training ends itself in time, but an evaluation may hang."""
+        for _, process, _ in self._running:
+            stopped = self._interrupted.get(process.pid)
+            if stopped is not None and time.monotonic() > stopped + signals.GRACE + signals.LAST_GRACE:
+                process.kill()

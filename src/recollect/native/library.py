@@ -11,6 +11,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..common.signals import AT_EXIT
 from . import structures as c
 
 SOURCES = sorted(path for suffix in ("*.c", "*.h") for path in Path(__file__).parent.glob(suffix))
@@ -140,9 +142,9 @@ def build(program: str, flags: Sequence[str], path: Path) -> None:
     try:
         source = Path(__file__).parent / "kernels.c"
         command = [program, *flags, str(source), "-o", name]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS)
-        if result.returncode:
-            message = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[0]
+        code, errors = _compile(command)
+        if code:
+            message = (errors.strip().splitlines() or [f"exit code {code}"])[0]
             raise UnavailableError(f"{program} fails: {message}")
         os.chmod(name, 0o700)
         os.replace(name, path)
@@ -150,6 +152,29 @@ def build(program: str, flags: Sequence[str], path: Path) -> None:
         raise UnavailableError(f"{program} fails: {error}") from error
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _compile(command: Sequence[str]) -> tuple[int, str]:
+    """Run a compiler; its exit code and its errors. A stop ends it with all processes that it has started."""
+    # In a group of its own: the compiler proper is a child of gcc, and would outlive it.
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+    def end() -> None:
+        os.killpg(process.pid, signal.SIGTERM)  # not SIGKILL: gcc removes its temporary files
+        Path(command[-1]).unlink(missing_ok=True)
+
+    AT_EXIT.add(end)
+    try:
+        _, errors = process.communicate(timeout=COMPILE_SECONDS)
+        return process.returncode, errors
+    except BaseException:
+        end()
+        process.wait()
+        raise
+    finally:
+        AT_EXIT.discard(end)
 
 
 @functools.cache

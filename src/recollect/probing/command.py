@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
-from ..common.output_paths import check_out_folder
+from ..common.output_paths import check_out_folder, write_whole_text
 from ..envs.given import Environment
 from ..reporting.page import render_page
 from ..reporting.summary import to_json_data
@@ -71,10 +71,10 @@ def write(result: ProbeResult, out: Path) -> str:
     """Write probe.html and probe.json into a folder, and return the text of probe.json."""
     out.mkdir(parents=True, exist_ok=True)
     parts = write_title(result), write_facts(result), build_sections(result), assign_colours(result)
-    (out / "probe.html").write_text(render_page("recollect probe", *parts), encoding="utf-8")
+    write_whole_text(out / "probe.html", render_page("recollect probe", *parts))
     # to_json_data has made NaN null; with allow_nan=False one that it missed fails here, not in a reader.
     text = json.dumps(_rename_keys(to_json_data(result)), allow_nan=False)
-    (out / "probe.json").write_text(text + "\n", encoding="utf-8")
+    write_whole_text(out / "probe.json", text + "\n")
     return text
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..common.errors import UsageError, install_hint
 from ..common.intervals import Floats
+from ..common.output_paths import whole_file
 from .blocks import Chart, Plot
 from .curves import Panel
 
@@ -64,8 +65,10 @@ def draw_figures(
         for chart in charts:
             figure = _figure(chart, colours, axis)
             # Without a date, because equal reports are to be equal files.
-            figure.savefig(folder / f"{chart.name}.svg", metadata={"Date": None})
-            figure.savefig(folder / f"{chart.name}.png", dpi=120)
+            with whole_file(folder / f"{chart.name}.svg") as temporary:
+                figure.savefig(temporary, metadata={"Date": None})
+            with whole_file(folder / f"{chart.name}.png") as temporary:
+                figure.savefig(temporary, dpi=120)
             paths[chart.name] = f"{folder.name}/{chart.name}.svg"
     return paths
 

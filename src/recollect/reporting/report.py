@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..common.errors import UsageError
 from ..common.format import duration, wrapped
-from ..common.output_paths import check_out_folder
+from ..common.output_paths import check_out_folder, write_whole_text
 from .blocks import Chart, Text, charts
 from .external_curves import read_imports
 from .figures import draw_figures
@@ -48,10 +48,10 @@ def write_report(
     title, facts = report_title(summary), _describe_size(collection.runs)
     colours = {names.get(label, label): index for index, label in enumerate(summary.labels)}
     out.mkdir(parents=True, exist_ok=True)
-    _write(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
-    _write(out / "report.html", render_page("recollect report", title, facts, sections, colours))
+    write_whole_text(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
+    write_whole_text(out / "report.html", render_page("recollect report", title, facts, sections, colours))
     figures = _draw_figures(charts(sections), colours, out / "figures", axis)
-    _write(out / "report.md", render_markdown(title, facts, sections, figures))
+    write_whole_text(out / "report.md", render_markdown(title, facts, sections, figures))
     # The verdict with the short names of the page.
     (words,) = (section.blocks for section in sections if section.title == "Verdict")
     _print([block for block in words if isinstance(block, Text)], summary, out)
@@ -87,7 +87,3 @@ def _print(verdict: Sequence[Text], summary: Summary, out: Path) -> None:
     if len(summary.left_out) > MAX_LISTED:
         print(f"left out {len(summary.left_out) - MAX_LISTED} more; {out / 'report.md'} lists them all")
     print(f"{out / 'report.html'}, report.md and report.json are written")
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -25,6 +25,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from ..common.errors import UsageError
+from ..common.output_paths import whole_file
 from ..envs import ActionSpec, Array, Obs, ObsSpec
 from ..envs.spaces_json import spaces_from_json, spaces_to_json
 from ..learn.rollout import OBS, Row
@@ -69,7 +70,8 @@ def write(path: Path, data: Dataset) -> None:
     about = {"format": FORMAT, "spaces": spaces_to_json(*data.spaces), **data.about}
     arrays: dict[str, Any] = {name: getattr(data, name) for name in COLUMNS}
     arrays |= {"about": np.array(json.dumps(about)), "action": data.spaces[1].to_env(data.action), **data.obs}
-    with open(path, "wb") as file:  # numpy would add a suffix to a name without one
+    # Open, because numpy would add a suffix to a name without one.
+    with whole_file(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **arrays)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import UsageError, install_hint
-from ..common.output_paths import check_out_folder
+from ..common.output_paths import check_out_folder, whole_file
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
 from .evaluate import RandomPlayer, check_spaces
@@ -157,10 +157,9 @@ def check_writable(path: Path) -> None:
 def write_film(path: Path, frames: Sequence[Array], fps: int) -> None:
     """Write frames (H, W, 3) as a film, in the format of the file name's suffix."""
     resized = [_resize(frame) for frame in frames]
-    if path.suffix.lower() == ".mp4":
-        _write_mp4(path, resized, fps)
-    else:
-        _write_images(path, resized, fps)
+    write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_images
+    with whole_file(path) as temporary:
+        write(temporary, resized, fps)
 
 
 def _resize(frame: Array) -> Array:

@@ -15,7 +15,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +27,11 @@ from ..agent.agent import Agent
 from ..agent.nets import Rows
 from ..common import tree
 from ..common.errors import UsageError, install_hint
+from ..common.output_paths import whole_file
 from ..envs.spaces import ACTION_MASK, Leaf
 
 PACKAGES = ("onnx", "onnxscript")
+LARGE = 2**30  # bytes of weights, well below the limit of a single file
 RESET, PREV_ACTION, PREV_REWARD = "reset", "prev_action", "prev_reward"
 STATE, NEXT_STATE = "state.", "next_state."
 EXAMPLES = 2  # environments of the inputs that the graph is recorded with; 1 would become a constant
@@ -161,7 +163,10 @@ def export(agent: Agent, path: Path) -> None:
     spec = agent.action_spec
     facts = {"recollect": __version__, "actions": spec.kind, "sizes": list(spec.sizes)}
     program.model.metadata_props.update({name: json.dumps(fact) for name, fact in facts.items()})
-    program.save(str(path))
+    # Above 2 GB, weights are in a second file, which the first one names: it has to have its name at once.
+    large = sum(x.nbytes for x in agent.state_dict().values()) > LARGE
+    with nullcontext(path) if large else whole_file(path) as file:
+        program.save(str(file))
 
 
 @contextmanager

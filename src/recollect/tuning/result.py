@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ..common.format import number
+from ..common.output_paths import write_whole_text
 from ..config.data import to_dict
 from ..config.values import Settings as RunSettings
 from ..config.values import plain
@@ -193,7 +194,7 @@ class TuningResult:
         comments = [*self.verdict, *(f"{name}: {command}" for name, command in self.commands.items())]
         # The result as comments, so that the file explains itself when it is copied elsewhere.
         head = "".join(f"# {line}\n" for line in comments)
-        (self.folder / "best.yaml").write_text(head + _yaml(to_dict(config)), encoding="utf-8")
+        write_whole_text(self.folder / "best.yaml", head + _yaml(to_dict(config)))
         fresh = self.folder / "fresh.yaml"
         fresh.unlink(missing_ok=True)  # it may be of an earlier call, with another best trial
         if self.best is self.preset:
@@ -206,7 +207,7 @@ class TuningResult:
             "episodes": self.spec.episodes,
             "options": {setting.name: plain(setting.value) for setting in self.options},
         }
-        fresh.write_text(_yaml(study), encoding="utf-8")
+        write_whole_text(fresh, _yaml(study))
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain data."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
-from ..common.output_paths import check_out_folder
+from ..common.output_paths import check_out_folder, write_whole_text
 from ..common.signals import Signals
 from ..comparison.display import RESUME_HINT
 from ..comparison.options import ExecutorOptions
@@ -165,4 +165,4 @@ def write_results(result: TuningResult, words: Sequence[str]) -> None:
     html = render_page(
         "recollect tune", title(result), facts(result), sections(result, words), colours(result)
     )
-    (result.folder / "tune.html").write_text(html, encoding="utf-8")
+    write_whole_text(result.folder / "tune.html", html)

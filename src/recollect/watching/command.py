@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ..common.errors import UsageError
+from ..common.output_paths import write_whole_text
 from ..envs.given import Environment
 from ..probing.measure import memory_names
 from ..run import api, film
@@ -129,7 +130,7 @@ def _write_page(path: Path, trained: Trained, options: WatchOptions) -> None:
         agents.append(_in_environment_of(trained, second))
     pages = [(str(agent.folder), _render(agent, options)) for agent in agents]
     page = pages[0][1] if len(pages) == 1 else render_pair(pages)
-    path.write_text(page, encoding="utf-8")
+    write_whole_text(path, page)
     print(f"{path} is written; open it in a browser")
 
 
