@@ -45,7 +45,7 @@ demo: .venv/core
 
 test: .venv/dev check
 	$(BIN)/python -m pytest -m "not faults and not timing" -n 2 --dist worksteal
-	$(BIN)/python -m pytest -m timing $$(grep -rl --include='*.py' mark.timing tests)
+	$(BIN)/python -m pytest -m "timing and not faults" $$(grep -rl --include='*.py' mark.timing tests)
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:  # before a run began, after it ended, or in a command without one
         number = int(getattr(error, "number", signal.SIGINT))  # a StoppedError has that of its signal
         name = signal.Signals(number).name
-        print(f"recollect: stopped by {name}: what it had not finished is not written", file=sys.stderr)
+        print(f"recollect: stopped by {name}; unfinished output is not written", file=sys.stderr)
         return 128 + number
     except OSError as error:
         problem = (

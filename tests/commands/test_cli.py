@@ -440,7 +440,7 @@ def test_ctrl_c_outside_of_a_run_leaves_no_traceback(monkeypatch, capsys) -> Non
     assert cli.main(["bench", "CartPole-v1"]) == 130
     assert capsys.readouterr() == (
         "",
-        "recollect: stopped by SIGINT: what it had not finished is not written\n",
+        "recollect: stopped by SIGINT; unfinished output is not written\n",
     )
 
 

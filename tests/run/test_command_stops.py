@@ -112,6 +112,21 @@ def test_a_file_has_its_name_when_it_is_whole(tmp_path):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_keeps_its_place_and_a_device_is_written_to(tmp_path):
+    link, target = tmp_path / "link", tmp_path / "elsewhere" / "page.html"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    for text in ("old", "new"):
+        output_paths.write_whole_text(link, text)
+        assert link.is_symlink() and target.read_text() == text
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    output_paths.write_whole_text(pipe, "through")
+    assert os.read(reader, 9) == b"through" and pipe.is_fifo()
+    os.close(reader)
+
+
 # With all processes that a command starts ------------------------------------------------------------
 
 

@@ -39,12 +39,16 @@ def check_parent(file: Path) -> None:
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A path to write to, which gets the name of the file at the end: a stop leaves no half of a file."""
+    target = Path(os.path.realpath(path))  # a link keeps its place
+    if target.exists() and not target.is_file():
+        yield target  # as /dev/null, which a rename would replace
+        return
     # In the same folder, because a rename is atomic only within a file system; with the same suffix, which
     # decides the format of figures and films.
-    temporary = path.with_name(f".unfinished-{path.name}")
+    temporary = target.with_name(f".unfinished-{target.name}")
     try:
         yield temporary
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -39,22 +39,17 @@ class LocalExecutor:
 
     def ended(self) -> list[tuple[Job, str | None]]:
         """Runs that ended since the last call, each with its error message, or None."""
-        # A process id may be reused once its process was polled, so ids leave the set at the same time.
+        # A process id may be reused once its process was polled, so ids are forgotten at the same time.
         self._kill_overdue()
         over = [entry for entry in self._running if entry[1].poll() is not None]
         self._running = [entry for entry in self._running if entry not in over]
+        return [(job, self._fault(process, errors)) for job, process, errors in over]
+
+    def _fault(self, process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
+        stopping = self._interrupted.pop(process.pid, None) is not None
+        fault = failure(process, errors)
         # A run that was killed because it did not stop has not failed: it resumes from its last checkpoint.
-        stopping = {process.pid for _, process, _ in over if self._interrupted.pop(process.pid, None)}
-        return [
-            (
-                job,
-                None
-                if fault and process.returncode == -signal.SIGKILL and process.pid in stopping
-                else fault,
-            )
-            for job, process, errors in over
-            for fault in (failure(process, errors),)
-        ]
+        return None if stopping and process.returncode == -signal.SIGKILL else fault
 
     def stop(self, job: Job | None = None) -> None:
         """Ask one run, or all runs, to save and exit; a run is asked once only."""

@@ -24,6 +24,7 @@ NOT_SUITES = (
         "rendering",
         "spaces",
         "spaces_json",
+        "spaces_text",
         "team",
         "trial",
         "workers",

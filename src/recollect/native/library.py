@@ -162,7 +162,8 @@ def _compile(command: Sequence[str]) -> tuple[int, str]:
     )
 
     def end() -> None:
-        os.killpg(process.pid, signal.SIGTERM)  # not SIGKILL: gcc removes its temporary files
+        with contextlib.suppress(ProcessLookupError):  # it may have ended
+            os.killpg(process.pid, signal.SIGTERM)  # not SIGKILL: gcc removes its temporary files
         Path(command[-1]).unlink(missing_ok=True)
 
     AT_EXIT.add(end)
