@@ -793,8 +793,11 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_say_what_to_do(recaller, case, tmp_path, monkeypatch, capsys) -> None:
+def test_errors_say_what_to_do_before_an_episode_is_played(
+    recaller, case, tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("recollect.watching.episodes._play", lambda *_: pytest.fail("an episode was played"))
     (tmp_path / "there.mp4").mkdir()
     arguments, message = ERRORS[case]
     assert cli.main([str(recaller) if word == "RUN" else word for word in arguments]) == 2

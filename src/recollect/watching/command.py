@@ -162,10 +162,8 @@ def _render(trained: Trained, options: WatchOptions) -> str:
 def _write_film(path: Path | None, trained: Trained, options: WatchOptions) -> None:
     """The best episode with its memory, as a file, or in a window if there is no path."""
     # Copies, because renderers may reuse the array of a picture.
-    watched = _watch(trained, options, 1, np.copy)
-    (episode,), env = watched.episodes, trained.config.env.id
-    if not episode.pictures:
-        raise UsageError(f"{env} has no pictures for a film ({watched.note}); -o FILE.html shows its numbers")
+    watched = _watch(trained, options, 1, np.copy, film=True)
+    (episode,) = watched.episodes
     (computed,), _ = _compute(trained, watched)
     memory = next((memory for memory in computed.memories if memory.kind), None)
     if missing_package():  # a window can do without
@@ -174,7 +172,7 @@ def _write_film(path: Path | None, trained: Trained, options: WatchOptions) -> N
         notes = _describe_steps(trained, watched, memory, options)
         frames = draw_frames([enlarge(picture) for picture in episode.pictures], memory, notes)
     if path is None:
-        film.show_window(frames, watched.fps, f"{trained.folder} on {env}")
+        film.show_window(frames, watched.fps, f"{trained.folder} on {trained.config.env.id}")
         return
     film.write_film(path, frames, watched.fps)
     print(f"{path} is written")
@@ -190,9 +188,11 @@ def _describe_steps(
     return describe_steps(episode, memory, spec, actions)
 
 
-def _watch(trained: Trained, options: WatchOptions, shown: int, keep: KeepPicture | None) -> Watched:
+def _watch(
+    trained: Trained, options: WatchOptions, shown: int, keep: KeepPicture | None, film: bool = False
+) -> Watched:
     """Play and select episodes; prints a line about them."""
-    watched = play(trained, options.episodes, shown, options.seed, options.sample, keep)
+    watched = play(trained, options.episodes, shown, options.seed, options.sample, keep, film)
     print(_summarise(watched))
     if not watched.reproduced:
         print("replayed episodes have other returns than before: seeds do not determine this environment")

@@ -66,11 +66,18 @@ class Watched:
 
 
 def watch(
-    trained: Trained, episodes: int, shown: int, seed: int, sample: bool, keep: KeepPicture | None
+    trained: Trained,
+    episodes: int,
+    shown: int,
+    seed: int,
+    sample: bool,
+    keep: KeepPicture | None,
+    film: bool = False,
 ) -> Watched:
     """Play episodes, select some, and replay those with pictures.
 
     keep  maps a picture to what is stored of it; None: no pictures
+    film  whether there must be pictures: without any, a UsageError before an episode is played
     """
     for name, count in (("--episodes", episodes), ("--shown", shown)):
         if count < 1:
@@ -80,9 +87,12 @@ def watch(
     try:
         check_spaces(agent, envs, trained.config.env.id)
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
+        note = unrenderable_reason(envs, seeds[0])
+        if film and note and not any(leaf.kind == "picture" for leaf in agent.obs_spec.leaves.values()):
+            env = trained.config.env.id
+            raise UsageError(f"{env} has no pictures for a film ({note}); -o FILE.html shows its numbers")
         # Without pictures: rendering all episodes would take longer than replaying those that are shown.
         scores = [_play(agent, envs, one, sample)[0].returns[0] for one in seeds]
-        note = unrenderable_reason(envs, seeds[0])
         names = select(scores, shown)
         replayed = [
             _episode(agent, envs, name, seeds[number], sample, None if note else keep, keep)
