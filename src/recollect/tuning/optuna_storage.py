@@ -1,7 +1,6 @@
 """The Optuna study of a folder, kept in a journal file that survives a kill at any moment."""
 
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import UsageError, install_hint
+from ..config.data import LATER
+from ..reporting.runs import flatten
+from .journal import Journal
 from .option_names import Settings, format_value, full_names, option_values
 from .trials import TuningSpec
 
@@ -41,19 +43,25 @@ def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
     optuna = import_optuna()
     path = folder / JOURNAL
     try:
-        _drop_torn_line(path)
-        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+        storage = optuna.storages.JournalStorage(Journal(path))
         study: Any = optuna.create_study(
             storage=storage, study_name="recollect", direction="maximize", load_if_exists=True
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read or written: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read or written: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        # Its lines are whole, and Optuna, which trusts them, makes no study of them.
+        raise UsageError(f"{path} holds no study of Optuna; use another --out") from error
     settings = json.loads(json.dumps(spec.as_settings()))  # as the journal returns them: tuples as lists
     # The key that existing journals have.
     stored = study.user_attrs.get("question")
     if stored is None:
         study.set_user_attr("question", settings)
-    elif stored != settings:
+        stored = settings
+    # Options that did not exist when the study began had their defaults.
+    later = {name: default for name, default in flatten(LATER).items() if name in settings}
+    stored = later | stored
+    if stored != settings:
         names = sorted(k for k in {*stored, *settings} if stored.get(k) != settings.get(k))
         changes = [
             f"{k} {format_value(stored.get(k))}, now {format_value(settings.get(k))}" for k in names[:3]
@@ -67,13 +75,6 @@ def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
     if not study.get_trials(deepcopy=False):
         study.enqueue_trial(preset_params(spec))
     return study
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Remove the incomplete last line that a full disk leaves: a line after it would break the file."""
-    data = path.read_bytes() if path.exists() else b""
-    if data and not data.endswith(b"\n"):
-        os.truncate(path, data.rfind(b"\n") + 1)
 
 
 def preset_params(spec: TuningSpec) -> Settings:

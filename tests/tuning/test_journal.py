@@ -1,0 +1,118 @@
+"""The journal of a tuning study under damage: it is refused in one line, or nothing has changed."""
+
+import json
+import random
+
+import pytest
+
+from recollect import cli
+from recollect.common.errors import UsageError
+from recollect.tuning.journal import CHECKSUM, Journal
+from recollect.tuning.optuna_storage import JOURNAL
+
+from ..run.test_corruption import mutants
+from .test_tune import OPTIONS, tuned
+
+pytest.importorskip("optuna")
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory):
+    """The journal of a study of two trials."""
+    folder = tmp_path_factory.mktemp("study")
+    return tuned(folder, lambda trial, seed: 50 + trial, 2).result.folder / JOURNAL
+
+
+def as_before(data):
+    """A journal as earlier versions wrote it."""
+    return b"".join(CHECKSUM.sub(b"}", line) + b"\n" for line in data.splitlines())
+
+
+def test_every_line_has_a_checksum_and_optuna_reads_the_file(journal):
+    optuna = pytest.importorskip("optuna")
+    assert all(CHECKSUM.search(line) for line in journal.read_bytes().splitlines())
+    backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    study = optuna.load_study(study_name="recollect", storage=optuna.storages.JournalStorage(backend))
+    assert len(study.trials) >= 2
+
+
+def test_damage_is_refused_or_changes_nothing(journal, tmp_path):
+    data, whole = journal.read_bytes(), list(Journal(journal).read_logs(0))
+    refused = 0
+    for mutant in mutants(data, random.Random(5)):
+        copy = tmp_path / JOURNAL
+        copy.write_bytes(mutant)
+        try:
+            logs = list(Journal(copy).read_logs(0))
+        except UsageError as error:
+            assert "is damaged; restore the file, or use another --out" in str(error)
+            refused += 1
+        else:
+            # What a full disk or a kill leaves: the beginning, which the study continues.
+            assert logs == whole[: len(logs)]
+            assert mutant[: len(copy.read_bytes())] == copy.read_bytes()
+    assert refused > 30
+
+
+@pytest.mark.parametrize("change", ["lost", "twice", "swapped"])
+def test_whole_lines_in_another_order_are_found(journal, tmp_path, change):
+    lines = journal.read_bytes().splitlines(keepends=True)
+    others = {
+        "lost": lines[:3] + lines[4:],
+        "twice": [*lines[:3], lines[2], *lines[3:]],
+        "swapped": [*lines[:3], lines[4], lines[3], *lines[5:]],
+    }
+    copy = tmp_path / JOURNAL
+    copy.write_bytes(b"".join(others[change]))
+    with pytest.raises(UsageError, match="line 4 is damaged"):
+        Journal(copy)
+
+
+def test_without_checksums_a_flipped_digit_would_not_be_found(journal, tmp_path):
+    """The control."""
+    copy = tmp_path / JOURNAL
+    copy.write_bytes(as_before(journal.read_bytes()).replace(b":50.0", b":90.0"))
+    assert list(Journal(copy).read_logs(0)) != list(Journal(journal).read_logs(0))
+
+
+def test_a_study_of_an_earlier_version_continues(tmp_path):
+    before = tuned(tmp_path, lambda trial, seed: 50 + trial, 2)
+    file = before.result.folder / JOURNAL
+    logs = [json.loads(line) for line in as_before(file.read_bytes()).splitlines()]
+    # It had no prediction heads, and its journal has no option of them.
+    questions = [log["user_attr"]["question"] for log in logs if "question" in log.get("user_attr", {})]
+    for name in ("actor.predict", "init.path"):
+        del questions[0][name]
+    file.write_text("".join(json.dumps(log) + "\n" for log in logs))
+    after = tuned(tmp_path, lambda trial, seed: 50 + trial, 3)
+    assert [trial.score for trial in after.trials[:2]] == [50, 51] and len(after.trials) == 3
+
+
+def test_a_line_of_another_program_is_kept(journal, tmp_path):
+    copy = tmp_path / JOURNAL
+    note = {"op_code": 3, "worker_id": "dashboard", "study_id": 0, "system_attr": {"note": "x"}}
+    copy.write_bytes(journal.read_bytes() + json.dumps(note).encode() + b"\n")
+    written = Journal(copy)
+    written.append_logs([note])
+    assert list(Journal(copy).read_logs(0))[-2:] == [note, note]
+
+
+FOREIGN = {
+    "text": b"hello\n",
+    "binary": bytes(range(256)) + b"\n",
+    "numbers": b"1\n2\n",
+    "deep": b"[" * 100_000 + b"\n",
+    "other logs": b'{"op_code":99,"worker_id":"x"}\n',
+    "sqlite": b"SQLite format 3\x00" + bytes(100) + b"\n",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_foreign_file_is_one_line(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = tuned(tmp_path / "runs", lambda trial, seed: 5, 1).result.folder
+    (folder / JOURNAL).write_bytes(FOREIGN[name])
+    assert cli.main(["tune", *OPTIONS, "--out", "runs", "--trials", "1", "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("recollect: ") and error.count("\n") == 1
+    assert "use another --out" in error and str(JOURNAL) in error
