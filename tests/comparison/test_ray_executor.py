@@ -95,6 +95,7 @@ def same(one: Path, other: Path) -> None:
         assert one_score["returns"] == other_score["returns"]
 
 
+@pytest.mark.faults
 def test_a_study_ends_with_the_same_bits_when_workers_and_driver_are_killed(straight, tmp_path) -> None:
     driver = begun(tmp_path, "--on", "ray")
     wait_for(lambda: lines(tmp_path) > 10)

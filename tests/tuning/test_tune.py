@@ -511,6 +511,7 @@ def lines(folder):
     return sum(steps_of(folder).values())
 
 
+@pytest.mark.faults
 def test_a_study_that_was_stopped_and_killed_resumes_to_the_same_end(tmp_path, monkeypatch, capsys):
     process = recollect(tmp_path)
     wait_for(lambda: lines(tmp_path) > 10)

@@ -98,7 +98,7 @@ class JsonLines:
 
     def write(self, metrics: Metrics) -> None:
         """Append one line of metrics; values that are not finite are null."""
-        finite = {k: x if is_finite(x := metrics.get(k)) else None for k in METRICS}
+        finite = {k: metrics[k] if is_finite(metrics[k]) else None for k in METRICS}
         self.append(json.dumps(finite) + "\n")
 
     def append(self, lines: str) -> None:

@@ -18,7 +18,7 @@ import torch
 from ..common.devices import announcement
 from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
-from ..common.metrics import is_finite
+from ..common.metrics import METRICS, is_finite
 from ..common.signals import Signals, StoppedError
 from ..config.assembly import import_flags
 from ..config.config import RunConfig
@@ -174,7 +174,9 @@ class Session:
         config, learner, plan = self.config, self.learner, self.config.plan
         started = time.perf_counter() - self.elapsed  # as if the earlier sessions had just happened
         time_before, step_before = self.elapsed, learner.step
-        for metrics in train(self.envs, learner, plan, UPDATES[config.algorithm]):
+        for learned in train(self.envs, learner, plan, UPDATES[config.algorithm]):
+            # Every metric: what this update does not measure, as predictions that nothing makes, is unknown.
+            metrics = {**dict.fromkeys(METRICS), **learned}
             # The other ranks wait in their next message meanwhile, for at most distributed.PATIENCE.
             validate = self.is_rank_zero and self.validation.is_due(learner.iteration)
             metrics["val_return"] = self._validate() if validate else None
