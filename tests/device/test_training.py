@@ -114,6 +114,23 @@ def test_every_kind_of_run_gives_the_numbers_of_the_cpu_and_resumes_to_the_bit(n
             assert_resumes_equally(there, 1)
 
 
+def test_predictions_are_those_of_the_cpu_and_late_copies_change_nothing(tmp_path):
+    predict = {"actor.predict": ("obs", "reward", "hidden"), "critic.predict": ("obs",), "env.mask": (1, 3)}
+    options = predict | {"env.hidden": True, "kernels": "torch"}
+    here = run(tmp_path / "cpu", CASES["gru"], "cpu", **options)
+    with fake.measured(late=True):
+        late = run(tmp_path / "late", CASES["gru"], "fake", **options)
+    with fake.measured(rounding=1e-6, float64=False):
+        there = run(tmp_path / "fake", CASES["gru"], "fake", save_interval=1, **options)
+        for ours, theirs in zip(metrics_of(there), metrics_of(here), strict=True):
+            for name in ("predict_obs", "predict_reward", "predict_hidden"):
+                assert ours[name] == pytest.approx(theirs[name], rel=5e-3) and ours[name] > 0
+        assert_resumes_equally(there, 1)
+    prompt = weights_of(run(tmp_path / "prompt", CASES["gru"], "fake", **options))
+    for key, x in weights_of(late).items():
+        assert torch.equal(x, prompt[key]), key
+
+
 def test_ranks_send_tensors_of_the_cpu(tmp_path, monkeypatch):
     """Pickled, a tensor of a GPU would arrive on a GPU that may belong to another rank."""
     sent = []
