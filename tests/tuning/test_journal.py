@@ -7,7 +7,7 @@ import pytest
 
 from recollect import cli
 from recollect.common.errors import UsageError
-from recollect.tuning.journal import CHECKSUM, Journal
+from recollect.tuning.journal_file import CHECKSUM, Journal
 from recollect.tuning.optuna_storage import JOURNAL
 
 from ..run.test_corruption import mutants

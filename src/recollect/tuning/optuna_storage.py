@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import UsageError, install_hint
 from ..config.data import LATER
 from ..reporting.runs import flatten
-from .journal import Journal
+from .journal_file import Journal
 from .option_names import Settings, format_value, full_names, option_values
 from .trials import TuningSpec
 
