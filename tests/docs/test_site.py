@@ -80,7 +80,14 @@ def test_links_to_source_become_names_and_pages_stay_links(site):
     notebooks = {p.name for p in (DOCS / "notebooks").glob("*.ipynb")}
     earlier = {
         f"{study}_earlier.json"
-        for study in ("critic_memory", "gpt2ppo", "gpt2ppo_context", "gpt2ppo_critics", "gpt2ppo_table1")
+        for study in (
+            "critic_memory",
+            "gpt2ppo",
+            "gpt2ppo_context",
+            "gpt2ppo_critics",
+            "gpt2ppo_table1",
+            "recurrent",
+        )
     }
     kept = earlier | {"gpt2ppo_peer.json", "memory.html", "published.json"}
     assert files == kept | notebooks
