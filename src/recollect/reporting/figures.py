@@ -136,6 +136,10 @@ def _curve(axes: Any, panel: Panel, colours: Mapping[str, int], metric: str, axi
     axes.set_ylabel(FIGURE_METRICS[metric])
     if metric == "value_loss":  # the first values are hundreds of times larger than the last
         axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        # Not those of matplotlib, which are formulas: without parse_math they would be shown as their source.
+        axes.yaxis.set_major_formatter(_tick)
+        axes.yaxis.set_minor_formatter(_tick if high < 10 * low else "")
     elif metric == "explained_variance":  # the first values are far below 0
         axes.set_ylim(-0.1, 1.05)
     axes.xaxis.set_major_formatter(_tick)
