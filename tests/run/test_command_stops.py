@@ -16,7 +16,7 @@ from recollect.common import output_paths, signals
 from ..helpers import run_quietly, small_config, wait_for
 from .test_stops import stopped
 
-# In a process of their own: these tests fork it.
+# Apart from the parallel workers: these tests fork their process.
 pytestmark = pytest.mark.timing
 
 NUMBERS = [signal.SIGINT, signal.SIGTERM]
@@ -132,14 +132,14 @@ def test_a_link_keeps_its_place_and_a_device_is_written_to(tmp_path):
 
 def descendants(token: str) -> list[bytes]:
     """Command lines of the processes that have a token in their environment, orphans as well."""
-    found = []
+    lines = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if token.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_bytes())
+                lines.append((folder / "cmdline").read_bytes())
         except OSError:
             pass
-    return found
+    return lines
 
 
 def stop_process(words: list[str], folder: Path, ready, number: int, twice: bool = False) -> tuple[int, str]:

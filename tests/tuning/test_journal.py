@@ -88,6 +88,18 @@ def test_a_study_of_an_earlier_version_continues(tmp_path):
     assert [trial.score for trial in after.trials[:2]] == [50, 51] and len(after.trials) == 3
 
 
+@pytest.mark.parametrize("question", ["x", 3, ["steps"]])
+def test_a_study_with_settings_of_another_form_is_refused(tmp_path, question):
+    file = tuned(tmp_path, lambda trial, seed: 5, 1).result.folder / JOURNAL
+    logs = [json.loads(line) for line in as_before(file.read_bytes()).splitlines()]
+    for log in logs:
+        if "question" in log.get("user_attr", {}):
+            log["user_attr"]["question"] = question
+    file.write_text("".join(json.dumps(log) + "\n" for log in logs))
+    with pytest.raises(UsageError, match="holds no study of recollect; use another --out"):
+        tuned(tmp_path, lambda trial, seed: 5, 1)
+
+
 def test_a_line_of_another_program_is_kept(journal, tmp_path):
     copy = tmp_path / JOURNAL
     note = {"op_code": 3, "worker_id": "dashboard", "study_id": 0, "system_attr": {"note": "x"}}

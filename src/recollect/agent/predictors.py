@@ -3,7 +3,7 @@
 They are trained beside the policy and the values (learn/auxiliary.py), so that the memory holds what they
 need, and compute nothing while the agent acts.
 
-Shapes.  L steps, B sequences, F features, A numbers of an action, P numbers of all leaves.
+Shapes.  L steps, B sequences, F features, A numbers of an action.
 """
 
 from collections.abc import Mapping, Sequence

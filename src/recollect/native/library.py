@@ -156,7 +156,7 @@ def build(program: str, flags: Sequence[str], path: Path) -> None:
 
 def _compile(command: Sequence[str]) -> tuple[int, str]:
     """Run a compiler; its exit code and its errors. A stop ends it with all processes that it has started."""
-    # In a group of its own: the compiler proper is a child of gcc, and would outlive it.
+    # In a separate process group: the compiler proper is a child of gcc, and would outlive it.
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -58,6 +58,8 @@ def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
     if stored is None:
         study.set_user_attr("question", settings)
         stored = settings
+    if not isinstance(stored, dict):
+        raise UsageError(f"{path} holds no study of recollect; use another --out")
     # Options that did not exist when the study began had their defaults.
     later = {name: default for name, default in flatten(LATER).items() if name in settings}
     stored = later | stored
