@@ -18,6 +18,7 @@ from recollect.common.distributed import Ranks
 from recollect.envs import Envs
 from recollect.learn import ppo
 from recollect.learn.learner import begin
+from recollect.learn.novelty import Distillation, Novelty
 from recollect.learn.settings import Plan, PPOConfig
 from recollect.memory.rnn import GruConfig
 
@@ -37,6 +38,7 @@ VARIANTS = {
         num_steps=12, bptt=4, num_minibatches=3, update_epochs=20, target_kl=1e-3, learning_rate=1e-2
     ),
     "predict": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2),
+    "novelty": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2, rnd_coef=0.5),
     # Both coefficients are others in the second update.
     "adaptive": PPOConfig(
         num_steps=12,
@@ -80,9 +82,12 @@ def learned(
     agent = lively(build_agent((envs.obs_spec, envs.action_spec), branch, branch, True, seed=3)).to(dtype)
     plan = Plan(ppo=cfg, seed=11, rollouts=updates)
     learner = begin(envs, agent, plan, normalize_reward=True, ranks=world)
+    if cfg.rnd_coef:
+        distillation = Distillation((envs.obs_spec, envs.action_spec), branch, seed=3).to(dtype)
+        learner.novelty = Novelty(distillation, cfg, ENVS)
     metrics = list(ppo.train(envs, learner, plan))
     return {
-        "weights": agent.state_dict(),
+        "weights": agent.state_dict() | (learner.novelty.tensors() if learner.novelty else {}),
         "rewards": learner.rewards.tensors(),
         "episodes": torch.tensor(learner.episodes.recent, dtype=torch.float64),
         "step": learner.step,
@@ -102,7 +107,9 @@ def one_update(world: Ranks) -> dict[str, object]:
 
 def two_updates(world: Ranks) -> dict[str, object]:
     """Two updates: the second sees what all have counted."""
-    return {name: learned(world, VARIANTS[name], torch.float64, 2) for name in ("plain", "adaptive")}
+    return {
+        name: learned(world, VARIANTS[name], torch.float64, 2) for name in ("plain", "adaptive", "novelty")
+    }
 
 
 def wrong_gradient(world: Ranks) -> dict[str, object]:

@@ -131,6 +131,22 @@ def test_predictions_are_those_of_the_cpu_and_late_copies_change_nothing(tmp_pat
         assert torch.equal(x, prompt[key]), key
 
 
+def test_intrinsic_rewards_are_those_of_the_cpu_and_late_copies_change_nothing(tmp_path):
+    options = {"ppo.rnd_coef": 0.5, "kernels": "torch"}
+    here = run(tmp_path / "cpu", CASES["mlp"], "cpu", **options)
+    with fake.measured(late=True):
+        late = run(tmp_path / "late", CASES["mlp"], "fake", **options)
+    with fake.measured(rounding=1e-6, float64=False):
+        there = run(tmp_path / "fake", CASES["mlp"], "fake", save_interval=1, **options)
+        for ours, theirs in zip(metrics_of(there), metrics_of(here), strict=True):
+            assert ours["intrinsic_reward"] == pytest.approx(theirs["intrinsic_reward"], rel=5e-3)
+        assert metrics_of(there)[-1]["intrinsic_reward"] > 0
+        assert_resumes_equally(there, 1)
+    prompt = weights_of(run(tmp_path / "prompt", CASES["mlp"], "fake", **options))
+    for key, x in weights_of(late).items():
+        assert torch.equal(x, prompt[key]), key
+
+
 def test_ranks_send_tensors_of_the_cpu(tmp_path, monkeypatch):
     """Pickled, a tensor of a GPU would arrive on a GPU that may belong to another rank."""
     sent = []

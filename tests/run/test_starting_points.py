@@ -291,6 +291,7 @@ def test_recording_cloning_and_training_from_the_clone_on_the_command_line(sourc
         (["a.npz", "--teacher", "b"], "here is a.npz and b"),
         (["EPISODES", "-e", "Acrobot-v1"], "(of CartPole-v1) has observations"),
         (["EPISODES", "--epochs", "0"], "--epochs is 0"),
+        (["EPISODES", "-e", "CartPole-v1", "--ppo.rnd-coef", "0.5"], "ppo.rnd_coef is 0.5, and clone copies"),
     ],
 )
 def test_clone_refuses_what_does_not_fit(words, message, source, tmp_path, capsys):

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..common import rng
 from ..common.errors import UsageError
 from ..common.tree import Tree, map_leaves
 from ..encoder import EncoderConfig
@@ -16,7 +15,7 @@ from ..envs.spaces import ACTION_MASK, ActionSpec, ObsSpec
 from ..memory import Inspection, MemoryConfig
 from ..memory.mlp import MlpConfig
 from .critic import SharedCritic
-from .nets import Activation, Init, Inputs, Rows, initialise, layers, linear
+from .nets import Activation, Init, Inputs, Rows, initialise, layers, linear, seeded_weights
 from .normalize import Normalizer
 from .player import Player, PlayerState, predict
 from .policies import Policy, ValueHead, actor_head, make_policy, masked
@@ -304,12 +303,5 @@ def build_agent(
     seed: int,
 ) -> Agent:
     """An agent whose initial weights are a function of the seed alone."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # with more threads orthogonal weights are rounded differently
-    try:
-        # The generator of the caller is restored; weights are drawn on the CPU, so others need no copy.
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT))
-            return Agent(spaces, actor, critic, normalize_obs)
-    finally:
-        torch.set_num_threads(threads)
+    with seeded_weights(seed):
+        return Agent(spaces, actor, critic, normalize_obs)

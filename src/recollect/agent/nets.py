@@ -3,8 +3,9 @@
 Shapes.  T steps, B environments, K components of an action, P parameters of its distribution.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_exporting
 
+from ..common import rng
 from ..encoder import EncoderConfig
 from ..encoder.gallery import Lookup, Shown
 from ..encoder.leaves import one_hot
@@ -106,6 +108,20 @@ def linear(in_dim: int, out_dim: int, gain: float) -> nn.Linear:
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+@contextlib.contextmanager
+def seeded_weights(seed: int, *index: int) -> Iterator[None]:
+    """Draw weights as a function of a seed and an index alone; the generator of the caller is restored."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # with more threads orthogonal weights are rounded differently
+    try:
+        # Weights are drawn on the CPU, so the generators of other devices need no copy.
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT, *index))
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def initialise(module: nn.Module, init: Init) -> None:

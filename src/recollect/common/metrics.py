@@ -24,6 +24,7 @@ METRICS = (
     "predict_obs",
     "predict_reward",
     "predict_hidden",
+    "intrinsic_reward",
     "ratio_error",
     "value_error",
     "state_error",

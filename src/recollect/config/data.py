@@ -37,6 +37,7 @@ LATER: dict[str, Any] = {
     "actor.predict": [],
     "critic.predict": [],
     "ppo.predict_coef": 0.1,
+    "ppo.rnd_coef": 0.0,
     "ppo.desired_kl": None,
     "ppo.target_entropy": None,
 }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..agent.agent import Agent, AgentState
 from ..agent.normalize import RewardScale
@@ -15,6 +16,7 @@ from .adaptive import Adaptation, adaptations
 from .engine import Engine, TorchEngine
 from .episodes import Episodes
 from .maths import Losses
+from .novelty import Novelty
 from .optim import FlatAdam
 from .rollout import Rollout, Row, opening_row
 from .settings import Coefficients, Plan
@@ -37,6 +39,7 @@ class Learner:
     iteration: int = 0
     step: int = 0  # training steps so far, of all ranks
     adaptations: dict[str, Adaptation] = field(default_factory=dict)
+    novelty: Novelty | None = None  # the intrinsic reward
 
     def coefficients(self, plan: Plan) -> Coefficients:
         """The hyperparameters of the next update: those of the schedules, and the adapted ones."""
@@ -51,6 +54,11 @@ class Learner:
             for adaptation in self.adaptations.values():
                 adaptation.adapt(metrics)
 
+    def scaled_rewards(self, rollout: Rollout) -> Tensor:
+        """The rewards that are learned from, of the environments of all ranks (T, N)."""
+        reward = self.rewards.scaled(rollout.outcome(self.ranks).reward)
+        return reward if self.novelty is None else reward + self.novelty.rewards(rollout, self.ranks)
+
     def update_statistics(self, rollout: Rollout) -> None:
         """Update normalisers and episode statistics; after the last gradient step, because until then they
         must be those that the actor acted with.
@@ -63,6 +71,8 @@ class Learner:
             {k: x[:-1] for k, x in rollout.rows.obs.items()}, local_valid, self.ranks
         )
         self.rewards.update(outcome.reward, valid, outcome.terminated | outcome.truncated)
+        if self.novelty is not None:
+            self.novelty.learn(rollout, self.ranks)
         self.episodes.add(outcome, self.step)
         self.iteration += 1
         self.step += int(valid.sum())
@@ -77,7 +87,8 @@ class Learner:
             "iteration": self.iteration,
             "episodes": self.episodes.finished,
         }
-        return {**counts, **self.episodes.means(), "kernel_error": self.engine.error}
+        intrinsic = {"intrinsic_reward": self.novelty.mean} if self.novelty else {}
+        return {**counts, **self.episodes.means(), **intrinsic, "kernel_error": self.engine.error}
 
     def update_metrics(
         self, losses: Losses, explained_variance: float, now: Coefficients

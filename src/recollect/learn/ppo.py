@@ -102,8 +102,7 @@ def advantages(rollout: Rollout | Outcome, reward: Tensor, gamma: float, gae_lam
 
 def estimates(learner: Learner, rollout: Rollout, cfg: PPOConfig) -> Estimates:
     """Advantages and value targets of the environments of all ranks."""
-    outcome = rollout.outcome(learner.ranks)
-    reward = learner.rewards.scaled(outcome.reward)
+    outcome, reward = rollout.outcome(learner.ranks), learner.scaled_rewards(rollout)
     advantage = advantages(outcome, reward, cfg.gamma, cfg.gae_lambda)
     if cfg.target_lambda is None:
         return Estimates(advantage, surplus=advantage)

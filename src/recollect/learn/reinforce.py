@@ -49,7 +49,7 @@ def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
     """One gradient step on the episodes that ended inside the rollout."""
-    reward = learner.rewards.scaled(rollout.reward)
+    reward = learner.scaled_rewards(rollout)
     returns, known = returns_to_go(rollout, reward, plan.ppo.gamma)
     draw, targets = Draw(plan.ppo.normalize_whole, epochs=1, whole=True), Estimates(returns, returns, known)
     minibatches = Minibatches(learner, rollout, plan, length, draw, targets)

@@ -32,7 +32,7 @@ BOUNDS: tuple[Bound, ...] = (
     (("gamma", "gae_lambda", "target_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
     (("target_entropy",), math.isfinite, "it must be finite"),
     (ABOVE_0, lambda x: x > 0, "it must be above 0"),
-    (("weight_decay", "max_grad_norm"), lambda x: x >= 0, "it must not be below 0"),
+    (("weight_decay", "max_grad_norm", "rnd_coef"), lambda x: x >= 0, "it must not be below 0"),
 )
 
 
@@ -112,6 +112,8 @@ class PPOConfig:
     """Weight of the value loss; without shared layers it only affects gradient clipping."""
     predict_coef: float = 0.1
     """Weight of each prediction loss, of the branches that `predict`."""
+    rnd_coef: float = 0.0
+    """Weight of an intrinsic reward for new observations, by random network distillation; 0: off."""
     learning_rate: float = 2.5e-4
     """Learning rate of the actor, and of the critic unless it has its own."""
     critic_learning_rate: float | None = None

@@ -19,6 +19,7 @@ from ..envs import EnvConfig, Envs, make
 from ..learn.adaptive import check_target
 from ..learn.learner import Learner, begin
 from ..learn.minibatches import blocks_of
+from ..learn.novelty import Distillation, Novelty
 from .initial import begin_weights
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
@@ -128,4 +129,9 @@ def build_learner(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks = AL
     """The learner of a new run."""
     env = config.env
     with reported_memory(agent.device):
-        return begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)
+        learner = begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)
+        if config.ppo.rnd_coef:
+            distillation = Distillation((envs.obs_spec, envs.action_spec), config.actor, config.seed)
+            num_envs = envs.num_envs * ranks.size
+            learner.novelty = Novelty(distillation.to(agent.device), config.ppo, num_envs)
+    return learner

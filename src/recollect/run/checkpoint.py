@@ -124,6 +124,7 @@ def learner_tensors(learner: Learner) -> dict[str, Tensor]:
             name: torch.tensor(adaptation.value, dtype=torch.float64)
             for name, adaptation in learner.adaptations.items()
         },
+        "novelty": learner.novelty.tensors() if learner.novelty else {},
     }
     return tree.leaves(parts)
 
@@ -242,6 +243,8 @@ def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int])
     rows = saved["episodes.recent"].tolist()
     for name, adaptation in learner.adaptations.items():
         adaptation.value = float(saved[f"adaptations.{name}"])
+    if learner.novelty:
+        learner.novelty.load({name: saved[f"novelty.{name}"] for name in learner.novelty.tensors()})
     learner.episodes.recent = [(ret, int(length), success) for ret, length, success in rows]
 
 

@@ -183,4 +183,9 @@ def _check_teacher(teacher: Agent, name: str, envs: Envs, config: RunConfig) -> 
 
 
 def _learner(config: RunConfig, envs: Envs, agent: Agent) -> Learner:
+    if config.ppo.rnd_coef:
+        raise UsageError(
+            f"ppo.rnd_coef is {config.ppo.rnd_coef:g}, and clone copies actions that are given, which no "
+            "reward changes; set it to 0"
+        )
     return begin(envs, agent, config.plan, config.env.normalize_reward, config.env.reward_scale)
