@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +22,7 @@ from recollect.reporting.significance import fisher, mann_whitney
 from recollect.reporting.summary import to_json_data
 from recollect.reporting.verdict import describe_equal_seeds
 
+from .areas import areas
 from .cells import table
 
 Entry = dict[str, Any]
@@ -108,6 +109,14 @@ VIEWS = {
         pairs=((1, 0), (2, 0), (3, 2), (4, 2), (4, 3)),
         pooled=(("`ppo_gru`, GRU or GPT-2 critic", (3, 4), 2),),
     ),
+    "predictions": View(
+        names=(
+            ("nothing", {"actor.predict": []}),
+            ("hidden velocities", {"actor.predict": ["hidden"]}),
+            ("next observation and reward", {"actor.predict": ["obs", "reward"]}),
+        ),
+        pairs=((1, 0), (2, 0)),
+    ),
     "critic_value": View(
         names=(
             ("no memory", {"critic.memory.name": "mlp", "env.hidden": False}),
@@ -127,6 +136,7 @@ class Study:
 
     report: Entry
     view: View
+    folder: Path  # of docs/results
 
     @property
     def envs(self) -> list[str]:
@@ -176,9 +186,9 @@ class Study:
 
 def read(results: Path, name: str) -> Study:
     """The study of a folder of docs/results."""
-    return Study(
-        _recomputed(json.loads((results / name / "report.json").read_text())), VIEWS.get(name, View())
-    )
+    folder = results / name
+    report = _recomputed(json.loads((folder / "report.json").read_text()))
+    return Study(report, VIEWS.get(name, View()), folder)
 
 
 def _recomputed(report: Entry) -> Entry:
@@ -279,9 +289,28 @@ def training(study: Study) -> list[str]:
     return _with_envs(study, header, rows)
 
 
+def area_scores(study: Study) -> list[str]:
+    """As `scores`, of the areas under the training curves."""
+    return scores(_with_areas(study))
+
+
+def area_differences(study: Study) -> list[str]:
+    """As `differences`, of the areas under the training curves."""
+    return differences(_with_areas(study))
+
+
+def _with_areas(study: Study) -> Study:
+    """The study with areas in place of final scores."""
+    finals, pairs = areas(study.folder / "runs.zip")
+    parts = {"finals": to_json_data(finals), "differences": to_json_data(pairs)}
+    return replace(study, report=study.report | parts)
+
+
 TABLES = {
     "scores": scores,
     "differences": differences,
+    "area_scores": area_scores,
+    "area_differences": area_differences,
     "training": training,
     "thresholds": thresholds,
     "tests": tests,

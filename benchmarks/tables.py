@@ -12,6 +12,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
     presets, memory tasks, cards                   scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
+    area_scores STUDY, area_differences STUDY      areas under its training curves, from its archive
     training STUDY                                 training returns at the end
     thresholds STUDY, tests STUDY                  when training reached the threshold
 

@@ -1,14 +1,21 @@
 """The tables of the pages are those of the result files, and say no more than these hold."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+from benchmarks.areas import task_areas
 from benchmarks.cells import full_table, result_cell, speed_cell
 from benchmarks.common import Run, Task
 from benchmarks.study_tables import Study, View, differences, scores, short, thresholds
 from benchmarks.study_tables import tests as exact_tests
 
 from benchmarks import tables
+from recollect.reporting.aggregate import model_differences
+from recollect.reporting.groups import Group
+from recollect.reporting.runs import Run as RunFolder
 from recollect.reporting.significance import fisher, mann_whitney
 
 OURS, PEER = Run("ppo", "ours", {}), Run("peer", "sb3", {})
@@ -96,7 +103,7 @@ def study():
         "thresholds": [{"env": "X-v1", "value": 2.5}],
         "efficiencies": [of("a", steps=[None, None]), of("b", steps=[100.0, 200.0])],
     }
-    return Study(report, View())
+    return Study(report, View(), Path())
 
 
 def test_a_study_as_scores(study):
@@ -108,7 +115,8 @@ def test_a_study_as_scores(study):
 
 def test_differences_are_model_minus_other(study):
     assert differences(study)[2:] == ["| `b` | `a` | 2.50 (1.00 to 4.00) | 3.00 | 0.90 (0.30 to 1.00) |"]
-    turned = Study(study.report, View(pairs=((0, 1),), names=(("A", {"model": "a"}), ("B", {"model": "b"}))))
+    view = View(pairs=((0, 1),), names=(("A", {"model": "a"}), ("B", {"model": "b"})))
+    turned = replace(study, view=view)
     assert differences(turned)[2:] == ["| A | B | -2.50 (-4.00 to -1.00) | -3.00 | 0.10 (0.00 to 0.70) |"]
 
 
@@ -126,7 +134,7 @@ def test_equal_seeds_get_a_bound(study):
 def test_the_name_with_the_most_settings_wins(study):
     study.report["groups"][1]["settings"]["wide"] = True
     names = (("A", {"model": "a"}), ("B", {"model": "b"}), ("wide B", {"model": "b", "wide": True}))
-    assert differences(Study(study.report, View(names=names)))[2].startswith("| wide B | A |")
+    assert differences(replace(study, view=View(names=names)))[2].startswith("| wide B | A |")
 
 
 def test_an_adjusted_p_is_shown_where_the_report_has_one(study):
@@ -179,3 +187,24 @@ def test_a_table_that_cannot_be_written_is_an_error(page):
 @pytest.mark.parametrize("page", tables.pages(), ids=lambda page: page.name)
 def test_the_tables_of_the_pages_are_those_of_the_results(page):
     assert tables.stale(page.read_text()) == [], "run: python -m benchmarks.tables"
+
+
+# Areas under training curves ------------------------------------------------------------------
+
+
+def line_run(seed, slope, last):
+    """A run whose return rises along a line from 0 at step 100 on, unknown before, with 100 steps a row."""
+    rows = np.arange(last + 1.0)
+    metrics = {"step": 100 * rows, "return": np.where(rows > 0, slope * 100 * (rows - 1), np.nan)}
+    return RunFolder(Path(), {"seed": seed}, {"status": "finished"}, metrics)
+
+
+def test_the_area_is_the_mean_return_over_the_steps_that_all_seeds_have():
+    runs = [line_run(0, 0.1, 5), line_run(1, 0.2, 5)], [line_run(0, 0.3, 4), line_run(1, 0.3, 6)]
+    groups = [Group("E", label, {}, members) for label, members in zip("ab", runs, strict=True)]
+    first, second = task_areas(groups)
+    # Over steps 100 to 400: the mean is half of the return at 400.
+    assert first.scores.tolist() == pytest.approx([15, 30])
+    assert second.scores.tolist() == pytest.approx([45, 45])
+    (pair,) = model_differences([first, second])
+    assert (pair.better, pair.by) == ("b", pytest.approx(22.5))
