@@ -117,6 +117,15 @@ VIEWS = {
         ),
         pairs=((1, 0), (2, 0)),
     ),
+    "desired_kl": View(
+        names=(("constant", {"ppo.desired_kl": None}), ("adapted to the KL", {"ppo.desired_kl": 0.01})),
+    ),
+    "target_entropy": View(
+        names=(
+            ("constant coefficient", {"ppo.target_entropy": None}),
+            ("target entropy", {"ppo.target_entropy": 2.42}),
+        ),
+    ),
     "critic_value": View(
         names=(
             ("no memory", {"critic.memory.name": "mlp", "env.hidden": False}),
