@@ -105,6 +105,21 @@ def test_an_unsupported_observation_is_refused_by_name(space, nested):
     assert ("obs.odd" in str(caught.value)) == nested
 
 
+def test_empty_entries_are_left_out_and_an_empty_observation_is_refused():
+    nothing = spaces.Box(-1, 1, (2, 0))
+    space = spaces.Dict({"extra": nothing, "speed": ANY_OBS})
+    spec = read_spaces(space, ANY_ACTION)[0]
+    assert spec.split(batch(space, 3)).keys() == {"obs.speed"}
+    with pytest.raises(UsageError, match=r"observation space .* is empty: it has no number"):
+        read_spaces(spaces.Tuple([nothing, nothing]), ANY_ACTION)
+
+
+def test_an_empty_entry_with_the_name_of_another_one_is_refused():
+    twice = spaces.Dict({"a.b": spaces.Box(-1, 1, (0,)), "a": spaces.Dict({"b": ANY_OBS})})
+    with pytest.raises(UsageError, match=r"two entries of the observation are named a\.b"):
+        read_spaces(twice, ANY_ACTION)
+
+
 # Actions --------------------------------------------------------------------------------------
 
 
@@ -121,6 +136,11 @@ def test_an_unsupported_action_is_refused_by_name(space):
     with pytest.raises(UsageError) as caught:
         action_spec(space)
     assert str(space) in str(caught.value)
+
+
+def test_an_empty_action_is_refused():
+    with pytest.raises(UsageError, match="is empty: there is nothing to choose"):
+        action_spec(spaces.Box(-1, 1, (0,)))
 
 
 @pytest.mark.parametrize(

@@ -255,13 +255,16 @@ def read_spaces(
 
 
 def _read_leaves(space: gym.Space[Any]) -> dict[str, Leaf]:
-    """The leaves of an observation space by name; UsageError if two have the same."""
+    """The leaves of an observation space that are not empty, by name; UsageError if two have the same."""
     leaves: dict[str, Leaf] = {}
     for name, leaf in _leaves_of(space, "obs"):
         if name in leaves:
             key = name.removeprefix("obs.")
             raise UsageError(f"two entries of the observation are named {key}: rename the key with a dot")
         leaves[name] = leaf
+    leaves = {name: leaf for name, leaf in leaves.items() if 0 not in leaf.shape}
+    if not leaves:
+        raise UsageError(f"observation space {space} is empty: it has no number that an agent could see")
     return leaves
 
 
@@ -298,6 +301,8 @@ def _is_picture(space: spaces.Box) -> bool:
 
 
 def _read_action(space: gym.Space[Any]) -> ActionSpec:
+    if space.shape is not None and 0 in space.shape:
+        raise UsageError(f"action space {space} is empty: there is nothing to choose")
     match space:
         case spaces.Discrete():
             return ActionSpec("categorical", (int(space.n),), (), (int(space.start),))
