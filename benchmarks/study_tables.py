@@ -126,6 +126,9 @@ VIEWS = {
             ("target entropy", {"ppo.target_entropy": 2.42}),
         ),
     ),
+    "exploration": View(
+        names=(("none", {"ppo.rnd_coef": 0.0}), ("weight 0.2", {"ppo.rnd_coef": 0.2})),
+    ),
     "critic_value": View(
         names=(
             ("no memory", {"critic.memory.name": "mlp", "env.hidden": False}),

@@ -301,9 +301,9 @@ def _is_picture(space: spaces.Box) -> bool:
 
 
 def _read_action(space: gym.Space[Any]) -> ActionSpec:
-    if space.shape is not None and 0 in space.shape:
-        raise UsageError(f"action space {space} is empty: there is nothing to choose")
     match space:
+        case spaces.Box() | spaces.MultiDiscrete() if 0 in space.shape:
+            raise UsageError(f"action space {space} is empty: there is nothing to choose")
         case spaces.Discrete():
             return ActionSpec("categorical", (int(space.n),), (), (int(space.start),))
         case spaces.MultiDiscrete():
