@@ -227,10 +227,10 @@ def roll(s, length=L):
     ppo.value(s.learner, s.rollout, length)
 
 
-def small_memory(name):
-    """A memory with two layers and a context of a few steps, where it has these."""
+def small_memory(name, layers=2):
+    """A memory with few layers and a context of a few steps, where it has these."""
     kind = MEMORIES[name]
-    sizes = {"layers": 2, "context": 8}
+    sizes = {"layers": layers, "context": 8}
     return kind(**{field: size for field, size in sizes.items() if field in kind.__dataclass_fields__})
 
 

@@ -1,11 +1,12 @@
-"""What one of several processes does in test_distributed.py: `python -m tests.common.ranked FOLDER WHAT...`.
+"""What the processes of test_distributed.py do: `python -m tests.common.ranked FOLDER SIZE WHAT...`.
 
-Each writes what it has after each of them to <FOLDER>/<rank>.pt; alone it is the run that others are held to.
+They are forked from one, because each would need seconds to import torch. Each writes what it has after each
+of them to <FOLDER>/<rank>.pt and prints to <FOLDER>/<rank>.txt; alone it is the run that others are held to.
 """
 
+import json
 import os
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import torch
 from recollect.agent.agent import BranchConfig, build_agent
 from recollect.common import distributed as ranks
 from recollect.common.distributed import Ranks
+from recollect.common.errors import DisagreementError
 from recollect.envs import Envs
 from recollect.learn import ppo
 from recollect.learn.learner import begin
@@ -22,10 +24,10 @@ from recollect.learn.novelty import Distillation, Novelty
 from recollect.learn.settings import Plan, PPOConfig
 from recollect.memory.rnn import GruConfig
 
-from ..helpers import Scripted, lively
+from ..helpers import Scripted, lively, wait_for
 
 ENVS = 8
-SLEEP = 100.0  # seconds; whoever waits for it has PATIENCE for 8
+SILENCE = 100.0  # seconds at most; whoever waits has PATIENCE for 8
 VARIANTS = {
     "plain": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, ent_coef=0.01, learning_rate=1e-2),
     "rollout": PPOConfig(
@@ -133,13 +135,16 @@ def wrong_gradient(world: Ranks) -> dict[str, object]:
     return {"skipped": spoiled.learner.optimizer.skipped, "weights": agent.state_dict()}
 
 
-def unlike(world: Ranks) -> dict[str, object]:
+def unlike(world: Ranks) -> str:
     """One process has other weights, by a single bit."""
     weights = torch.zeros(100)
     world.check_equal([weights])
     weights[7] = world.rank * 1e-45
-    world.check_equal([weights])
-    return {}
+    try:
+        world.check_equal([weights])
+    except DisagreementError as error:
+        return str(error)
+    return "no error"
 
 
 def gone(world: Ranks) -> dict[str, object]:
@@ -152,10 +157,11 @@ def gone(world: Ranks) -> dict[str, object]:
 
 
 def silent(world: Ranks) -> dict[str, object]:
-    """One process says nothing any more."""
+    """One process says nothing any more until the other has given up."""
     world.all_reduce_sum(torch.zeros(3))
     if world.rank == 1:
-        time.sleep(SLEEP)
+        wait_for(lambda: "lost the others" in (folder / "0.txt").read_text(), SILENCE)
+        sys.exit(7)
     world.all_reduce_sum(torch.zeros(3))
     return {}
 
@@ -188,9 +194,26 @@ def threads() -> list[tuple[str, str]]:
     return [(path.read_text(), path.parent.name) for path in Path("/proc/self/task").glob("*/comm")]
 
 
+def fork(folder: Path, size: int) -> None:
+    """Return in each of `size` new processes; this one waits for them, and ends with their exit codes."""
+    children = []
+    for rank in range(size):
+        if not (child := os.fork()):
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            with (folder / f"{rank}.txt").open("w") as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            return
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    print(json.dumps(codes), flush=True)
+    os._exit(0)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    folder, names = Path(sys.argv[1]), sys.argv[2:]
+    folder, names = Path(sys.argv[1]), sys.argv[3:]
+    fork(folder, int(sys.argv[2]))
     if "silent" in names:
         ranks.PATIENCE = timedelta(seconds=8)
     with ranks.process_group() as here:

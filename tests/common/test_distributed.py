@@ -27,19 +27,24 @@ ROOT = Path(__file__).parents[2]
 SECONDS = 120  # until a process that hangs fails its test
 
 
-def processes(size: int, folder: Path, *command: str) -> list[subprocess.Popen[str]]:
-    """Begun as torchrun begins them, without the seconds it takes."""
+def world_of(size: int) -> dict[str, str]:
+    """The environment that torchrun gives to all of its processes."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     world = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
     known = os.environ | {name: str(value) for name, value in world.items()}
     known |= {"TORCHELASTIC_RUN_ID": "test", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    known |= {"PYTHONFAULTHANDLER": "1"}  # a process that is aborted says where
-    return [
+    return known | {"PYTHONFAULTHANDLER": "1"}  # a process that is aborted says where
+
+
+def together(size: int, folder: Path, *command: str) -> list[tuple[int, str]]:
+    """How each process ended and what it said; torchrun itself would take seconds more."""
+    world = world_of(size)
+    begun = [
         subprocess.Popen(
             [sys.executable, "-m", *command],
-            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -47,18 +52,18 @@ def processes(size: int, folder: Path, *command: str) -> list[subprocess.Popen[s
         )
         for rank in range(size)
     ]
-
-
-def together(size: int, folder: Path, *command: str) -> list[tuple[int, str]]:
-    """How each process ended and what it said."""
-    begun = processes(size, folder, *command)
     said = [process.communicate(timeout=SECONDS)[0] for process in begun]
     return [(process.returncode, text) for process, text in zip(begun, said, strict=True)]
 
 
 def asked(folder: Path, *what: str, size: int = 2) -> list[tuple[int, str]]:
-    """So many processes of tests/ranked.py."""
-    return together(size, folder, "tests.common.ranked", str(folder), *what)
+    """How each of so many processes of ranked.py ended and what it said."""
+    command = [sys.executable, "-m", "tests.common.ranked", str(folder), str(size), *what]
+    done = subprocess.run(
+        command, env=world_of(size), cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=True
+    )
+    said = [(folder / f"{rank}.txt").read_text() for rank in range(size)]
+    return list(zip(json.loads(done.stdout), said, strict=True))
 
 
 def well(ended: list[tuple[int, str]]) -> None:
@@ -75,7 +80,7 @@ def found(folder: Path, size: int = 2) -> list[dict]:
 def pair(tmp_path_factory) -> list[dict]:
     """What two processes did together, one thing after the other: they take seconds to begin."""
     folder = tmp_path_factory.mktemp("pair")
-    well(asked(folder, "one_update", "two_updates", "said", "manners", "wrong_gradient"))
+    well(asked(folder, "one_update", "two_updates", "said", "manners", "wrong_gradient", "unlike"))
     return found(folder)
 
 
@@ -201,9 +206,9 @@ def test_a_gradient_that_is_not_finite_is_left_out_by_all(pair):
     assert all(x.isfinite().all() for x in first["weights"].values())
 
 
-def test_weights_that_differ_by_a_bit_stop_all(tmp_path):
-    for code, text in asked(tmp_path, "unlike"):
-        assert code == 1 and "the weights of processes [1] of 2 differ from those of process 0" in text
+def test_weights_that_differ_by_a_bit_stop_all(pair):
+    for share in pair:
+        assert "the weights of processes [1] of 2 differ from those of process 0" in share["unlike"]
 
 
 def test_who_is_left_alone_ends(tmp_path):
@@ -213,12 +218,8 @@ def test_who_is_left_alone_ends(tmp_path):
 
 
 def test_silence_is_not_waited_for(tmp_path):
-    waits, sleeps = processes(2, tmp_path, "tests.common.ranked", str(tmp_path), "silent")
-    text = waits.communicate(timeout=SECONDS)[0]
-    asleep = sleeps.poll() is None
-    sleeps.kill()
-    sleeps.communicate()
-    assert waits.returncode == 1 and "lost the others" in text and asleep
+    (code, text), (other, said) = asked(tmp_path, "silent")
+    assert (code, other) == (1, 7) and "lost the others" in text, said
 
 
 # Runs -----------------------------------------------------------------------------------------

@@ -112,9 +112,18 @@ class Translation:
     def __init__(self) -> None:
         self._pairs: dict[int, tuple[Tensor, Tensor]] = {}  # by id of the CPU's tensor
         self._storages: dict[int, torch.UntypedStorage] = {}  # of the device, by the storage of the CPU
+        self._has_others = False  # whether an argument is a tensor of the CPU
+
+    @property
+    def mixes_devices(self) -> bool:
+        """Whether tensors of the CPU are among those of the device."""
+        return self._has_others and bool(self._pairs)
 
     def to_host(self, x: Any) -> Any:
-        if is_fake(x):
+        if isinstance(x, Tensor):
+            if not is_fake(x):
+                self._has_others = True
+                return x
             host = host_view(x)
             self._pairs[id(host)] = host, x
             self._storages[host.untyped_storage()._cdata] = x.untyped_storage()
@@ -171,6 +180,9 @@ NONDETERMINISTIC = {
     *(aten.median, aten.nanmedian),
 }
 ALLOCATE = {aten.empty, aten.empty_strided}  # which may be resized later
+# What torch would compose of several operations, at twice the time and more.
+COMPOSED = aten.clone.default, aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.zeros_like.default
+NOTHING = contextlib.nullcontext()
 PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.convolution_overrideable}
 
 
@@ -179,11 +191,12 @@ class Traits:
     """What the schema of an operation says about it."""
 
     names: tuple[str, ...]  # of the arguments
-    tensors: frozenset[str]  # arguments that are tensors
+    tensors: tuple[int, ...]  # places of arguments that are tensors
     written: frozenset[str]  # arguments that it changes
     is_view: bool
     takes_numbers: bool  # whether single numbers of the CPU may be among its tensors
     indexes: bool
+    writes_by_index: bool
     is_random: bool
     waits: bool  # its result, or the shape of its result, is needed on the host
 
@@ -196,11 +209,12 @@ def traits(op: Any) -> Traits:
     needed = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     return Traits(
         names=tuple(x.name for x in arguments),
-        tensors=frozenset(x.name for x in arguments if str(x.type) == "Tensor"),
+        tensors=tuple(i for i, x in enumerate(arguments) if str(x.type) == "Tensor"),
         written=frozenset(x.name for x in arguments if x.alias_info is not None and x.alias_info.is_write),
         is_view=op in SETS_STORAGE or any(a is not None and not a.is_write for a in aliases),
         takes_numbers=packet in TAKES_NUMBERS or any(torch.Tag.pointwise in t for t in tags),
         indexes=packet in INDEXING,
+        writes_by_index=packet in INDEXING - {aten.index},
         is_random=torch.Tag.nondeterministic_seeded in op.tags,
         waits=bool(needed & set(op.tags)),
     )
@@ -208,60 +222,49 @@ def traits(op: Any) -> Traits:
 
 def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
     """An operation with a tensor of the device, or one that makes one."""
-    if op is aten._copy_from.default:
-        return _copy(*args, **kwargs)
-    if op is aten._copy_from_and_resize.default:
-        return _copy(args[0], args[1].resize_(args[0].shape))
     facts = traits(op)
     if facts.is_view:  # of sizes and strides alone: the CPU's kernel does it for any device
         return op._op_dk(torch.DispatchKey.CPU, *args, **kwargs)
-    named = dict(zip(facts.names, args, strict=False)) | kwargs
-    again = partial(_run, op, *args, **kwargs)
-    _refuse(op, facts, named)
     device.traffic.operations += 1
-    if facts.waits or _writes_by_mask(op, args):
-        synchronize()
-    args = tuple(
-        _as_tensor(x, args) if name in facts.tensors and isinstance(x, (bool, int, float)) else x
-        for name, x in zip(facts.names, args, strict=False)
-    )
     call = Translation()
-    args = call.to_host(args)
-    kwargs = {name: call.to_host(x) for name, x in kwargs.items() if name != "pin_memory"}
-    own = facts.is_random and kwargs.get("generator") is None
-    with _own_random_numbers() if own else contextlib.nullcontext():
-        result = kernels.KERNELS.get(op, op)(*args, **kwargs)
+    host = [call.to_host(x) for x in args]
+    host_kwargs = {name: call.to_host(x) for name, x in kwargs.items() if name != "pin_memory"}
+    _refuse(op, facts, call, args, kwargs)
+    if facts.waits or (facts.writes_by_index and _writes_by_mask(args)):
+        synchronize()
+    for place in facts.tensors:
+        if place < len(host) and isinstance(host[place], (bool, int, float)):
+            host[place] = _as_tensor(host[place], args)
+    with _own_random_numbers(kwargs.get("generator")) if facts.is_random else NOTHING:
+        result = kernels.KERNELS.get(op, op)(*host, **host_kwargs)
     if device.rounding and op.overloadpacket in PRODUCTS:
         result.mul_(1 + device.rounding * torch.sin(1e4 * result))  # the same at every call, as on a GPU
     if facts.written:
         call.follow_changes()
     result = call.to_device(result)
     if device.captured and op.overloadpacket not in ALLOCATE:
-        device.captured.add(again, result)
+        device.captured.add(partial(_run, op, *args, **kwargs), result)
     return result
 
 
-def _refuse(op: Any, facts: Traits, named: dict[str, Any]) -> None:
+def _refuse(op: Any, facts: Traits, call: Translation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise for tensors of the CPU, and for operations, that CUDA would refuse."""
-    cumsum = op.overloadpacket is aten.cumsum and named["self"].is_floating_point()
-    if torch.are_deterministic_algorithms_enabled() and (cumsum or op.overloadpacket in NONDETERMINISTIC):
-        raise RuntimeError(f"{op} does not have a deterministic implementation")
-    tensors = [(name, x) for name, value in named.items() for x in _flat(value)]
-    if any(is_fake(x) for _, x in tensors):
-        for name, x in tensors:
-            if is_fake(x):
-                continue
-            if name == "indices" and facts.indexes:
-                device.traffic.up += 1  # CUDA fetches indices from the CPU, and waits for them
-                synchronize()
-            elif name in facts.written or x.ndim or not facts.takes_numbers:
-                raise RuntimeError(
-                    "Expected all tensors to be on the same device, but found at least two devices, "
-                    f"{NAME}:0 and {x.device} (argument {name} of {op})"
-                )
-    generator = named.get("generator")
-    if generator is not None and generator._cdata not in _generators:
-        raise RuntimeError(f"Expected a '{NAME}' device type for generator but found 'cpu'")
+    if torch.are_deterministic_algorithms_enabled():
+        cumsum = op.overloadpacket is aten.cumsum and args[0].is_floating_point()
+        if cumsum or op.overloadpacket in NONDETERMINISTIC:
+            raise RuntimeError(f"{op} does not have a deterministic implementation")
+    if not call.mixes_devices:
+        return
+    named = dict(zip(facts.names, args, strict=False)) | kwargs
+    for name, x in ((name, x) for name, value in named.items() for x in _flat(value) if not is_fake(x)):
+        if name == "indices" and facts.indexes:
+            device.traffic.up += 1  # CUDA fetches indices from the CPU, and waits for them
+            synchronize()
+        elif name in facts.written or x.ndim or not facts.takes_numbers:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{NAME}:0 and {x.device} (argument {name} of {op})"
+            )
 
 
 def _flat(x: Any) -> Iterator[Tensor]:
@@ -272,13 +275,10 @@ def _flat(x: Any) -> Iterator[Tensor]:
             yield from _flat(part)
 
 
-def _writes_by_mask(op: Any, args: tuple[Any, ...]) -> bool:
-    """Whether an operation writes several numbers where a mask is true: how many is data.
-
-    For reads, torch calls nonzero, which is counted.
-    """
-    writes = op.overloadpacket in INDEXING - {aten.index}
-    return writes and args[2].numel() != 1 and any(x.dtype == torch.bool for x in _flat(args[1]))
+def _writes_by_mask(args: tuple[Any, ...]) -> bool:
+    """Whether an operation that writes by indices writes several numbers where a mask is true: how many is
+    data. For reads, torch calls nonzero, which is counted."""
+    return args[2].numel() != 1 and any(x.dtype == torch.bool for x in _flat(args[1]))
 
 
 def _as_tensor(x: float, args: tuple[Any, ...]) -> Tensor:
@@ -392,8 +392,13 @@ _generators = {_default._cdata: _default}
 
 
 @contextlib.contextmanager
-def _own_random_numbers() -> Iterator[None]:
-    """Draw from the device's generator, and leave that of the CPU as it is."""
+def _own_random_numbers(generator: torch.Generator | None) -> Iterator[None]:
+    """Without a generator, draw from that of the device, and leave that of the CPU as it is."""
+    if generator is not None:
+        if generator._cdata not in _generators:
+            raise RuntimeError(f"Expected a '{NAME}' device type for generator but found 'cpu'")
+        yield
+        return
     before = torch.default_generator.get_state()
     torch.default_generator.set_state(_default.get_state())
     try:
@@ -437,6 +442,19 @@ def _clone_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return _storage_on_device(storage.memory.clone())
 
 
+def _structured() -> Iterator[Any]:
+    """Operations that torch would split into an allocation and a call with `out`, like those in COMPOSED.
+
+    Not `index`: of masks, torch calls nonzero first, which is counted.
+    """
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    for full_name in torch._C._dispatch_get_all_op_names():
+        if full_name.startswith("aten::") and has_kernel(full_name, "CompositeExplicitAutogradNonFunctional"):
+            name, _, overload = full_name.removeprefix("aten::").partition(".")
+            if name != "index":
+                yield getattr(getattr(aten, name), overload or "default")
+
+
 def install() -> torch.device:
     """Register the device with torch, once in a process."""
     if not _libraries:
@@ -447,8 +465,10 @@ def install() -> torch.device:
         fallback, operations = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
         fallback.fallback(_run, "PrivateUse1")
         # Operations that torch routes elsewhere, or refuses, before it asks a fallback.
-        for op in kernels.KERNELS:
+        for op in [*kernels.KERNELS, *COMPOSED, *_structured()]:
             operations.impl(op.name(), partial(_run, op), "PrivateUse1")
+        operations.impl("_copy_from", _copy, "PrivateUse1")
+        operations.impl("_copy_from_and_resize", lambda x, y: _copy(x, y.resize_(x.shape)), "PrivateUse1")
         operations.impl("_to_copy", _to_copy, "PrivateUse1")
         operations.impl("_pin_memory", _pin, "CPU")
         operations.impl("is_pinned", _is_pinned, "CPU")

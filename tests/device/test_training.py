@@ -26,7 +26,6 @@ from recollect.learn.rollout import Rollout
 from recollect.learn.settings import PPOConfig
 from recollect.run import checkpoint
 from recollect.run.build import build, build_learner
-from recollect.testing import check_memory
 
 from ..helpers import small_memory
 from . import fake
@@ -254,14 +253,23 @@ def test_a_bound_on_the_kl_waits_once_per_epoch():
 # Parts ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", memory.available())
-def test_memories_keep_their_contract_on_the_device(name):
-    with torch.device("fake"):
-        check_memory(small_memory(name))
+@torch.no_grad()
+def steps_of(net, x, state, first):
+    """Outputs of calls of 1 and of 2 steps, as in acting, and the last state; arguments stay as they are."""
+    given = tree.map_leaves(torch.clone, state)
+    outputs, carried = [], state
+    for t, steps in [(0, 1), (1, 2), *((t, 1) for t in range(3, len(x)))]:
+        y, carried = net(x[t : t + steps], carried, first[t : t + steps])
+        outputs.append(y)
+    unchanged = zip(tree.leaves(given).values(), tree.leaves(state).values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in unchanged)
+    new, _ = net(x[:1], net.initial_state(x.shape[1]), torch.ones_like(first[:1]))
+    return [*outputs, new, *tree.leaves(carried).values()]
 
 
 @pytest.mark.parametrize("name", memory.available())
 def test_memories_give_the_outputs_and_gradients_of_the_cpu(name):
+    """So they keep the contract that test_memory_contract.py checks on the CPU."""
     torch.manual_seed(0)
     ours = small_memory(name).build(5).double().eval()
     for p in ours.parameters():
@@ -277,11 +285,11 @@ def test_memories_give_the_outputs_and_gradients_of_the_cpu(name):
         there = tree.map_leaves(lambda leaf, to=device: leaf.to(to), state)
         inputs = x.clone().to(device).requires_grad_()
         y, after = net(inputs, there, first.to(device))
-        single, _ = net(inputs[:1], there, first[:1].to(device))
+        acted = steps_of(net, x.to(device), there, first.to(device))
         (y.square().sum() + sum(leaf.double().sum() for leaf in tree.leaves(after).values())).backward()
         assert all(leaf.device.type == device for leaf in tree.leaves(net.initial_state(2)).values())
         gradients = [p.grad for p in net.parameters() if p.grad is not None]
-        tensors = [y, single, *tree.leaves(after).values(), inputs.grad, *gradients]
+        tensors = [y, *acted, *tree.leaves(after).values(), inputs.grad, *gradients]
         results.append([tensor.detach().cpu() for tensor in tensors])
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)

@@ -13,7 +13,7 @@ from benchmarks.report import evaluation, invent_run
 
 from recollect import cli
 from recollect.common.errors import UsageError
-from recollect.reporting import archive
+from recollect.reporting import archive, summary
 from recollect.reporting.runs import read_runs
 from recollect.reporting.summary import as_json, summarise
 
@@ -144,8 +144,9 @@ def test_a_damaged_archive_is_named(runs):
 
 
 @pytest.mark.parametrize("stored", sorted(RESULTS.glob("*/runs.zip")), ids=lambda path: path.parent.name)
-def test_the_stored_runs_are_those_of_the_stored_report(stored):
+def test_the_stored_runs_are_those_of_the_stored_report(stored, monkeypatch):
     """Of every study whose runs are in the repository."""
+    monkeypatch.setattr(summary, "panels", lambda series: [])  # not compared, and most of the time
     report = json.loads((stored.parent / "report.json").read_text())
     again = as_json(summarise(read_runs([stored])))
     for key in ("finals", "differences", "improvements"):  # the archive has no random agent

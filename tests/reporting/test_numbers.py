@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from recollect.common.intervals import (
+    BLOCK,
     Interval,
     band,
     iqm_weights,
@@ -90,6 +91,13 @@ def test_intervals_move_and_stretch_with_the_scores(x, times, plus):
     w = mean_weights(len(x))
     expected = np.array(band(x[:, None], w)) * times + plus
     assert np.allclose(band(x[:, None] * times + plus, w), expected, rtol=1e-6, atol=1e-2)
+
+
+def test_the_interval_of_a_point_does_not_depend_on_the_other_points():
+    x = np.random.default_rng(0).normal(size=(6, 2 * BLOCK + 3))
+    alone = [band(x[:, [i]], iqm_weights(6)) for i in range(x.shape[1])]
+    assert np.allclose(band(x, iqm_weights(6)), np.concatenate(alone, axis=1), rtol=1e-12)
+    assert [len(end) for end in band(x[:, :0], iqm_weights(6))] == [0, 0]
 
 
 def test_for_the_mean_the_interval_is_that_of_student():

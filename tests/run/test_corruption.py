@@ -6,14 +6,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from gymnasium.spaces import Discrete
 
 import recollect
 from recollect import cli
+from recollect.agent.agent import build_agent
 from recollect.common.errors import CheckpointError, UsageError
+from recollect.envs.spaces import read_spaces
 from recollect.reporting.runs import read_runs
-from recollect.run import api, checkpoint
+from recollect.run import api, checkpoint, weights
 
-from ..helpers import run_quietly, small_config, stopped_run
+from ..helpers import MEMORIES, VECTOR, branch, run_quietly, small_config, stopped_run
 
 MUTANTS = 60  # of each file
 OURS = (UsageError, OSError)
@@ -166,6 +170,21 @@ def test_weights_that_do_not_fit_their_config_are_refused_without_memory(run, tm
     with pytest.raises(CheckpointError, match="its weights do not fit its config") as caught:
         recollect.load(rewritten(run, tmp_path, change))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+def test_an_agent_that_fits_its_file_is_built_once(name, tmp_path, monkeypatch):
+    """And not on the meta device, where torch would import its compiler, for a second."""
+    config = small_config(actor=branch(name), critic=branch(name))
+    spaces = read_spaces(VECTOR, Discrete(2))
+    agent = build_agent(spaces, config.actor, config.critic, True, seed=1)
+    weights.save_weights(tmp_path / "agent.safetensors", agent, config)
+    built = []
+    monkeypatch.setattr(weights, "build_agent", lambda *args: built.append(build_agent(*args)) or built[-1])
+    loaded = recollect.load(tmp_path / "agent.safetensors").agent
+    assert built == [loaded]
+    for x, y in zip(loaded.parameters(), agent.parameters(), strict=True):
+        assert torch.equal(x, y)
 
 
 @pytest.mark.parametrize("key", ["config", "spaces"])

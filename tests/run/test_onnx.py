@@ -103,9 +103,9 @@ def assert_equal_over_episodes(agent, graph, observation, num_envs, steps=40, ma
     assert largest > 0.1, "parameters near 0 would agree whatever the graph computes"
 
 
-def built(observation, action, memory="mlp", normalize=True, **options):
+def built(observation, action, memory="mlp", normalize=True, layers=2, **options):
     """An agent with lively weights and statistics of observations."""
-    actor = BranchConfig(memory=small_memory(memory), hidden=(6,), **options)
+    actor = BranchConfig(memory=small_memory(memory, layers), hidden=(6,), **options)
     agent = lively(build_agent(read_spaces(observation, action), actor, branch("mlp"), normalize, 0))
     normalizer = agent.normalizer
     for i, _ in enumerate(normalizer.names):
@@ -115,9 +115,15 @@ def built(observation, action, memory="mlp", normalize=True, **options):
     return agent
 
 
+# The time of an export grows with the layers. One memory of each kind of stack has two: chained layers,
+# residual blocks, and the two transformers, which keep a state for each block.
+TWO_LAYERS = "gru", "linear_attention", "gpt2", "trxl"
+
+
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_every_memory(memory, tmp_path):
-    agent = built(VECTOR, CHOICES, memory, prev_action=True, prev_reward=True)
+    layers = 2 if memory in TWO_LAYERS else 1
+    agent = built(VECTOR, CHOICES, memory, layers=layers, prev_action=True, prev_reward=True)
     graph = Graph(agent, tmp_path / "agent.onnx")
     for num_envs in (1, 3):  # any number of environments by one file
         assert_equal_over_episodes(agent, graph, VECTOR, num_envs, steps=20)  # more than the context

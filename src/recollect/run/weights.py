@@ -1,5 +1,6 @@
 """Agents as files: weights, with the config and spaces that are needed to rebuild the agent."""
 
+import functools
 import platform
 import re
 import warnings
@@ -10,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from .._version import __version__
 from ..agent.agent import Agent, build_agent
@@ -22,6 +24,12 @@ from ..envs.spaces_json import Spaces, spaces_from_json, spaces_to_json
 from . import checkpoint
 from .onnx import export
 
+SPARE_NUMBERS = 2**22  # beside weights, an agent has constants and examples of its observations
+# Functions with which modules allocate.
+CONSTRUCTORS = {
+    *(torch.empty, torch.zeros, torch.ones, torch.full),
+    *(torch.rand, torch.randn, torch.arange, torch.linspace),
+}
 SHOWN = 5  # agents that an error names
 GRAPH = ".onnx"
 # Endings of files that hold something else for other programs. Any other name, also one without an ending,
@@ -70,20 +78,56 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
         raise CheckpointError(f"{file} does not describe an agent: its config is no mapping")
     config = config_of(data)
     # The seed is arbitrary, because all weights are overwritten.
-    arguments = spaces, config.actor, config.critic, config.env.normalize_obs, 0
-    # Shapes first, without memory: the config of a damaged or hostile file may be of any width.
+    build = functools.partial(build_agent, spaces, config.actor, config.critic, config.env.normalize_obs, 0)
     try:
-        with torch.device("meta"):
-            described = build_agent(*arguments)
+        agent = _within_memory(build, sum(x.numel() for x in tensors.values()))
     except RuntimeError as error:  # sizes whose product no integer holds
         problem = str(error).partition("\n")[0]
         raise CheckpointError(f"{file}: its weights do not fit its config: {problem}") from error
-    check_fit(file, described, tensors)
-    agent = build_agent(*arguments)
+    check_fit(file, agent, tensors)
+    if any(x.is_meta for x in agent.parameters()):
+        agent = build()
     checkpoint.load_weights(agent, tensors)
     if not all(bool(x.isfinite().all()) for x in agent.parameters()):
         warnings.warn(f"{file}: some weights are not finite, so actions will not be meaningful", stacklevel=2)
     return agent, config
+
+
+class _TooLargeError(RuntimeError):
+    """More numbers were about to be allocated than allowed."""
+
+
+class _Allowance(TorchFunctionMode):
+    """Raise _TooLargeError before torch allocates more numbers in all than `left`."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self._left = left
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in CONSTRUCTORS:
+            self._left -= func(*args, **{**kwargs, "device": "meta"}).numel()
+            if self._left < 0:
+                raise _TooLargeError
+        return func(*args, **kwargs)
+
+
+def _within_memory(build: Callable[[], Agent], numbers: int) -> Agent:
+    """Build the agent of a file with so many numbers; on the meta device if it needs many times as many.
+
+    The config of a damaged or hostile file may be of any width, and on the meta device an agent has shapes
+    but no memory. Other agents are built at once, because torch imports its compiler, which takes a second,
+    when it computes on that device.
+    """
+    try:
+        with _Allowance(SPARE_NUMBERS + 4 * numbers):
+            return build()
+    except RuntimeError:  # also of torch, for sizes that no memory holds
+        with torch.device("meta"):
+            return build()
 
 
 def read_spaces(file: Path, meta: Mapping[str, Any]) -> Spaces:
