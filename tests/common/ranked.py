@@ -6,6 +6,7 @@ Each writes what it has after each of them to <FOLDER>/<rank>.pt; alone it is th
 import os
 import sys
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -37,6 +38,8 @@ VARIANTS = {
         num_steps=12, bptt=4, num_minibatches=3, update_epochs=20, target_kl=1e-3, learning_rate=1e-2
     ),
     "predict": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2),
+    "symlog": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, clip_value=0.2, learning_rate=1e-2),
+    "hl-gauss": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2),
     # Both coefficients are others in the second update.
     "adaptive": PPOConfig(
         num_steps=12,
@@ -71,14 +74,18 @@ class Apart(Scripted):
         return super().step(action)._replace(reward=self.reward)
 
 
-def learned(
-    world: Ranks, cfg: PPOConfig, dtype: torch.dtype, updates: int, predict: tuple[str, ...] = ()
-) -> dict[str, object]:
+# Options of both branches, or of the critic, by the name of a variant.
+BRANCH = {"predict": {"predict": ("obs", "reward")}}
+CRITIC = {name: {"value": name} for name in ("symlog", "hl-gauss")}
+
+
+def learned(world: Ranks, name: str, updates: int, dtype: torch.dtype = torch.float64) -> dict[str, object]:
     """What a few updates make of an agent and of everything beside it."""
     envs = Envs(Apart(num_envs=ENVS // world.size))
-    branch = BranchConfig(memory=GruConfig(width=6), hidden=(6,), prev_action=True, predict=predict)
-    agent = lively(build_agent((envs.obs_spec, envs.action_spec), branch, branch, True, seed=3)).to(dtype)
-    plan = Plan(ppo=cfg, seed=11, rollouts=updates)
+    branch = BranchConfig(memory=GruConfig(width=6), hidden=(6,), prev_action=True, **BRANCH.get(name, {}))
+    critic = replace(branch, **CRITIC.get(name, {}))
+    agent = lively(build_agent((envs.obs_spec, envs.action_spec), branch, critic, True, seed=3)).to(dtype)
+    plan = Plan(ppo=VARIANTS[name], seed=11, rollouts=updates)
     learner = begin(envs, agent, plan, normalize_reward=True, ranks=world)
     metrics = list(ppo.train(envs, learner, plan))
     return {
@@ -93,16 +100,13 @@ def learned(
 
 def one_update(world: Ranks) -> dict[str, object]:
     """One update by each variant, in float64, and by the first in float32."""
-    predict = {"predict": ("obs", "reward")}
-    found = {
-        name: learned(world, cfg, torch.float64, 1, predict.get(name, ())) for name, cfg in VARIANTS.items()
-    }
-    return {**found, "float32": learned(world, VARIANTS["plain"], torch.float32, 1)}
+    found = {name: learned(world, name, 1) for name in VARIANTS}
+    return {**found, "float32": learned(world, "plain", 1, torch.float32)}
 
 
 def two_updates(world: Ranks) -> dict[str, object]:
     """Two updates: the second sees what all have counted."""
-    return {name: learned(world, VARIANTS[name], torch.float64, 2) for name in ("plain", "adaptive")}
+    return {name: learned(world, name, 2) for name in ("plain", "adaptive")}
 
 
 def wrong_gradient(world: Ranks) -> dict[str, object]:

@@ -86,8 +86,8 @@ class Learner:
         policy, value, entropy, kl, clip_fraction = torch.stack(losses).tolist()
         return {
             "policy_loss": policy,
-            # In units of the raw reward, so that runs are comparable.
-            "value_loss": value * self.rewards.divisor**2,
+            # Squared errors in units of the raw reward, so that runs are comparable.
+            "value_loss": value * self.agent.value_head.loss_unit(self.rewards.divisor),
             "entropy": entropy,
             "kl": kl,
             "clip_fraction": clip_fraction,

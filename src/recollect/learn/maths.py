@@ -27,15 +27,6 @@ def policy_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
-def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float | None) -> Tensor:
-    """(V - target)^2, per step; with `clip` at least that of a value within `clip` of the old one."""
-    loss = (value - target).square()
-    if clip is None:
-        return loss
-    clipped = old + (value - old).clamp(-clip, clip)
-    return torch.maximum(loss, (clipped - target).square())
-
-
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
     """Mean 0 and standard deviation 1 by weights that sum to 1, over two steps or more."""
     centered = x - mean(weight, x)
