@@ -40,6 +40,7 @@ VARIANTS = {
     "predict": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2),
     "symlog": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, clip_value=0.2, learning_rate=1e-2),
     "hl-gauss": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2),
+    "popart": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, clip_value=0.2, learning_rate=1e-2),
     # Both coefficients are others in the second update.
     "adaptive": PPOConfig(
         num_steps=12,
@@ -76,7 +77,7 @@ class Apart(Scripted):
 
 # Options of both branches, or of the critic, by the name of a variant.
 BRANCH = {"predict": {"predict": ("obs", "reward")}}
-CRITIC = {name: {"value": name} for name in ("symlog", "hl-gauss")}
+CRITIC = {name: {"value": name} for name in ("symlog", "hl-gauss", "popart")}
 
 
 def learned(world: Ranks, name: str, updates: int, dtype: torch.dtype = torch.float64) -> dict[str, object]:
@@ -106,7 +107,7 @@ def one_update(world: Ranks) -> dict[str, object]:
 
 def two_updates(world: Ranks) -> dict[str, object]:
     """Two updates: the second sees what all have counted."""
-    return {name: learned(world, name, 2) for name in ("plain", "adaptive")}
+    return {name: learned(world, name, 2) for name in ("plain", "adaptive", "popart")}
 
 
 def wrong_gradient(world: Ranks) -> dict[str, object]:

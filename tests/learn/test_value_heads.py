@@ -12,13 +12,16 @@ import recollect
 from recollect.agent.agent import BranchConfig, build_agent
 from recollect.agent.values import (
     BINS,
+    DECAY,
     HEADS,
     LARGEST,
     SPREAD,
     CriticOutput,
     HistogramHead,
+    PopArtHead,
     ScalarHead,
     SymlogHead,
+    TargetStatistics,
     symexp,
     symlog,
     value_loss,
@@ -30,6 +33,8 @@ from recollect.config.data import config_hash
 from recollect.envs import EnvConfig, make
 from recollect.learn import a2c, ppo, trpo
 from recollect.learn.learner import begin
+from recollect.learn.minibatches import Minibatches
+from recollect.learn.optim import FlatAdam
 from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.memory.rnn import GruConfig
 from recollect.native.nodes import UnsupportedError
@@ -42,6 +47,7 @@ from recollect.watching.internals import compute_internals
 
 from ..helpers import (
     MEMORIES,
+    L,
     StopAt,
     assert_same_end,
     branch,
@@ -159,6 +165,90 @@ def test_squared_errors_of_values_are_shown_in_units_of_the_reward(kind, factor)
     assert HEADS[kind](2).loss_unit(4.0) == factor
 
 
+# PopArt ---------------------------------------------------------------------------------------
+
+
+def test_statistics_are_weighted_means_without_an_initial_value():
+    statistics = TargetStatistics()
+    assert (statistics.scale, statistics.shift) == (1.0, 0.0)
+    rollouts = torch.tensor([3.0, 5.0]), torch.tensor([100.0, -20.0, 7.0]), torch.tensor([])
+    for targets in rollouts:
+        statistics.update(targets)
+    # The second rollout has lost one step of decay, the first two; the third has no steps.
+    weights = np.array([DECAY**2] * 2 + [DECAY] * 3)
+    targets = np.array([3.0, 5.0, 100.0, -20.0, 7.0])
+    mean = np.average(targets, weights=weights)
+    assert statistics.shift == pytest.approx(mean, rel=1e-12)
+    expected = np.average((targets - mean) ** 2, weights=weights) ** 0.5
+    assert statistics.scale == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_first_rollout_counts_fully_and_constant_targets_have_a_scale():
+    statistics = TargetStatistics()
+    statistics.update(torch.full((4,), 7.0))
+    assert (statistics.scale, statistics.shift) == (1e-4, 7.0)
+
+
+def test_values_are_the_same_function_after_new_statistics():
+    head, x = PopArtHead(6).double(), torch.randn(50, 6, dtype=torch.float64)
+    for targets in (torch.tensor([900.0, 1100.0]), torch.tensor([-5.0, 3.0, 2000.0]), torch.tensor([0.1])):
+        before, raw = head(x), head.raw(x)
+        factor = head.follow(targets)
+        torch.testing.assert_close(head(x), before, rtol=1e-12, atol=1e-10)
+        # The control: without new weights they would be others.
+        assert float((head.decode(raw) - before).detach().abs().max()) > 1
+        assert factor != 1
+        torch.testing.assert_close(head.decode(head.encode(before)), before, rtol=1e-12, atol=1e-10)
+
+
+def test_a_target_of_the_mean_is_0_and_the_loss_is_in_standard_deviations():
+    head = PopArtHead(2)
+    head.follow(torch.tensor([900.0, 1100.0]))
+    target = torch.tensor([1000.0, 1200.0])
+    assert head.encode(target).tolist() == pytest.approx([0.0, 2.0], abs=1e-6)
+    assert head.loss(torch.tensor([1.0, 1.0]), target, target, None).tolist() == pytest.approx([1.0, 1.0])
+    assert head.loss_unit(1.0) == pytest.approx(100.0**2)
+
+
+def test_moments_are_those_of_gradients_in_the_new_scale():
+    """Two steps, with statistics between them, leave the moments of two steps with the second statistics."""
+    ends, factor = [], 0.25
+    for scales in ((1.0, factor), (factor, factor)):
+        module = torch.nn.ModuleDict({"body": torch.nn.Linear(3, 4), "out": torch.nn.Linear(4, 1)}).double()
+        optimizer = FlatAdam([torch.nn.Linear(2, 2).double(), module], PPOConfig(max_grad_norm=0.0))
+        generator = torch.Generator().manual_seed(0)
+        for step, scale in enumerate(scales):
+            for name, p in module.named_parameters():
+                gradient = torch.randn(p.shape, generator=generator, dtype=torch.float64)
+                p.grad.copy_(gradient * (scale if name.startswith("out") else 1.0))
+            optimizer.step((0.0, 1e-3))
+            if step == 0:
+                optimizer.rescale(module["out"], scales[1] / scales[0])
+        ends.append(optimizer.tensors())
+    for name, x in ends[0].items():
+        torch.testing.assert_close(x, ends[1][name], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("memory", ["gru", "shared"])
+def test_an_update_normalises_its_targets_before_its_first_step(memory):
+    s = prepare(branch("gru"), branch(memory, value="popart"))
+    statistics, counts = s.agent.value_head.targets, []
+    for _ in range(2):
+        roll(s)
+        minibatches = Minibatches(
+            s.learner, s.rollout, s.plan, L, s.plan.ppo.draw, ppo.estimates(s.learner, s.rollout, s.plan.ppo)
+        )
+        # Values are those of the rollout, although the output layer is another one.
+        assert largest(relearn(s)) < 1e-12
+        targets = minibatches.scores.target[minibatches.scores.mask]
+        counts.append(len(targets))
+        if len(counts) == 1:
+            assert statistics.shift == pytest.approx(float(targets.mean()), rel=1e-12)
+            assert statistics.scale == pytest.approx(float(targets.std(correction=0)), rel=1e-12)
+    assert float(statistics.count) == pytest.approx(DECAY * counts[0] + counts[1])
+    torch.testing.assert_close(minibatches.batch.value, minibatches.scores.value)
+
+
 # Acting and learning --------------------------------------------------------------------------
 
 
@@ -176,8 +266,9 @@ def test_only_the_head_of_another_kind_has_other_weights():
     plain = make_agent(BranchConfig(), BranchConfig()).state_dict()
     for kind in NEW:
         weights = make_agent(BranchConfig(), BranchConfig(value=kind)).state_dict()
-        assert weights.keys() == plain.keys()
-        assert all(torch.equal(x, plain[name]) for name, x in weights.items() if name.startswith("actor"))
+        statistics = {f"critic.head.targets.{name}" for name in ("mean", "var", "count")}
+        assert weights.keys() - plain.keys() == (statistics if kind == "popart" else set())
+        assert all(torch.equal(weights[name], x) for name, x in plain.items() if name.startswith("actor"))
 
 
 # Learning -------------------------------------------------------------------------------------
@@ -218,12 +309,14 @@ def test_a2c_and_trpo_learn_values_of_1000(update, rollouts, kind):
 # Engines --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["symlog", "popart"])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("clip_value", [None, 0.2])
-def test_kernels_compute_a_symlog_head(shared, clip_value):
-    critic = BranchConfig(shared=shared, value="symlog")
+def test_kernels_compute_heads_with_one_output(kind, shared, clip_value):
+    critic = BranchConfig(shared=shared, value=kind)
     agent = make_agent(BranchConfig(memory=GruConfig(width=8)), critic)
     assert coverage(agent).complete
+    agent.value_head.follow(torch.tensor([3.0, 9.0]))  # only popart does
     check(agent, make_batch(agent, 5, 37), config(clip_value=clip_value, vf_coef=0.7))
 
 
@@ -241,12 +334,20 @@ def test_torch_computes_a_critic_with_a_histogram():
 
 def with_head(kind, **changes):
     critic = BranchConfig(memory=GruConfig(width=8), hidden=(8,), value=kind)
-    return small_config(critic=critic, **changes)
+    # Rewards as they are, which popart needs.
+    env = replace(small_config().env, normalize_reward=False)
+    return small_config(critic=critic, env=env, **changes)
 
 
 @pytest.mark.parametrize(
     ("kind", "kernels", "computed_by"),
-    [("symlog", "native", ""), ("hl-gauss", "native", ", actor only"), ("hl-gauss", "torch", "torch")],
+    [
+        ("symlog", "native", ""),
+        ("popart", "native", ""),
+        ("popart", "torch", "torch"),
+        ("hl-gauss", "native", ", actor only"),
+        ("hl-gauss", "torch", "torch"),
+    ],
 )
 def test_a_resumed_run_ends_like_an_uninterrupted_one(kind, kernels, computed_by, tmp_path, monkeypatch):
     changed = with_head(kind, kernels=kernels)
@@ -311,6 +412,11 @@ def test_a_run_does_not_begin_from_a_head_of_another_kind(tmp_path):
         (
             ["-m", "reinforce", "--critic.value", "symlog"],
             "algorithm reinforce trains no critic: critic.value symlog needs another algorithm",
+        ),
+        (
+            ["-e", "LunarLander-v3", "--critic.value", "popart"],
+            "critic.value popart and env.normalize_reward both scale values: add --env.normalize-reward "
+            "False",
         ),
     ],
 )

@@ -62,7 +62,8 @@ class BranchConfig:
     """Initial log standard deviation of a Box action, in units of [-1, 1] (actor only)."""
     value: ValueKind = "scalar"
     """How the output becomes a value (critic only). scalar: it is the value; symlog: the value in symlog
-    space, for returns of any scale; hl-gauss: a histogram in symlog space, trained by cross-entropy."""
+    space, for returns of any scale; hl-gauss: a histogram in symlog space, trained by cross-entropy; popart:
+    the value normalised by the running mean and standard deviation of the value targets."""
     predict: tuple[str, ...] = ()
     """Auxiliary losses on the features of the memory, which predict obs: the next observation; reward: of the
     step; hidden: the variables of the environment that the branch does not get; none: off."""

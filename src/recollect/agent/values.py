@@ -3,6 +3,9 @@
     scalar    V = y                                  squared error of y
     symlog    V = symexp(y)                          squared error of y and symlog(target)
     hl-gauss  V = symexp(mean of a histogram)        cross-entropy of the histogram softmax(y)
+    popart    V = s y + m                            squared error of y and (target - m) / s
+
+m and s are the running mean and standard deviation of the value targets.
 
 The algorithms take values and losses from a head and do not know its kind.
 
@@ -11,17 +14,21 @@ Shapes.  L steps, B sequences, F features, K bins.
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from .nets import linear
+from .normalize import merge, moments
 
-ValueKind: TypeAlias = Literal["scalar", "symlog", "hl-gauss"]
+ValueKind: TypeAlias = Literal["scalar", "symlog", "hl-gauss", "popart"]
 BINS = 255  # K
 LARGEST = 20.0  # centre of the last bin in symlog space, as in DreamerV3: a value of 5e8
 SPREAD = 0.75  # standard deviation of a smeared target, in widths of a bin
+DECAY = 0.95  # of the weight of earlier rollouts in the statistics of value targets, per rollout
+SMALLEST = 1e-4  # s, as in the paper: a constant target has a deviation of 0
 
 
 def symlog(x: Tensor) -> Tensor:
@@ -72,6 +79,12 @@ class ValueHead(nn.Module, ABC):
 
     def loss_unit(self, unit: float) -> float:
         """The factor from a loss to the metric value_loss, where values are in units of `unit`."""
+        return 1.0
+
+    def follow(self, targets: Tensor) -> float:
+        """Adapt to the value targets (n,) of a rollout, before its first gradient step, without changing V;
+        the factor by which that scales the gradients of the output layer.
+        """
         return 1.0
 
 
@@ -135,10 +148,78 @@ class HistogramHead(ValueHead):
         return -(self.encode(target) * raw.log_softmax(-1)).sum(-1)
 
 
-HEADS: dict[ValueKind, type[ScalarHead | SymlogHead | HistogramHead]] = {
+class PopArtHead(ValueHead):
+    """PopArt (van Hasselt et al., 2016): values normalised by the statistics of the value targets.
+
+    When the statistics change, the output layer is rewritten so that V is the same function as before.
+    """
+
+    def __init__(self, in_dim: int) -> None:
+        super().__init__(in_dim)
+        self.targets = TargetStatistics()
+
+    def decode(self, raw: Tensor) -> Tensor:
+        return raw * self.targets.scale + self.targets.shift
+
+    def encode(self, values: Tensor) -> Tensor:
+        return (values - self.targets.shift) / self.targets.scale
+
+    def loss_unit(self, unit: float) -> float:
+        return (unit * self.targets.scale) ** 2
+
+    @torch.no_grad()
+    def follow(self, targets: Tensor) -> float:
+        scale, shift = self.targets.scale, self.targets.shift
+        self.targets.update(targets)
+        now, shift_now = self.targets.scale, self.targets.shift
+        # In place, because the weights are views of the optimiser's vector.
+        self.out.weight.mul_(scale / now)
+        self.out.bias.mul_(scale).add_(shift - shift_now).div_(now)
+        return scale / now
+
+
+class TargetStatistics(nn.Module):
+    """Mean and variance of the value targets of all rollouts, of which older ones count less.
+
+    A weighted mean over steps: the first rollout counts fully, and no initial value is in it.
+    """
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("mean", "var", "count"):
+            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TargetStatistics":
+        """Stay in the memory of the CPU, where targets are computed, and in float64."""
+        return self
+
+    @property
+    def scale(self) -> float:
+        """s; 1 before the first rollout."""
+        return max(math.sqrt(self.var), SMALLEST) if self.count else 1.0
+
+    @property
+    def shift(self) -> float:
+        """m; 0 before the first rollout."""
+        return float(self.mean)
+
+    def update(self, targets: Tensor) -> None:
+        """Add the targets (n,) of a rollout."""
+        count = torch.tensor(len(targets))
+        self.count.mul_(DECAY)
+        merge(self.mean, self.var, self.count, count, moments(targets.double()))
+        self.count.add_(count)
+
+
+HEADS: dict[ValueKind, type[ScalarHead | SymlogHead | HistogramHead | PopArtHead]] = {
     "scalar": ScalarHead,
     "symlog": SymlogHead,
     "hl-gauss": HistogramHead,
+    "popart": PopArtHead,
 }
 
 

@@ -117,6 +117,11 @@ class RunConfig:
             raise UsageError(
                 f"actor.value is {self.actor.value}, but only a critic has values: use critic.value"
             )
+        if kind == "popart" and self.env.normalize_reward:
+            raise UsageError(
+                "critic.value popart and env.normalize_reward both scale values: add --env.normalize-reward "
+                "False"
+            )
         if kind == "hl-gauss" and self.ppo.clip_value is not None:
             raise UsageError(
                 f"critic.value hl-gauss is a histogram, which ppo.clip_value {self.ppo.clip_value:g} cannot "

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..agent.agent import Agent, AgentState
 from ..agent.normalize import RewardScale
@@ -50,6 +51,13 @@ class Learner:
         if metrics["learning_rate"] > 0:
             for adaptation in self.adaptations.values():
                 adaptation.adapt(metrics)
+
+    def follow_targets(self, targets: Tensor) -> None:
+        """Adapt the value head to the value targets (n,) of all ranks, before the first gradient step."""
+        head = self.agent.value_head
+        factor = head.follow(targets)
+        if factor != 1:
+            self.optimizer.rescale(head.out, factor)
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Update normalisers and episode statistics; after the last gradient step, because until then they

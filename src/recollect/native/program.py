@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..agent.agent import Agent, AgentState, Branch
 from ..agent.nets import Rows, Tanh
 from ..agent.policies import Categorical, ChoiceHead, Gaussian, GaussianHead, Policy
-from ..agent.values import ScalarHead, SymlogHead, ValueHead
+from ..agent.values import PopArtHead, ScalarHead, SymlogHead, ValueHead
 from ..common import tree
 from ..encoder.leaves import Concatenation
 from ..memory.gpt2 import Banded
@@ -26,7 +26,7 @@ from .nodes import Linear, Node, UnsupportedError, linear
 from .transformer import add_gpt2, add_transformer_xl
 
 _ACTIVATIONS = {Tanh: c.TANH, nn.ReLU: c.RELU, nn.ELU: c.ELU}
-_SQUARED = ScalarHead, SymlogHead  # value heads whose loss is the squared error of one output
+_SQUARED = ScalarHead, SymlogHead, PopArtHead  # value heads whose loss is the squared error of one output
 
 
 class Network:
