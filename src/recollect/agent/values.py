@@ -81,11 +81,13 @@ class ValueHead(nn.Module, ABC):
         """The factor from a loss to the metric value_loss, where values are in units of `unit`."""
         return 1.0
 
-    def follow(self, targets: Tensor) -> float:
-        """Adapt to the value targets (n,) of a rollout, before its first gradient step, without changing V;
-        the factor by which that scales the gradients of the output layer.
+    def follow(self, targets: Tensor, values: Tensor) -> tuple[Tensor, float]:
+        """Adapt to the value targets (n,) of a rollout, before its first gradient step.
+
+        Returns the values of the rollout as they are then, and the factor by which the gradients of the
+        output layer are scaled.
         """
-        return 1.0
+        return values, 1.0
 
 
 class ScalarHead(ValueHead):
@@ -151,7 +153,8 @@ class HistogramHead(ValueHead):
 class PopArtHead(ValueHead):
     """PopArt (van Hasselt et al., 2016): values normalised by the statistics of the value targets.
 
-    When the statistics change, the output layer is rewritten so that V is the same function as before.
+    When the statistics change, the output layer is rewritten so that V is the same function as before. The
+    first statistics change V: the outputs of initial weights are kept, as normalised values.
     """
 
     def __init__(self, in_dim: int) -> None:
@@ -168,14 +171,18 @@ class PopArtHead(ValueHead):
         return (unit * self.targets.scale) ** 2
 
     @torch.no_grad()
-    def follow(self, targets: Tensor) -> float:
-        scale, shift = self.targets.scale, self.targets.shift
+    def follow(self, targets: Tensor, values: Tensor) -> tuple[Tensor, float]:
+        is_first, scale, shift = not self.targets.count, self.targets.scale, self.targets.shift
         self.targets.update(targets)
+        if is_first:
+            # Initial values are arbitrary and near 0. Far from the mean of large targets they would be
+            # learned late, and the rounding of s y + m would be larger than their spread.
+            return self.decode(values), 1.0
         now, shift_now = self.targets.scale, self.targets.shift
         # In place, because the weights are views of the optimiser's vector.
         self.out.weight.mul_(scale / now)
         self.out.bias.mul_(scale).add_(shift - shift_now).div_(now)
-        return scale / now
+        return values, scale / now
 
 
 class TargetStatistics(nn.Module):

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..agent.agent import Agent, AgentState
 from ..agent.normalize import RewardScale
@@ -13,6 +12,7 @@ from ..common import rng
 from ..common.distributed import ALONE, Ranks
 from ..envs import Envs
 from .adaptive import Adaptation, adaptations
+from .chunks import Scores
 from .engine import Engine, TorchEngine
 from .episodes import Episodes
 from .maths import Losses
@@ -52,12 +52,15 @@ class Learner:
             for adaptation in self.adaptations.values():
                 adaptation.adapt(metrics)
 
-    def follow_targets(self, targets: Tensor) -> None:
-        """Adapt the value head to the value targets (n,) of all ranks, before the first gradient step."""
+    def follow_targets(self, scores: Scores) -> Scores:
+        """Adapt the value head to the targets of all ranks, before the first gradient step; the scores with
+        its values.
+        """
         head = self.agent.value_head
-        factor = head.follow(targets)
+        values, factor = head.follow(scores.target[scores.mask], scores.value)
         if factor != 1:
             self.optimizer.rescale(head.out, factor)
+        return scores._replace(value=values)
 
     def update_statistics(self, rollout: Rollout) -> None:
         """Update normalisers and episode statistics; after the last gradient step, because until then they

@@ -37,8 +37,7 @@ class Minibatches:
     ) -> None:
         self.learner, self.rollout, self.plan, self.draw = learner, rollout, plan, draw
         # Of all ranks, so that every process normalises with the same numbers, summed in the same order.
-        host_scores = scores(rollout.outcome(learner.ranks), length, estimates)
-        learner.follow_targets(host_scores.target[host_scores.mask])
+        host_scores = learner.follow_targets(scores(rollout.outcome(learner.ranks), length, estimates))
         # Kept on the CPU: how many steps of a minibatch count must be known without waiting for the device.
         self.counts = host_scores.mask.sum(0).numpy()
         self.scores = Scores(*(send(x, rollout.device) for x in host_scores))
