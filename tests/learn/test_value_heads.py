@@ -26,13 +26,14 @@ from recollect.agent.values import (
     symlog,
     value_loss,
 )
-from recollect.common.errors import UsageError
+from recollect.common.errors import DisagreementError, UsageError
 from recollect.config.assembly import assemble
 from recollect.config.config import InitConfig
 from recollect.config.data import config_hash
 from recollect.envs import EnvConfig, make
 from recollect.learn import a2c, ppo, trpo
 from recollect.learn.learner import begin
+from recollect.learn.maths import agreement
 from recollect.learn.minibatches import Minibatches
 from recollect.learn.optim import FlatAdam
 from recollect.learn.settings import Decay, Plan, PPOConfig
@@ -311,6 +312,16 @@ def test_the_first_statistics_lose_no_precision():
     metrics = learned("popart", 10, reward_scale=1e6, name="countdown").metrics
     assert max(row["value_error"] for row in metrics) < 1e-4
     assert metrics[0]["explained_variance"] > -10 and metrics[-1]["explained_variance"] > 0.5
+
+
+def test_values_near_0_agree_up_to_the_resolution_of_a_histogram():
+    # As where no reward was found yet: the spread of values is in the rounding of logits.
+    acted, ones = torch.tensor([[1e-6, -1e-6]]), torch.ones(1, 2)
+    values = acted + 5e-8
+    errors = agreement(ones, values, acted, ones.bool(), resolution=HistogramHead.resolution)
+    assert errors["value_error"] < 1e-4
+    with pytest.raises(DisagreementError, match="value_error"):
+        agreement(ones, values, acted, ones.bool(), resolution=ScalarHead.resolution)
 
 
 @pytest.mark.parametrize(("update", "rollouts"), [(a2c.update, 150), (trpo.update, 60)])

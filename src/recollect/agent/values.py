@@ -51,7 +51,12 @@ def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float | None) -
 
 
 class ValueHead(nn.Module, ABC):
-    """Features -> V; by default with the squared error of its output and an encoded target."""
+    """Features -> V; by default with the squared error of its output and an encoded target.
+
+    resolution  below which values near 0 differ by rounding, however close to each other they are
+    """
+
+    resolution = 1e-12
 
     def __init__(self, in_dim: int, out_dim: int = 1, gain: float = 1.0) -> None:
         super().__init__()
@@ -120,6 +125,8 @@ class HistogramHead(ValueHead):
     to 5e-6 of the width of a bin, except in the outermost bins.
     """
 
+    # A hundredth of a bin. Logits have rounding errors of 1e-7 of their size, also where V is 0.
+    resolution = 0.01 * 2 * LARGEST / (BINS - 1)
     centers: Tensor
     edges: Tensor
 

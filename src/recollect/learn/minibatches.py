@@ -87,8 +87,9 @@ class Minibatches:
     def compare(self, ratio: Tensor, values: Tensor, batch: Batch) -> None:
         """Raise unless acting and learning agree on the first minibatch; later calls do nothing."""
         if not self._compared:
-            bf16 = self.learner.agent.bf16
-            self.errors = agreement(ratio, values, batch.value, batch.valid, bf16) | self.errors
+            agent = self.learner.agent
+            precision = agent.bf16, agent.value_head.resolution
+            self.errors = agreement(ratio, values, batch.value, batch.valid, *precision) | self.errors
             self._compared = True
 
     def record(self, loss: Loss, batch: Batch) -> None:
