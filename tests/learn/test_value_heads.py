@@ -42,6 +42,7 @@ from recollect.native.nodes import UnsupportedError
 from recollect.native.program import coverage
 from recollect.probing import probe
 from recollect.run import api
+from recollect.run.build import build
 from recollect.run.display import SilentDisplay
 from recollect.watching.episodes import watch
 from recollect.watching.internals import compute_internals
@@ -419,6 +420,15 @@ def test_a_run_does_not_begin_from_a_head_of_another_kind(tmp_path):
             run_quietly(with_head(kind, rollouts=1, init=init), tmp_path, kind)
         init = InitConfig(path=str(plain.folder), parts=("actor", "critic.memory"))
         run_quietly(with_head(kind, rollouts=1, init=init), tmp_path, f"{kind} memory")
+
+
+def test_a_run_begins_with_the_statistics_of_a_critic_that_has_some(tmp_path):
+    first = run_quietly(with_head("popart", rollouts=2), tmp_path)
+    init = InitConfig(path=str(first.folder), parts=("critic",))
+    envs, agent, _ = build(with_head("popart", init=init))
+    envs.adapter.close()
+    statistics = agent.value_head.targets
+    assert statistics.count > 0 and statistics.shift == first.agent.value_head.targets.shift
 
 
 @pytest.mark.parametrize(
