@@ -7,6 +7,7 @@ of them to <FOLDER>/<rank>.pt and prints to <FOLDER>/<rank>.txt; alone it is the
 import json
 import os
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,6 +42,9 @@ VARIANTS = {
     ),
     "predict": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2),
     "novelty": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2, rnd_coef=0.5),
+    "symlog": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, clip_value=0.2, learning_rate=1e-2),
+    "hl-gauss": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, learning_rate=1e-2),
+    "popart": PPOConfig(num_steps=12, bptt=4, num_minibatches=3, clip_value=0.2, learning_rate=1e-2),
     # Both coefficients are others in the second update.
     "adaptive": PPOConfig(
         num_steps=12,
@@ -75,18 +79,22 @@ class Apart(Scripted):
         return super().step(action)._replace(reward=self.reward)
 
 
-def learned(
-    world: Ranks, cfg: PPOConfig, dtype: torch.dtype, updates: int, predict: tuple[str, ...] = ()
-) -> dict[str, object]:
+# Options of both branches, or of the critic, by the name of a variant.
+BRANCH = {"predict": {"predict": ("obs", "reward")}}
+CRITIC = {name: {"value": name} for name in ("symlog", "hl-gauss", "popart")}
+
+
+def learned(world: Ranks, name: str, updates: int, dtype: torch.dtype = torch.float64) -> dict[str, object]:
     """What a few updates make of an agent and of everything beside it."""
     envs = Envs(Apart(num_envs=ENVS // world.size))
-    branch = BranchConfig(memory=GruConfig(width=6), hidden=(6,), prev_action=True, predict=predict)
-    agent = lively(build_agent((envs.obs_spec, envs.action_spec), branch, branch, True, seed=3)).to(dtype)
-    plan = Plan(ppo=cfg, seed=11, rollouts=updates)
+    branch = BranchConfig(memory=GruConfig(width=6), hidden=(6,), prev_action=True, **BRANCH.get(name, {}))
+    critic = replace(branch, **CRITIC.get(name, {}))
+    agent = lively(build_agent((envs.obs_spec, envs.action_spec), branch, critic, True, seed=3)).to(dtype)
+    plan = Plan(ppo=VARIANTS[name], seed=11, rollouts=updates)
     learner = begin(envs, agent, plan, normalize_reward=True, ranks=world)
-    if cfg.rnd_coef:
+    if plan.ppo.rnd_coef:
         distillation = Distillation((envs.obs_spec, envs.action_spec), branch, seed=3).to(dtype)
-        learner.novelty = Novelty(distillation, cfg, ENVS)
+        learner.novelty = Novelty(distillation, plan.ppo, ENVS)
     metrics = list(ppo.train(envs, learner, plan))
     return {
         "weights": agent.state_dict() | (learner.novelty.tensors() if learner.novelty else {}),
@@ -100,18 +108,13 @@ def learned(
 
 def one_update(world: Ranks) -> dict[str, object]:
     """One update by each variant, in float64, and by the first in float32."""
-    predict = {"predict": ("obs", "reward")}
-    found = {
-        name: learned(world, cfg, torch.float64, 1, predict.get(name, ())) for name, cfg in VARIANTS.items()
-    }
-    return {**found, "float32": learned(world, VARIANTS["plain"], torch.float32, 1)}
+    found = {name: learned(world, name, 1) for name in VARIANTS}
+    return {**found, "float32": learned(world, "plain", 1, torch.float32)}
 
 
 def two_updates(world: Ranks) -> dict[str, object]:
     """Two updates: the second sees what all have counted."""
-    return {
-        name: learned(world, VARIANTS[name], torch.float64, 2) for name in ("plain", "adaptive", "novelty")
-    }
+    return {name: learned(world, name, 2) for name in ("plain", "adaptive", "novelty", "popart")}
 
 
 def wrong_gradient(world: Ranks) -> dict[str, object]:

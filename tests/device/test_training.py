@@ -146,6 +146,17 @@ def test_intrinsic_rewards_are_those_of_the_cpu_and_late_copies_change_nothing(t
         assert torch.equal(x, prompt[key]), key
 
 
+@pytest.mark.parametrize("kind", ["symlog", "hl-gauss", "popart"])
+def test_value_heads_are_those_of_the_cpu_and_resume_to_the_bit(kind, tmp_path):
+    options = {"critic.value": kind, "env.reward_scale": 100.0, "env.normalize_reward": False}
+    here = run(tmp_path / "cpu", CASES["gru"], "cpu", kernels="torch", **options)
+    with fake.measured(rounding=1e-6, float64=False):
+        there = run(tmp_path / "fake", CASES["gru"], "fake", save_interval=1, **options)
+        for ours, theirs in zip(metrics_of(there), metrics_of(here), strict=True):
+            assert ours["value_loss"] == pytest.approx(theirs["value_loss"], rel=5e-3)
+        assert_resumes_equally(there, 1)
+
+
 def test_ranks_send_tensors_of_the_cpu(tmp_path, monkeypatch):
     """Pickled, a tensor of a GPU would arrive on a GPU that may belong to another rank."""
     sent = []

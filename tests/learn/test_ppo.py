@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.agent.agent import BranchConfig, build_agent
+from recollect.agent.values import value_loss
 from recollect.common.errors import DisagreementError, DivergedError, UsageError
 from recollect.envs import EnvConfig, make
 from recollect.envs.spaces import read_spaces
@@ -28,7 +29,6 @@ from recollect.learn.maths import (
     mean,
     policy_loss,
     standardize,
-    value_loss,
     variance,
 )
 from recollect.learn.optim import MAX_SKIPPED, FlatAdam

@@ -108,9 +108,9 @@ def updated(s, monkeypatch):
         seen.agents.append(copy.deepcopy(s.agent))
         return epoch(self, number)
 
-    def compared(ratio, values, acted, valid, bf16):
+    def compared(ratio, values, acted, valid, *precision):
         seen.first = ratio, (values - acted)[valid]
-        return agreement(ratio, values, acted, valid, bf16)
+        return agreement(ratio, values, acted, valid, *precision)
 
     monkeypatch.setattr(Minibatches, "epoch", recorded)
     monkeypatch.setattr(minibatches, "agreement", compared)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +18,9 @@ from .critic import SharedCritic
 from .nets import Activation, Init, Inputs, Rows, initialise, layers, linear, seeded_weights
 from .normalize import Normalizer
 from .player import Player, PlayerState, predict
-from .policies import Policy, ValueHead, actor_head, make_policy, masked
+from .policies import Policy, actor_head, make_policy, masked
 from .predictors import PREDICTED, Predictors
+from .values import HEADS, CriticOutput, ValueHead, ValueKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,10 @@ class BranchConfig:
     """Whether the previous reward, clipped to 10, is an input."""
     log_std: float = 0.0
     """Initial log standard deviation of a Box action, in units of [-1, 1] (actor only)."""
+    value: ValueKind = "scalar"
+    """How the output becomes a value (critic only). scalar: it is the value; symlog: the value in symlog
+    space, for returns of any scale; hl-gauss: a histogram in symlog space, trained by cross-entropy; popart:
+    the value normalised by the running mean and standard deviation of the value targets."""
     predict: tuple[str, ...] = ()
     """Auxiliary losses on the features of the memory, which predict obs: the next observation; reward: of the
     step; hidden: the variables of the environment that the branch does not get; none: off."""
@@ -189,17 +194,18 @@ class Branch(nn.Module):
         values, critic = self(rows, state.critic)
         return values, state._replace(critic=critic)
 
-    def values(self, rows: Rows, state: AgentState, actor_features: Tensor) -> tuple[Tensor, Tensor]:
-        """V (T, B) and the features, in a pass that has computed the actor's features of the same rows."""
+    def values(self, rows: Rows, state: AgentState, actor_features: Tensor) -> tuple[CriticOutput, Tensor]:
+        """Values and the features, in a pass that has computed the actor's features of the same rows."""
         features, _ = self.features(rows, state.critic)
-        return self.output(features, rows), features
+        head = cast(ValueHead, self.head)
+        return CriticOutput(head.raw(self.body(features)), head), features
 
 
 class Outputs(NamedTuple):
     """The outputs of both branches over chunks, for a loss."""
 
     params: Tensor  # of the policy (L, B, P)
-    values: Tensor  # (L, B)
+    critic: CriticOutput
     heads: tuple[tuple[Predictors, Tensor], ...]  # of each branch, with its features (L, B, F)
 
 
@@ -230,7 +236,9 @@ class Agent(nn.Module):
         # The actor comes first: in another order a seed would give other initial weights.
         self.actor = branch(actor, lambda width: actor_head(width, action, actor.log_std))
         self.actor.masked = ACTION_MASK in obs.leaves
-        self.critic = SharedCritic(self.actor, critic) if critic.shared else branch(critic, ValueHead)
+        self.critic = (
+            SharedCritic(self.actor, critic) if critic.shared else branch(critic, HEADS[critic.value])
+        )
         # After all other weights, which are those of an agent without predictions.
         for built, cfg in ((self.actor, actor), (self.critic.trunk, critic)):
             width = built.features_dim, built.inputs.action_dim
@@ -245,6 +253,11 @@ class Agent(nn.Module):
     def device(self) -> torch.device:
         """The device of the networks."""
         return self.actor.device
+
+    @property
+    def value_head(self) -> ValueHead:
+        """The head of the critic."""
+        return cast(ValueHead, self.critic.head)
 
     @property
     def dropout(self) -> bool:
@@ -268,16 +281,16 @@ class Agent(nn.Module):
 
     def forward(self, rows: Rows, state: AgentState) -> tuple[Tensor, Tensor]:
         """Parameters of the policy (L, B, P) and V (L, B) over chunks, from the states they begin with."""
-        params, values, _ = self.outputs(rows, state)
-        return params, values
+        params, critic, _ = self.outputs(rows, state)
+        return params, critic.values
 
     def outputs(self, rows: Rows, state: AgentState) -> Outputs:
         """The outputs over chunks (L, B), and what their prediction heads get."""
         features, _ = self.actor.features(rows, state.actor)
         params = self.actor.output(features, rows)
-        values, critic_features = self.critic.values(rows, state, features)
+        critic, critic_features = self.critic.values(rows, state, features)
         heads = (self.actor.predictors, features), (self.critic.predictors, critic_features)
-        return Outputs(params, values, heads)
+        return Outputs(params, critic, heads)
 
     def predict(
         self,

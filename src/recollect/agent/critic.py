@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from ..common.tree import Tree
 from .nets import Rows, initialise, layers
-from .policies import ValueHead
 from .predictors import Predictors
+from .values import HEADS, CriticOutput, ValueHead
 
 if TYPE_CHECKING:
     from .agent import AgentState, Branch, BranchConfig
@@ -24,7 +24,7 @@ class SharedCritic(nn.Module):
         # In a tuple, or the actor's parameters would be registered, saved and stepped as the critic's too.
         self._trunk = (trunk,)
         self.body, width = layers(trunk.features_dim, cfg.head_hidden, cfg.activation)
-        self.head = ValueHead(width)
+        self.head: ValueHead = HEADS[cfg.value](width)
         initialise(self, cfg.init)
         self.predictors = Predictors()  # the actor's features have heads of the actor
 
@@ -55,6 +55,6 @@ class SharedCritic(nn.Module):
         values, actor = self(rows, state.actor)
         return values, state._replace(actor=actor)
 
-    def values(self, rows: Rows, state: "AgentState", actor_features: Tensor) -> tuple[Tensor, Tensor]:
-        """V (T, B) and the features, in a pass that has computed the actor's features of the same rows."""
-        return self.output(actor_features), actor_features
+    def values(self, rows: Rows, state: "AgentState", actor_features: Tensor) -> tuple[CriticOutput, Tensor]:
+        """Values and the features, in a pass that has computed the actor's features of the same rows."""
+        return CriticOutput(self.head.raw(self.body(actor_features)), self.head), actor_features

@@ -1,4 +1,4 @@
-"""Policies, which turn the outputs of an actor into actions, and the heads of both branches.
+"""Policies, which turn the outputs of an actor into actions, and the heads of actors.
 
 Shapes.  T steps, B environments, K components of an action, P parameters of its distribution.
 """
@@ -149,17 +149,6 @@ def make_policy(action: ActionSpec) -> Policy:
 
 
 # Heads ----------------------------------------------------------------------------------------
-
-
-class ValueHead(nn.Module):
-    """Features -> V (T, B)."""
-
-    def __init__(self, in_dim: int) -> None:
-        super().__init__()
-        self.out = linear(in_dim, 1, gain=1.0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(x)[..., 0]
 
 
 class ChoiceHead(nn.Module):

@@ -104,11 +104,33 @@ class RunConfig:
             object.__setattr__(self, "env", dataclasses.replace(self.env, hidden=True))
         if self.env.trial > 1:
             self._add_trial_inputs()
+        self._check_values()
         if self.critic.shared and self.critic.sees:
             raise UsageError("a shared critic has no inputs of its own: critic.sees needs --critic MEMORY")
         if self.critic.shared and self.critic.predict:
             raise UsageError("a shared critic has the features of the actor: use actor.predict")
         self._check_algorithm()
+
+    def _check_values(self) -> None:
+        kind = self.critic.value
+        if self.actor.value != "scalar":
+            raise UsageError(
+                f"actor.value is {self.actor.value}, but only a critic has values: use critic.value"
+            )
+        if kind == "popart" and self.env.normalize_reward:
+            raise UsageError(
+                "critic.value popart and env.normalize_reward both scale values: add --env.normalize-reward "
+                "False"
+            )
+        if kind == "hl-gauss" and self.ppo.clip_value is not None:
+            raise UsageError(
+                f"critic.value hl-gauss is a histogram, which ppo.clip_value {self.ppo.clip_value:g} cannot "
+                "clip: set ppo.clip_value to none"
+            )
+        if kind != "scalar" and self.algorithm == "reinforce":
+            raise UsageError(
+                f"algorithm reinforce trains no critic: critic.value {kind} needs another algorithm"
+            )
 
     def _check_algorithm(self) -> None:
         if self.algorithm == "trpo" and self.critic.shared:

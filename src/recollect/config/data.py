@@ -36,6 +36,8 @@ LATER: dict[str, Any] = {
     "critic.sees": [],
     "actor.predict": [],
     "critic.predict": [],
+    "actor.value": "scalar",
+    "critic.value": "scalar",
     "ppo.predict_coef": 0.1,
     "ppo.rnd_coef": 0.0,
     "ppo.desired_kl": None,

@@ -20,20 +20,20 @@ from .settings import Coefficients, Draw, Plan, PPOConfig
 
 
 def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
-    """-mean of log pi(a) A, the squared error of values, and the entropy bonus."""
-    params, values, heads = agent.outputs(batch.rows, batch.state)
+    """-mean of log pi(a) A, the loss of values, and the entropy bonus."""
+    params, critic, heads = agent.outputs(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     # batch.log_prob is 0 on tail rows as well, so their ratio is exactly 1 in the agreement check.
     log_prob = log_prob.masked_fill(~batch.valid, 0.0)
     policy = -mean(batch.weight, log_prob * batch.advantage)
-    value = mean(batch.weight, (values - batch.target).square())
+    value = mean(batch.weight, critic.loss(batch.value, batch.target))
     bonus = mean(batch.weight, entropy)
     total = policy + cfg.vf_coef * value - now.entropy * bonus
     predictions = losses(heads, batch)
     total += cfg.predict_coef * sum(predictions.values())
     ratio = (log_prob - batch.log_prob).detach().exp()
     zero = torch.zeros_like(policy)
-    return Loss(total, Losses(policy, value, bonus, zero, zero), ratio, values.detach(), predictions)
+    return Loss(total, Losses(policy, value, bonus, zero, zero), ratio, critic.values.detach(), predictions)
 
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:

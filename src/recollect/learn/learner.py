@@ -13,6 +13,7 @@ from ..common import rng
 from ..common.distributed import ALONE, Ranks
 from ..envs import Envs
 from .adaptive import Adaptation, adaptations
+from .chunks import Scores
 from .engine import Engine, TorchEngine
 from .episodes import Episodes
 from .maths import Losses
@@ -59,6 +60,16 @@ class Learner:
         reward = self.rewards.scaled(rollout.outcome(self.ranks).reward)
         return reward if self.novelty is None else reward + self.novelty.rewards(rollout, self.ranks)
 
+    def follow_targets(self, scores: Scores) -> Scores:
+        """Adapt the value head to the targets of all ranks, before the first gradient step; the scores with
+        its values.
+        """
+        head = self.agent.value_head
+        values, factor = head.follow(scores.target[scores.mask], scores.value)
+        if factor != 1:
+            self.optimizer.rescale(head.out, factor)
+        return scores._replace(value=values)
+
     def update_statistics(self, rollout: Rollout) -> None:
         """Update normalisers and episode statistics; after the last gradient step, because until then they
         must be those that the actor acted with.
@@ -97,8 +108,8 @@ class Learner:
         policy, value, entropy, kl, clip_fraction = torch.stack(losses).tolist()
         return {
             "policy_loss": policy,
-            # In units of the raw reward, so that runs are comparable.
-            "value_loss": value * self.rewards.divisor**2,
+            # Squared errors in units of the raw reward, so that runs are comparable.
+            "value_loss": value * self.agent.value_head.loss_unit(self.rewards.divisor),
             "entropy": entropy,
             "kl": kl,
             "clip_fraction": clip_fraction,

@@ -27,15 +27,6 @@ def policy_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
-def value_loss(value: Tensor, old: Tensor, target: Tensor, clip: float | None) -> Tensor:
-    """(V - target)^2, per step; with `clip` at least that of a value within `clip` of the old one."""
-    loss = (value - target).square()
-    if clip is None:
-        return loss
-    clipped = old + (value - old).clamp(-clip, clip)
-    return torch.maximum(loss, (clipped - target).square())
-
-
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
     """Mean 0 and standard deviation 1 by weights that sum to 1, over two steps or more."""
     centered = x - mean(weight, x)
@@ -68,17 +59,23 @@ class Loss(NamedTuple):
 
 
 def agreement(
-    ratio: Tensor, values: Tensor, acted: Tensor, valid: Tensor, bf16: bool = False
+    ratio: Tensor,
+    values: Tensor,
+    acted: Tensor,
+    valid: Tensor,
+    bf16: bool = False,
+    resolution: float = 1e-12,
 ) -> dict[str, float]:
     """ratio_error and value_error, before the first gradient step; a DisagreementError if one is too large.
 
-    ratio   of new to old probabilities (L, B), 1 where acting and learning agree
-    values  (L, B), equal to `acted`, those of the rollout, where they agree
+    ratio       of new to old probabilities (L, B), 1 where acting and learning agree
+    values      (L, B), equal to `acted`, those of the rollout, where they agree
+    resolution  of values near 0 (ValueHead)
     """
     weight = valid / valid.sum().clamp(min=1)  # a rank may have no valid step in a minibatch
     # Relative to the spread of values. If they are nearly constant, 0.001 of their size is allowed for
-    # instead, and 1e-12 where all are 0.
-    spread = variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + 1e-12
+    # instead, and `resolution` where all are 0.
+    spread = variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + resolution
     largest = (ratio - 1).abs().max(), ((values - acted) * valid).abs().max() / spread
     # Both numbers at once: a GPU is waited for once per update here.
     errors = dict(zip(("ratio_error", "value_error"), torch.stack(largest).tolist(), strict=True))

@@ -37,7 +37,7 @@ class Minibatches:
     ) -> None:
         self.learner, self.rollout, self.plan, self.draw = learner, rollout, plan, draw
         # Of all ranks, so that every process normalises with the same numbers, summed in the same order.
-        host_scores = scores(rollout.outcome(learner.ranks), length, estimates)
+        host_scores = learner.follow_targets(scores(rollout.outcome(learner.ranks), length, estimates))
         # Kept on the CPU: how many steps of a minibatch count must be known without waiting for the device.
         self.counts = host_scores.mask.sum(0).numpy()
         self.scores = Scores(*(send(x, rollout.device) for x in host_scores))
@@ -87,8 +87,9 @@ class Minibatches:
     def compare(self, ratio: Tensor, values: Tensor, batch: Batch) -> None:
         """Raise unless acting and learning agree on the first minibatch; later calls do nothing."""
         if not self._compared:
-            bf16 = self.learner.agent.bf16
-            self.errors = agreement(ratio, values, batch.value, batch.valid, bf16) | self.errors
+            agent = self.learner.agent
+            precision = agent.bf16, agent.value_head.resolution
+            self.errors = agreement(ratio, values, batch.value, batch.valid, *precision) | self.errors
             self._compared = True
 
     def record(self, loss: Loss, batch: Batch) -> None:

@@ -26,6 +26,7 @@ class FlatAdam:
         self._parts = self.gradient.split([len(flat) for flat in self.flats])
         for module, flat, part in zip(groups, self.flats, self._parts, strict=True):
             _share_gradient(module, flat, part)
+        self._parameters = [_trainable(module) for module in groups]
         self.max_norm = cfg.max_grad_norm
         self.rate_factor = 1.0  # multiplies every learning rate
         self.skipped = 0  # steps with a gradient that was not finite
@@ -124,6 +125,18 @@ class FlatAdam:
                 f"{MAX_SKIPPED} consecutive gradient steps were skipped: their gradients are not finite; "
                 "try a smaller ppo.learning_rate or --env.normalize_reward True"
             )
+
+    def rescale(self, module: nn.Module, factor: float) -> None:
+        """Scale the moments of a module whose gradients are from now on `factor` times as large."""
+        # Otherwise the old squares would slow its steps down, or speed them up, for a thousand steps.
+        scaled = set(module.parameters())
+        for parameters, state in zip(self._parameters, self._states, strict=True):
+            sizes = [p.numel() for p in parameters]
+            parts = (state[key].split(sizes) for key in ("exp_avg", "exp_avg_sq"))
+            for p, average, average_sq in zip(parameters, *parts, strict=True):
+                if p in scaled:
+                    average.mul_(factor)
+                    average_sq.mul_(factor**2)
 
     def tensors(self) -> dict[str, Tensor]:
         """The moments and step counts, by name; live, not copies."""

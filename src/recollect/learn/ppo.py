@@ -21,7 +21,7 @@ from .auxiliary import losses
 from .chunks import Batch, Estimates
 from .engine import LossFunction
 from .learner import Learner
-from .maths import Loss, Losses, mean, policy_loss, value_loss
+from .maths import Loss, Losses, mean, policy_loss
 from .minibatches import Minibatches
 from .rollout import Outcome, Rollout, slice_rows
 from .settings import Coefficients, Plan, PPOConfig
@@ -114,12 +114,12 @@ def estimates(learner: Learner, rollout: Rollout, cfg: PPOConfig) -> Estimates:
 
 def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     """The clipped objective over a minibatch of chunks (L, B, ...), from the states they begin with."""
-    params, values, heads = agent.outputs(batch.rows, batch.state)
+    params, critic, heads = agent.outputs(batch.rows, batch.state)
     log_prob, entropy = agent.policy.evaluate(params, batch.action)
     log_ratio = (log_prob - batch.log_prob) * batch.valid
     ratio = log_ratio.exp()
     policy = mean(batch.weight, policy_loss(ratio, batch.advantage, now.clip))
-    value = mean(batch.weight, value_loss(values, batch.value, batch.target, cfg.clip_value))
+    value = mean(batch.weight, critic.loss(batch.value, batch.target, cfg.clip_value))
     bonus = mean(batch.weight, entropy)
     kl = mean(batch.weight, (ratio - 1 - log_ratio).detach())  # never negative (Schulman's third estimator)
     clip_fraction = mean(batch.weight, (ratio - 1).abs() > now.clip)
@@ -127,7 +127,7 @@ def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     predictions = losses(heads, batch)
     total += cfg.predict_coef * sum(predictions.values())
     means = Losses(policy, value, bonus, kl, clip_fraction)
-    return Loss(total, means, ratio.detach(), values.detach(), predictions)
+    return Loss(total, means, ratio.detach(), critic.values.detach(), predictions)
 
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:

@@ -39,7 +39,8 @@ def restate(
         return batch, {"state_error": 0.0}
     log_prob, values = _evaluate(agent, batch, size)
     ratio = (log_prob - batch.log_prob).exp()
-    errors = agreement(ratio, values, batch.value, batch.valid, agent.bf16)
+    precision = agent.bf16, agent.value_head.resolution
+    errors = agreement(ratio, values, batch.value, batch.valid, *precision)
     if stored:
         # Only dropout leads here. The evaluation above had none, because it ran without gradients.
         return batch, errors | {"state_error": 0.0}

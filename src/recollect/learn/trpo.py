@@ -51,8 +51,9 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
 
 def fit(learner: Learner, batch: Batch, rate: float) -> Tensor:
     """One gradient step of the critic; its loss."""
-    values, _ = learner.agent.value(batch.rows, batch.state)
-    loss = mean(batch.weight, (values - batch.target).square())
+    # A critic that is not shared takes no features of the actor.
+    critic, _ = learner.agent.critic.values(batch.rows, batch.state, torch.empty(0))
+    loss = mean(batch.weight, critic.loss(batch.value, batch.target))
     learner.optimizer.zero_grad()
     loss.backward()
     # Rate 0 for the actor: with weight decay, Adam moves it even where its gradient is 0.

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..agent.agent import Agent, AgentState, Outputs
 from ..agent.nets import Rows
+from ..agent.values import CriticOutput
 from ..common import tree
 from ..common.tree import Tree
 from ..envs.spaces import ACTION_MASK
@@ -75,7 +76,7 @@ class NativeEngine:
         workspace.program.first = first.data_ptr() if network.branch.resets else None
         values = torch.empty(steps, batch)
         self._library.values(workspace.program, steps * batch, batch, values.data_ptr())
-        return values, state._replace(**{network.part: after})
+        return self._agent.value_head.decode(values), state._replace(**{network.part: after})
 
     def gradients(
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
@@ -122,6 +123,8 @@ class NativeEngine:
         threads = torch.get_num_threads()  # those of the run; they change no bit
         self._library.gradients(self._programs, len(self._programs), ctypes.byref(arguments), threads)
         *means, total = terms.unbind()
+        if self._covered.critic:
+            values = self._agent.value_head.decode(values)
         native = Loss(total, Losses(*means), ratio, values)
         return native if by_torch is None else self._combined(native, by_torch, cfg, now)
 
@@ -151,7 +154,8 @@ class NativeEngine:
         return actor if self._covered.actor else critic
 
     def _arguments(self, batch: Batch, cfg: PPOConfig, now: Coefficients, alive: list[Tensor]) -> c.Batch:
-        fields = batch.valid, batch.weight, batch.log_prob, batch.advantage, batch.value, batch.target
+        old, target = self._values(batch)
+        fields = batch.valid, batch.weight, batch.log_prob, batch.advantage, old, target
         tensors = [x.contiguous() for x in (*fields, batch.action)]
         alive += tensors
         *addresses, action = (x.data_ptr() for x in tensors)
@@ -171,6 +175,13 @@ class NativeEngine:
             cfg.vf_coef,
             -1.0 if cfg.clip_value is None else cfg.clip_value,
         )
+
+    def _values(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Old values and targets as outputs of the value head, whose squared error the kernels compute."""
+        if not self._covered.critic:
+            return batch.value, batch.target
+        encode = self._agent.value_head.encode
+        return encode(batch.value), encode(batch.target)
 
     def _reserve(self, rows: int, sequences: int) -> None:
         """Memory for a minibatch of this size; kept for smaller ones."""
@@ -204,11 +215,12 @@ class Half:
         if self._is_actor:
             features, _ = agent.actor.features(rows, state.actor)
             heads = ((agent.actor.predictors, features),)
-            return Outputs(agent.actor.output(features, rows), torch.zeros(shape), heads)
+            critic = CriticOutput(torch.zeros(shape), agent.value_head)
+            return Outputs(agent.actor.output(features, rows), critic, heads)
         # A critic that torch computes alone has a trunk of its own, and takes no features of the actor.
-        values, features = agent.critic.values(rows, state, torch.empty(0))
-        params = values.new_zeros(*shape, agent.policy.num_params)
-        return Outputs(params, values, ((agent.critic.predictors, features),))
+        critic, features = agent.critic.values(rows, state, torch.empty(0))
+        params = critic.raw.new_zeros(*shape, agent.policy.num_params)
+        return Outputs(params, critic, ((agent.critic.predictors, features),))
 
 
 def distance(x: Tensor, expected: Tensor) -> float:

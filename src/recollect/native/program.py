@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..agent.agent import Agent, AgentState, Branch
 from ..agent.nets import Rows, Tanh
-from ..agent.policies import Categorical, ChoiceHead, Gaussian, GaussianHead, Policy, ValueHead
+from ..agent.policies import Categorical, ChoiceHead, Gaussian, GaussianHead, Policy
+from ..agent.values import PopArtHead, ScalarHead, SymlogHead, ValueHead
 from ..common import tree
 from ..encoder.leaves import Concatenation
 from ..memory.gpt2 import Banded
@@ -25,6 +26,7 @@ from .nodes import Linear, Node, UnsupportedError, linear
 from .transformer import add_gpt2, add_transformer_xl
 
 _ACTIVATIONS = {Tanh: c.TANH, nn.ReLU: c.RELU, nn.ELU: c.ELU}
+_SQUARED = ScalarHead, SymlogHead, PopArtHead  # value heads whose loss is the squared error of one output
 
 
 class Network:
@@ -80,10 +82,10 @@ class Network:
         else:
             raise UnsupportedError(f"a head of {type(head).__name__} for {type(policy).__name__}")
 
-    def add_critic(self, body: nn.Module, head: nn.Module) -> None:
-        """Values of the features."""
+    def add_critic(self, body: nn.Module, head: ValueHead) -> None:
+        """The output of a value head of the features; the engine encodes and decodes values."""
         at = self._layers(body, self.features)
-        if type(head) is not ValueHead:
+        if type(head) not in _SQUARED:
             raise UnsupportedError(f"a value head {type(head).__name__}")
         self.add(Node(c.VALUE, 0, (self.linear(head.out, at),)))
 
@@ -177,7 +179,7 @@ def critic_network(agent: Agent) -> Network:
         raise UnsupportedError("dropout")
     _check_predictors(agent.critic.trunk)
     network = Network(agent.critic.trunk, "critic" if isinstance(agent.critic, Branch) else "actor")
-    network.add_critic(agent.critic.body, agent.critic.head)
+    network.add_critic(agent.critic.body, agent.value_head)
     return network
 
 
@@ -210,7 +212,7 @@ def coverage(agent: Agent) -> Coverage:
     """The branches that the kernels can compute; an UnsupportedError if there is none."""
     if not isinstance(agent.critic, Branch):
         network = actor_network(agent)
-        network.add_critic(agent.critic.body, agent.critic.head)
+        network.add_critic(agent.critic.body, agent.value_head)
         return Coverage([network], True, True)
     networks, reasons = {}, {}
     for part, build in (("actor", actor_network), ("critic", critic_network)):

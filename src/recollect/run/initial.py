@@ -1,7 +1,8 @@
 """The weights that a new run begins from, where they are those of another agent (--init)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,7 @@ def _load(agent: Agent, config: RunConfig) -> None:
     tensors, meta = checkpoint.read(file)
     if not config.init.parts:
         _check_spaces(agent, config, read_spaces(file, meta))
+    _check_value_head(config, meta, parts)
     weights: dict[str, Tensor] = agent.state_dict()
     saved = {name.removeprefix("agent."): x for name, x in tensors.items() if name.startswith("agent.")}
     chosen: dict[str, Tensor] = {}
@@ -76,6 +78,22 @@ def _check_spaces(agent: Agent, config: RunConfig, spaces: Spaces) -> None:
                 f"{config.env.id} has ({describe(other)}); choose the parts that fit with --init.parts, as "
                 "actor.memory"
             )
+
+
+def _check_value_head(config: RunConfig, meta: Mapping[str, Any], parts: Sequence[str]) -> None:
+    """Raise if outputs that mean values in one way would be taken for values in another."""
+    match meta:
+        case {"config": {"critic": {"value": saved}}}:
+            pass
+        case _:
+            saved = "scalar"  # the only one of earlier versions
+    # The other parts of a critic mean the same before every head.
+    has_head = any(part == "critic" or f"{part}.".startswith("critic.head.") for part in parts)
+    if has_head and saved != config.critic.value:
+        raise UsageError(
+            f"the critic of {config.init.path} has critic.value {saved}, here it is {config.critic.value}; "
+            f"add --critic.value {saved}, or choose other parts with --init.parts, as actor"
+        )
 
 
 def _part(
