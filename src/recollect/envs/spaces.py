@@ -294,10 +294,8 @@ def _leaves_of(space: gym.Space[Any], name: str) -> Iterator[tuple[str, Leaf]]:
 
 def _is_picture(space: spaces.Box) -> bool:
     """Whether a Box is an image: uint8, 2 to 4 dimensions, and SMALLEST_PICTURE pixels or more per side."""
-    shape = space.shape
-    if space.dtype != np.uint8 or not 2 <= len(shape) <= 4:
-        return False
-    return min(Leaf("picture", shape).picture_shape[1:]) >= SMALLEST_PICTURE
+    has_bytes = space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
+    return has_bytes and min(Leaf("picture", space.shape).picture_shape[1:]) >= SMALLEST_PICTURE
 
 
 def _read_action(space: gym.Space[Any]) -> ActionSpec:
