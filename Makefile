@@ -2,7 +2,7 @@
 # make test     format, lint, types, tests: what every commit must pass
 # make docs     these pages as a site in build/docs, with nothing fetched while it is read
 # make faults   fault injection: random kills, signals, full disks (minutes)
-# make fuzz     ten thousand random command lines, files and run folders (an hour)
+# make fuzz     ten thousand random command lines, files and run folders, 500 random environments (an hour)
 # make memory-gym  install Memory Gym where its own pins would not
 # make gates    what the presets reach over ten seeds, beside agents without memory (hours)
 # make paper    all of studies/, with a report and an archive of the runs of each in docs/results (a day; resumes)
