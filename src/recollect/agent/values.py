@@ -26,6 +26,7 @@ from .normalize import merge, moments
 ValueKind: TypeAlias = Literal["scalar", "symlog", "hl-gauss", "popart"]
 BINS = 255  # K
 LARGEST = 20.0  # centre of the last bin in symlog space, as in DreamerV3: a value of 5e8
+WIDTH = 2 * LARGEST / (BINS - 1)  # of a bin, in symlog space
 SPREAD = 0.75  # standard deviation of a smeared target, in widths of a bin
 DECAY = 0.95  # of the weight of earlier rollouts in the statistics of value targets, per rollout
 SMALLEST = 1e-4  # s, as in the paper: a constant target has a deviation of 0
@@ -126,18 +127,17 @@ class HistogramHead(ValueHead):
     """
 
     # A hundredth of a bin. Logits have rounding errors of 1e-7 of their size, also where V is 0.
-    resolution = 0.01 * 2 * LARGEST / (BINS - 1)
+    resolution = 0.01 * WIDTH
     centers: Tensor
     edges: Tensor
 
     def __init__(self, in_dim: int) -> None:
         # A small gain: the first histogram is nearly uniform, so the first values are near 0.
         super().__init__(in_dim, BINS, gain=0.01)
-        self.width = 2 * LARGEST / (BINS - 1)
         places = torch.arange(BINS + 1) - BINS / 2
         # Constants, which no file has to contain.
-        self.register_buffer("edges", places * self.width, persistent=False)
-        self.register_buffer("centers", (places[:-1] + 0.5) * self.width, persistent=False)
+        self.register_buffer("edges", places * WIDTH, persistent=False)
+        self.register_buffer("centers", (places[:-1] + 0.5) * WIDTH, persistent=False)
 
     def raw(self, x: Tensor) -> Tensor:
         return self.out(x)
@@ -149,7 +149,7 @@ class HistogramHead(ValueHead):
 
     def encode(self, values: Tensor) -> Tensor:
         mean = symlog(values).clamp(-LARGEST, LARGEST)[..., None]
-        below = torch.erf((self.edges - mean) / (math.sqrt(2) * SPREAD * self.width))
+        below = torch.erf((self.edges - mean) / (math.sqrt(2) * SPREAD * WIDTH))
         return (below[..., 1:] - below[..., :-1]) / (below[..., -1:] - below[..., :1])
 
     def loss(self, raw: Tensor, old: Tensor, target: Tensor, clip: float | None) -> Tensor:
