@@ -65,6 +65,13 @@ def finish(folder: Path, *arguments: str) -> None:
         assert compare.run_compare(options(*arguments)) == 0
 
 
+def train_here(out: Path, *arguments: str) -> None:
+    """The runs of a comparison one after the other in this process: one of its own takes seconds to start."""
+    study = compare.study_of(options(*arguments))
+    for job in planned(out, *arguments):
+        worker.train_and_evaluate(job.config, job.folder, study.episodes)
+
+
 def folders(out: Path) -> list[Path]:
     return sorted(path.parent for path in out.rglob("config.yaml"))
 
@@ -82,10 +89,9 @@ def done(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory) -> Path:
-    """The runs of the long comparison, never stopped, one after the other in this process."""
+    """The runs of the long comparison, never stopped."""
     folder = tmp_path_factory.mktemp("straight")
-    for job in planned(folder / "runs", *LONG):
-        worker.train_and_evaluate(job.config, job.folder, 3)
+    train_here(folder / "runs", *LONG)
     return folder
 
 
@@ -163,9 +169,10 @@ def test_finished_runs_are_probed_without_training(tmp_path, monkeypatch, capsys
     arguments = ["-e", "probe:recall", "-m", "ppo", "ppo_gru", "--env.num-envs", "4", "--ppo.num-steps", "16"]
     arguments += ["--rollouts", "2", "--seeds", "1", "--episodes", "10", "--jobs", "2"]
     monkeypatch.chdir(tmp_path)
+    train_here(tmp_path / "runs", *arguments)
+    before = lines(tmp_path)
     assert compare.run_compare(options(*arguments)) == 0
     assert "memory" not in capsys.readouterr().out
-    before = lines(tmp_path)
     assert compare.run_compare(options(*arguments, "--probe")) == 0
     out = capsys.readouterr().out
     assert "has no memory (1)" in " ".join(out.split()) and lines(tmp_path) == before
@@ -237,6 +244,7 @@ def test_each_task_of_one_environment_has_a_baseline(tmp_path, capsys):
     )
     flags = ["--seeds", "1", "--episodes", "5", "--rollouts", "1", "--env.num-envs", "2", "--quiet"]
     folders = ["--out", str(tmp_path / "runs"), "--report", str(tmp_path / "report")]
+    train_here(tmp_path / "runs", str(study), *flags)
     assert compare.run_compare(options(str(study), *flags, *folders)) == 0
     scores = [
         line.split("random actions")[1].strip()

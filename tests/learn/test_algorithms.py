@@ -19,7 +19,7 @@ from recollect.memory import available
 
 from ..helpers import CRITICS, T, branch, chunks_of, prepare, roll, small_config
 from ..run.test_run import stop_and_resume
-from .test_probe_envs import learn, play
+from .test_probe_envs import learn, play, recalls
 
 OTHERS = [name for name in UPDATES if name != "ppo"]
 MOVING = ["mlp", "gru", "lstm", "gpt2", "trxl"]
@@ -246,8 +246,8 @@ def test_actions_follow_observations(algorithm, rollouts):
 @pytest.mark.parametrize(("algorithm", "rollouts"), [("reinforce", 200), ("a2c", 200), ("trpo", 60)])
 def test_recall_is_learned_with_a_memory(algorithm, rollouts):
     memory = available()["gru"](width=16)
-    learned = learn("recall", rollouts, memory, update=UPDATES[algorithm], target_kl=0.02, num_steps=32)
-    assert play(learned, 50) == pytest.approx(1.0)
+    options = {"update": UPDATES[algorithm], "target_kl": 0.02, "num_steps": 32, "until": recalls}
+    assert recalls(learn("recall", rollouts, memory, **options))
 
 
 @pytest.mark.parametrize("algorithm", OTHERS)

@@ -334,9 +334,12 @@ def test_a_real_study_has_the_mmer_of_its_training_episodes(tmp_path, monkeypatc
     from recollect.run.episode_log import read_episodes
 
     monkeypatch.chdir(tmp_path)
-    words = ["-e", TASK, "CartPole-v1", "-m", "ppo", "--seeds", "2", "--steps", "66000", "--episodes", "5"]
+    short = "{env.id: CartPole-v1, rollouts: 1}"
+    study = f"models: [ppo]\nenvironments: [{{env.id: {TASK}, steps: 66_000}}, {short}]\n"
+    Path("study.yaml").write_text(study)
     small = ["--actor.hidden", "8", "--critic.hidden", "8", "--ppo.update-epochs", "1", "--quiet"]
-    assert cli.main(["compare", *words, *small, "--protocol", "popgym"]) == 0
+    words = ["study.yaml", "--seeds", "2", "--episodes", "5", *small, "--protocol", "popgym"]
+    assert cli.main(["compare", *words]) == 0
     data = json.loads(Path("report/report.json").read_text())
     (task,) = data["popgym"]  # of two tasks, one is of POPGym
     (model,) = task["models"]

@@ -130,7 +130,7 @@ def test_every_memory(memory, tmp_path):
 
 
 def test_a_memory_that_takes_the_action_separately(tmp_path):
-    apart = BranchConfig(memory=Gpt2Config(tokens="interleaved", context=5), hidden=(6,))
+    apart = BranchConfig(memory=Gpt2Config(tokens="interleaved", context=5, layers=1), hidden=(6,))
     agent = lively(build_agent(read_spaces(VECTOR, spaces.Discrete(3)), apart, branch("mlp"), False, 0))
     assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), VECTOR, 2)
 

@@ -113,7 +113,7 @@ def test_a_name_of_another_format_is_refused_on_the_way_too(tmp_path):
 
 def test_a_graph_is_saved_on_the_way(tmp_path):
     onnx = pytest.importorskip("onnx")
-    train(tmp_path / "runs", lambda update: update.save(tmp_path / "agent.ONNX"))
+    train(tmp_path / "runs", lambda update: update.save(tmp_path / "agent.ONNX"), rollouts=1)
     onnx.checker.check_model(tmp_path / "agent.ONNX")
 
 
