@@ -129,6 +129,15 @@ VIEWS = {
     "exploration": View(
         names=(("none", {"ppo.rnd_coef": 0.0}), ("weight 0.2", {"ppo.rnd_coef": 0.2})),
     ),
+    "privileged_critic": View(
+        names=(
+            ("no memory", {"critic.memory.name": "mlp", "env.hidden": False}),
+            ("no memory, sees the hidden variables", {"env.hidden": True}),
+            ("GRU", {"critic.memory.name": "gru"}),
+            ("GPT-2", {"critic.memory.name": "gpt2"}),
+        ),
+        pairs=((1, 0), (2, 0), (3, 0), (1, 2)),
+    ),
     "critic_value": View(
         names=(
             ("no memory", {"critic.memory.name": "mlp", "env.hidden": False}),

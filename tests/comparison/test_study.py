@@ -99,6 +99,21 @@ def test_flags_override_the_file(tmp_path):
     assert study.configs()[0].ppo.clip == 0.1
 
 
+def test_a_named_entry_of_the_file_keeps_its_settings(tmp_path):
+    data = {
+        "environments": {"poc": {"steps": 300}, "CartPole-v1": {"steps": 400}},
+        "models": ["ppo", {"model": "ppo_gru", "ppo.gamma": 0.8}, {"model": "ppo_gru", "ppo.gamma": 0.9}],
+    }
+    configs = of_file(tmp_path, data, "-e", "poc", "Acrobot-v1", "-m", "ppo_gru", "--seeds", "7").configs()
+    assert [(c.env.id, c.ppo.gamma) for c in configs] == [
+        ("poc", 0.8),
+        ("poc", 0.9),
+        ("Acrobot-v1", 0.8),
+        ("Acrobot-v1", 0.9),
+    ]
+    assert [c.steps for c in configs[:2]] == [300, 300] and configs[2].steps not in (300, 400)
+
+
 def test_flags_override_the_settings_of_environments_and_models(tmp_path):
     data = {
         "environments": {"poc": {"steps": 300, "env.time_limit": 20}},

@@ -84,14 +84,20 @@ def override(
     seeds: Sequence[int] = (),
     episodes: int | None = None,
 ) -> Study:
-    """The study, with whatever is given instead of its own."""
+    """The study, with whatever is given instead of its own; entries that it has keep their settings."""
     return replace(
         study,
-        environments=tuple(map(Variant, environments)) or study.environments,
-        models=tuple(map(Variant, models)) or study.models,
+        environments=_chosen(study.environments, environments),
+        models=_chosen(study.models, models),
         seeds=_seeds(seeds) if seeds else study.seeds,
         episodes=study.episodes if episodes is None else _episodes(episodes),
     )
+
+
+def _chosen(entries: tuple[Variant, ...], names: Sequence[str]) -> tuple[Variant, ...]:
+    """The entries of these names, plain ones for names that have none; all entries without names."""
+    known = {name: [entry for entry in entries if entry.name == name] or [Variant(name)] for name in names}
+    return tuple(entry for name in names for entry in known[name]) or entries
 
 
 def read_study(path: Path, imports: Sequence[str] = ()) -> Study:
