@@ -153,6 +153,7 @@ def test_what_cannot_be_loaded(name, message, hub):
 
 def test_a_failed_upload_is_one_line(hub, tmp_path, monkeypatch, capsys):
     run = run_quietly(small_config(rollouts=1), tmp_path)  # without a memory there is nothing to probe
+
     def refuse(*args, **kwargs):
         raise OSError("401\nno token")
 
