@@ -85,7 +85,7 @@ def _hints_of(kind: type) -> dict[str, Any]:
 
 def types_in(config: Any, prefix: str = "") -> dict[str, Any]:
     """The options of a config by their dotted names, with their types; of a memory its own."""
-    hints = _hints_of(type(config))
+    hints = _hints_of(config.__class__)
     options: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
