@@ -7,6 +7,7 @@ has as an option.
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from ..common.errors import UsageError, nearest
@@ -76,9 +77,15 @@ def options_of(kind: type) -> dict[str, Any]:
     return options
 
 
+@cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    """The types of the fields of a class; to evaluate them takes most of the time of a config."""
+    return get_type_hints(kind)
+
+
 def types_in(config: Any, prefix: str = "") -> dict[str, Any]:
     """The options of a config by their dotted names, with their types; of a memory its own."""
-    hints = get_type_hints(type(config))
+    hints = _hints_of(config.__class__)
     options: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value, name = getattr(config, field.name), prefix + field.name
