@@ -114,11 +114,13 @@ def envs_of(kind, backend="workers", num_envs=4, **options):
 
 def play(envs, steps=40, seeds=None):
     """Observations, rewards, ends and aborted episodes of some steps."""
-    rows = [(envs.reset(seeds or list(range(envs.num_envs)))["obs"].copy(), None)]
-    for _ in range(steps):
-        step = envs.step(np.zeros((envs.num_envs, 1), dtype=np.int64))
-        rows.append((step.obs["obs"].copy(), step._replace(obs=None)))
-    envs.adapter.close()
+    try:
+        rows = [(envs.reset(seeds or list(range(envs.num_envs)))["obs"].copy(), None)]
+        for _ in range(steps):
+            step = envs.step(np.zeros((envs.num_envs, 1), dtype=np.int64))
+            rows.append((step.obs["obs"].copy(), step._replace(obs=None)))
+    finally:
+        envs.adapter.close()
     return rows
 
 

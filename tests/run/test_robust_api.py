@@ -1,5 +1,6 @@
 """What surrounds a run: its folder, the process that it is in, and weights that are of no use."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,10 +15,12 @@ import torch
 
 import recollect
 from recollect import cli
-from recollect.common.errors import UsageError
+from recollect.common.errors import EnvFailedError, UsageError
 from recollect.run import checkpoint
+from recollect.run.destination import Destination
+from recollect.run.run import start_run
 
-from ..envs.test_misbehaving import Counter
+from ..envs.test_misbehaving import Counter, FailsToReset
 from ..helpers import run_quietly, small_config
 
 
@@ -33,6 +36,22 @@ class Unseeded(Counter):
         super().reset(seed=seed)
         self.draw = float(np.random.default_rng().uniform())
         return self.look(), {}
+
+
+def test_no_worker_process_outlives_a_run_that_is_refused_fails_or_is_finished(tmp_path):
+    before = set(multiprocessing.active_children())
+    config = small_config("counter", "workers", rollouts=2)
+
+    def train(factory=Counter, run_id="run"):
+        return start_run(config, Destination(out=tmp_path, run_id=run_id, quiet=True), factory)
+
+    trained = train()
+    with pytest.raises(UsageError, match="exists, and nothing is overwritten"):
+        train()
+    with pytest.raises(EnvFailedError, match="no licence"):
+        train(FailsToReset, "failed")
+    recollect.resume(trained.folder, env=Counter, quiet=True)  # it is finished
+    assert set(multiprocessing.active_children()) == before
 
 
 def test_an_environment_that_changes_the_working_folder_moves_no_file(tmp_path, monkeypatch):

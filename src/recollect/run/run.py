@@ -29,7 +29,7 @@ from ..common.output_paths import check_out_folder
 from ..config.assembly import import_flags
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
-from ..envs import Array
+from ..envs import Array, Envs
 from ..learn.episodes import Episode
 from . import checkpoint
 from .build import Factory, build, build_learner
@@ -177,8 +177,11 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
         raise UsageError(f"--wandb-project needs wandb: {install_hint('wandb')}")
     # An environment may change the working folder, on which a relative path depends.
     start = Path.cwd()
-    with only_thread(), process_group() as ranks:
-        envs, agent, config = build(config, factory, ranks, new=True)
+    with (
+        only_thread(),
+        process_group() as ranks,
+        _built(config, factory, ranks, new=True) as (envs, agent, config),
+    ):
         # torchrun repeats the same command after a failure, so `train` must find the run that failed. All
         # processes ask, because only those that torchrun restarted know of the failure.
         any_restarted = any(ranks.all_reduce_max(was_restarted()))
@@ -208,6 +211,21 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
             session = Session(config, folder, envs, learner, destination, factory, shown)
             summary = yield from session.iterate()
             return Trained(agent, config, shown if Path.cwd() == start else folder, summary, factory)
+
+
+@contextmanager
+def _built(
+    config: RunConfig, factory: Factory | None, ranks: Ranks, new: bool, device: str | None = None
+) -> Iterator[tuple[Envs, Agent, RunConfig]]:
+    """As `build`; on an error the environments are closed, also where no session had them yet."""
+    envs, agent, resolved = build(config, factory, ranks, new, device)
+    try:
+        yield envs, agent, resolved
+    except BaseException:
+        # They may be closed already, and those of third parties may fail in it.
+        with suppress(Exception):
+            envs.adapter.close()
+        raise
 
 
 # The threads of this process in which runs are in progress.
@@ -271,8 +289,11 @@ def _resume(
 ) -> Updates:
     folder, shown = folder.absolute(), folder  # an environment may change the working folder
     summary = read_summary(folder)
-    with only_thread(), _lock(folder, ranks):
-        envs, agent, resolved = build(config, factory, ranks, new=False, device=device)
+    with (
+        only_thread(),
+        _lock(folder, ranks),
+        _built(config, factory, ranks, new=False, device=device) as (envs, agent, resolved),
+    ):
         # config.yaml is fully resolved, so it changes only if this machine chooses another backend.
         if resolved != config:
             raise UsageError(
@@ -296,6 +317,7 @@ def _resume(
             checkpoint.load_weights(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
             display = make_display("", quiet or not ranks.is_rank_zero)
             display.print_line(f"{shown} is finished: {summary['step']:,} steps; nothing to do")
+            envs.adapter.close()
             return Trained(agent, config, shown, summary, factory)
         learner = build_learner(config, envs, agent, ranks)
         session = Session(config, folder, envs, learner, destination, factory, shown)
