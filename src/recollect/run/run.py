@@ -221,8 +221,9 @@ def _built(
     envs, agent, resolved = build(config, factory, ranks, new, device)
     try:
         yield envs, agent, resolved
-    except BaseException:
-        # They may be closed already, and those of third parties may fail in it.
+    except Exception:
+        # Not on a signal, which may have stopped a close() that hangs. They may be closed already, and those
+        # of third parties may fail in it.
         with suppress(Exception):
             envs.adapter.close()
         raise
