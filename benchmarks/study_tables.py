@@ -138,6 +138,18 @@ VIEWS = {
         ),
         pairs=((1, 0), (2, 0), (3, 0), (1, 2)),
     ),
+    "value_heads": View(
+        names=tuple((f"`{kind}`", {"critic.value": kind}) for kind in ("scalar", "symlog", "hl-gauss")),
+        pairs=((1, 0), (2, 0)),
+    ),
+    "popart": View(
+        names=(
+            ("`scalar`", {"critic.value": "scalar", "env.normalize_reward": False}),
+            ("`popart`", {"critic.value": "popart"}),
+            ("`scalar`, normalised rewards", {"env.normalize_reward": True}),
+        ),
+        pairs=((1, 0), (1, 2)),
+    ),
     "critic_value": View(
         names=(
             ("no memory", {"critic.memory.name": "mlp", "env.hidden": False}),
