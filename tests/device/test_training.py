@@ -6,6 +6,7 @@ The device is simulated (fake.py). It shows what would fail on a GPU, not how fa
 import importlib.util
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -148,6 +149,23 @@ def test_intrinsic_rewards_are_those_of_the_cpu_and_late_copies_change_nothing(t
     prompt = weights_of(run(tmp_path / "prompt", CASES["mlp"], "fake", **options))
     for key, x in weights_of(late).items():
         assert torch.equal(x, prompt[key]), key
+
+
+def test_past_selves_play_on_the_device_as_on_the_cpu_and_resume_to_the_bit(tmp_path):
+    pytest.importorskip("pettingzoo")
+    game = "pettingzoo:tests.envs.teams:Rounds"
+    case, options = (
+        replace(CASES["gru"], env=game),
+        {"env.self_play": 1, "kernels": "torch", "ppo.num_steps": 8},
+    )
+    here = run(tmp_path / "cpu", case, "cpu", **options)
+    with fake.measured(rounding=1e-6, float64=False):
+        there = run(tmp_path / "fake", case, "fake", save_interval=1, **options)
+        for ours, theirs in zip(metrics_of(there), metrics_of(here), strict=True):
+            assert ours["policy_loss"] == pytest.approx(theirs["policy_loss"], rel=5e-3, abs=5e-4)
+        before = weights_of(there)
+        resumed = recollect.resume(die_after(there, 1), env=game, quiet=True)
+    assert all(torch.equal(x, before[key]) for key, x in weights_of(resumed).items())
 
 
 @pytest.mark.parametrize("kind", ["hl-gauss", "popart"])

@@ -23,7 +23,7 @@ TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
 RUNNABLE = (
     *("README.md", "docs/guide.md", "docs/memories.md", "docs/action_masks.md", "docs/privileged.md"),
     *("docs/trials.md", "docs/starting_points.md", "docs/encoders.md", "docs/questions.md"),
-    "docs/many_agents.md",
+    *("docs/many_agents.md", "docs/self_play.md"),
 )
 # Blocks that others import from, by what they define.
 FILES = {"class EmaConfig": "my_memory.py", "class ObjectsConfig": "my_encoder.py"}

@@ -194,6 +194,133 @@ def turned():
     return parallel_to_aec(Fair())
 
 
+class Rounds(AECEnv):
+    """Agents act in turn, and every number is known: episode k has moves[k] moves and begins with agent k.
+
+    An observation is (agent, move, the last action, a number of the seed). Whoever moves gets
+    10 (agent + 1) + action, the others -1 - action each. `log` has (episode, agent, action) of every move.
+
+    limit  whether episodes are truncated and not terminated
+    """
+
+    metadata: ClassVar = {"name": "rounds", "render_modes": ["rgb_array"], "is_parallelizable": False}
+    render_mode = None
+
+    def __init__(self, moves=(5, 3, 4, 6), names="ab", limit=False):
+        self.moves, self.possible_agents, self.limit = moves, list(names), limit
+        self.episode, self.rng, self.log = -1, np.random.default_rng(), []
+
+    def observation_space(self, agent):
+        return spaces.Box(-1e3, 1e3, (4,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def observe(self, agent):
+        return np.array([NAMES.index(agent), self.move, self.last_action, self.draw], np.float32)
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.episode, self.move, self.draw = self.episode + 1, 0, self.rng.random()
+        self.agents, self.last_action = list(self.possible_agents), 0
+        self.rewards, self._cumulative_rewards = (dict.fromkeys(self.agents, 0.0) for _ in range(2))
+        self.terminations, self.truncations = (dict.fromkeys(self.agents, False) for _ in range(2))
+        self.infos = {agent: {} for agent in self.agents}
+        self.agent_selection = self.agents[self.episode % len(self.agents)]
+
+    def step(self, action):
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        assert self.action_space(agent).contains(action), action
+        self.log.append((self.episode, agent, int(action)))
+        self._cumulative_rewards[agent] = 0.0
+        self.move, self.last_action = self.move + 1, int(action)
+        self.rewards = dict.fromkeys(self.agents, -1.0 - int(action))
+        self.rewards[agent] = 10.0 * (NAMES.index(agent) + 1) + int(action)
+        place = self.possible_agents.index(agent)
+        self.agent_selection = self.possible_agents[(place + 1) % len(self.possible_agents)]
+        if self.move == self.moves[self.episode % len(self.moves)]:
+            ends = self.truncations if self.limit else self.terminations
+            ends.update(dict.fromkeys(self.agents, True))
+        self._accumulate_rewards()
+
+    def state(self):
+        return np.array([self.episode, self.move], np.float32)
+
+    def render(self):
+        return np.full((16, 16, 3), self.move, np.uint8)
+
+
+class ClosedRounds(Rounds):
+    """One choice is open to each agent, by the number of moves; another is an error.
+
+    source  where the mask is: info, dict, or nowhere
+    """
+
+    def __init__(self, source="info"):
+        self.source = source
+        super().__init__()
+
+    def observation_space(self, agent):
+        view = super().observation_space(agent)
+        if self.source != "dict":
+            return view
+        return spaces.Dict({"observation": view, "action_mask": spaces.MultiBinary(3)})
+
+    def open(self):
+        return np.eye(3, dtype=np.int8)[self.move % 3]
+
+    def observe(self, agent):
+        view = super().observe(agent)
+        return {"observation": view, "action_mask": self.open()} if self.source == "dict" else view
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.tell()
+
+    def step(self, action):
+        if action is not None:
+            assert self.open()[action], f"action {action} is closed"
+        super().step(action)
+        self.tell()
+
+    def tell(self):
+        if self.source == "info":
+            self.infos = {agent: {"action_mask": self.open()} for agent in self.agents}
+
+
+class BadRounds(Rounds):
+    """fault: what is wrong with it."""
+
+    def __init__(self, fault):
+        self.fault = fault
+        super().__init__((5,))
+
+    def reset(self, seed=None, options=None):
+        if self.fault == "reset":
+            raise ZeroDivisionError("no board")
+        super().reset(seed, options)
+        if self.fault == "empty":
+            self.agents = []
+
+    def observe(self, agent):
+        if self.fault == "observe":
+            raise ZeroDivisionError("no light")
+        return np.zeros(5, np.float32) if self.fault == "wide" else super().observe(agent)
+
+    def step(self, action):
+        if self.fault == "step":
+            raise ZeroDivisionError("no wind")
+        super().step(action)
+        if self.fault == "one" and self.agents:  # only ever one of them acts
+            self.agent_selection = "a"
+        if self.fault == "lost" and any(self.terminations.values()):
+            self.agents = []
+
+
 parallel_env = Script
 NOT_A_FUNCTION = 3
 

@@ -30,6 +30,7 @@ LATER: dict[str, Any] = {
     "env.step_timeout": None,
     "env.hidden": False,
     "env.agent_id": False,
+    "env.self_play": 0,
     "env.trial": 1,
     "init": {"path": None, "parts": [], "critic_rollouts": 0},
     "actor.sees": [],

@@ -20,6 +20,7 @@ import numpy as np
 from ..common.distributed import check_threads
 from ..common.errors import EnvDataError, UsageError
 from ..common.finite import find_not_finite, squared
+from .opponents import Opponents
 from .spaces import Array, Obs, read_spaces
 
 Backend: TypeAlias = Literal["auto", "gymnasium", "workers", "envpool", "own"]
@@ -51,6 +52,10 @@ class EnvConfig:
     agent_id: bool = False
     """Add the index of the agent to its observation, one-hot encoded, in environments of several agents
     (PettingZoo); off: agents that see the same act the same."""
+    self_play: int = 0
+    """K, the number of earlier versions of the agent that are kept as opponents, in games of PettingZoo whose
+    agents act in turn. Half of the games are against the latest version, half against an earlier one.
+    0: off."""
     trial: int = 1
     """K, the number of episodes of a trial. Memories are kept through the K episodes of one task; previous
     action, previous reward and the start of an episode become inputs. 1: no trials."""
@@ -76,6 +81,8 @@ class EnvConfig:
         if self.threads < 0:
             raise UsageError(f"env.threads is {self.threads}; it must be at least 1, or 0 for one per core")
         check_threads("env.threads", self.threads)
+        if self.self_play < 0:
+            raise UsageError(f"env.self_play is {self.self_play}; it must be at least 1, or 0 for none")
         if self.trial < 1:
             raise UsageError(f"env.trial is {self.trial}; it must be at least 1, the episodes of a trial")
         if not self.reward_scale > 0:
@@ -132,6 +139,7 @@ class VecEnv(ABC):
     fps         images per second at which a film has its natural speed
     agents      names of the A agents of each environment, of which agent a of environment e is entry e A + a
                 of N; empty: the environments have one agent
+    seats       names of the seats of each game, one of which the learner has; empty: it is no such game
     """
 
     num_envs: int
@@ -143,6 +151,7 @@ class VecEnv(ABC):
     note: str = ""
     fps: int = 30
     agents: tuple[str, ...] = ()
+    seats: tuple[str, ...] = ()
 
     @abstractmethod
     def reset(self, seeds: list[int]) -> Any:
@@ -154,6 +163,10 @@ class VecEnv(ABC):
     @abstractmethod
     def step(self, action: Array) -> Step:
         """Take one step. Where the last step ended an episode, ignore the action and start the next one."""
+
+    def play_against(self, opponents: Opponents) -> None:
+        """From the next reset on, opponents play the other seats of the games; before, random ones do."""
+        raise NotImplementedError(f"{type(self).__name__} has no seats")
 
     def action_mask(self) -> Any:
         """The allowed choices of the present row: one array (N, P), or for each environment a mask as

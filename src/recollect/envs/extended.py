@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from ..common.errors import EnvDataError, UsageError
 from .base import EnvConfig, EnvState, Step, VecEnv
+from .opponents import Opponents
 from .spaces import ACTION_MASK, HIDDEN, NEW_EPISODE, ActionSpec, Array, Extended, ExtendedObs, read_spaces
 
 
@@ -28,7 +29,7 @@ class ExtendedEnv(VecEnv):
         self.inner, self._config = inner, config
         self.num_envs, self.action_space = inner.num_envs, inner.action_space
         self.tier, self.backend, self.time_limit = inner.tier, inner.backend, inner.time_limit
-        self.note, self.fps, self.agents = inner.note, inner.fps, inner.agents
+        self.note, self.fps, self.agents, self.seats = inner.note, inner.fps, inner.agents, inner.seats
         self._steps = 0
         seen = inner.observation_space
         self._mask_in_obs = (
@@ -155,6 +156,9 @@ class ExtendedEnv(VecEnv):
 
     def hidden(self) -> dict[str, Array]:
         return self.inner.hidden()
+
+    def play_against(self, opponents: Opponents) -> None:
+        self.inner.play_against(opponents)
 
     def check_seed(self, seed: int) -> None:
         self.inner.check_seed(seed)

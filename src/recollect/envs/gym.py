@@ -111,7 +111,7 @@ class GymEnv(VecEnv):
             reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
             raise UsageError(f"the environment cannot be built: {reason}") from error
         local = isinstance(self._vec, LocalEnvs)
-        _check_distinct(self._vec.envs if local else [self._vec.example])
+        check_distinct(self._vec.envs if local else [self._vec.example])
         self._fresh = True
 
     @property
@@ -157,7 +157,7 @@ class GymEnv(VecEnv):
         if self.tier == "native":
             return
         envs = self._factory(), self._factory()
-        _check_distinct(envs)
+        check_distinct(envs)
         try:
             one, other = (env.reset(seed=seed)[0] for env in envs)
             if not data_equivalence(one, other, exact=True):
@@ -265,10 +265,10 @@ class GymEnv(VecEnv):
 
 
 # Environments that were built, by their ids, as long as they exist.
-_BUILT: weakref.WeakValueDictionary[int, gym.Env[Any, Any]] = weakref.WeakValueDictionary()
+_BUILT: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
+def check_distinct(envs: Sequence[Any]) -> None:
     """Raise UsageError if an environment was built before, also for other environments, as of a validation.
 
     The steps of several would mix in one, and a reset could not begin from a new one.

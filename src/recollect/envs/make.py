@@ -19,6 +19,7 @@ NOT_SUITES = (
     *("base", "cartpole", "extended", "failures", "given", "gym", "info", "local", "make"),
     *(
         "minigrid_state",
+        "opponents",
         "probe_tasks",
         "registered",
         "rendering",
@@ -27,6 +28,7 @@ NOT_SUITES = (
         "spaces_text",
         "team",
         "trial",
+        "turns",
         "workers",
     ),
 )
@@ -50,20 +52,27 @@ def make(config: EnvConfig, factory: Factory | None = None) -> Envs:
 def _by_factory(config: EnvConfig, factory: Factory) -> VecEnv:
     """Environments of a callable: of Gymnasium, or of PettingZoo, which only what it builds can tell."""
     from . import gym as gym_suite
+    from . import pettingzoo
 
+    if config.self_play:
+        return pettingzoo.make_given(config, factory)
     try:
         return gym_suite.make(config, factory=factory)
     except gym_suite.SeveralAgentsError:
-        from . import pettingzoo
-
         return pettingzoo.make_given(config, factory)
 
 
 def _extended(adapter: VecEnv, config: EnvConfig) -> Envs:
     """The environments, with the leaves beside the observation that the config asks for."""
-    if config.agent_id and not adapter.agents:
+    alone = not (adapter.agents or adapter.seats)
+    if config.agent_id and alone:
         adapter.close()
         raise UsageError(f"env.agent_id needs several agents (PettingZoo), and {config.id} has one")
+    if config.self_play and alone:
+        adapter.close()
+        raise UsageError(
+            f"env.self_play needs a game of several agents (PettingZoo), and {config.id} has one"
+        )
     if config.action_mask or config.hidden or config.trial > 1:
         adapter = ExtendedEnv(adapter, config)
     return Envs(adapter, config.mask)

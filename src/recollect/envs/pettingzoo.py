@@ -2,7 +2,7 @@
 
 pettingzoo:butterfly/pistonball-v6 is an id of its registry. pettingzoo:package.module is the `parallel_env`
 of a module, or else its `env`; package.module:function another function. Keyword arguments of the function:
---env.kwargs.n_pistons 10.
+--env.kwargs.n_pistons 10. With --env.self-play K they are games whose agents act in turn (turns.py).
 
 Each agent is one of the N environments of the interface, with its own observations, rewards and ends, so
 that N environments of A agents are N A sequences of the batch. Of an environment, the agents that have no
@@ -20,9 +20,11 @@ import numpy as np
 from ..common.errors import UsageError, install_hint, nearest
 from ..common.named import import_named
 from .base import EnvConfig, Step, VecEnv
+from .given import is_pettingzoo
 from .gym import GymEnv
 from .spaces import ACTION_MASK, Array
 from .team import REWARD, STATE, SUCCESS, TERMINATED, TRUNCATED, WAITING, Team
+from .turns import TurnsEnv
 
 IMPORTS_MODULES = True  # by its ids, which thus need permission where a file names them
 FUNCTIONS = ("parallel_env", "env")
@@ -30,20 +32,22 @@ FUNCTIONS = ("parallel_env", "env")
 
 def make(config: EnvConfig, name: str) -> VecEnv:
     """N environments of the function that an id names."""
-    return make_given(config, _function(config.id, name))
+    return make_given(config, _function(config, name))
 
 
 def make_given(config: EnvConfig, factory: Callable[..., Any]) -> VecEnv:
     """N environments of a function or class, which takes config.kwargs."""
-    if config.backend in ("envpool", "own"):
-        raise UsageError(
-            f"env.backend {config.backend} does not have environments of PettingZoo, as {config.id} is; use "
-            "gymnasium or workers"
-        )
     if config.trial > 1:
         raise UsageError(
             f"env.trial {config.trial}: trials of several agents are not supported, and {config.id} has "
             "several"
+        )
+    if config.self_play:
+        return TurnsEnv(partial(_in_turn, partial(factory, **config.kwargs)), config)
+    if config.backend in ("envpool", "own"):
+        raise UsageError(
+            f"env.backend {config.backend} does not have environments of PettingZoo, as {config.id} is; use "
+            "gymnasium or workers"
         )
     return TeamEnv(partial(factory, **config.kwargs), config)
 
@@ -52,31 +56,35 @@ def listing() -> dict[str, str]:
     """The ids of its registry; empty if PettingZoo is not installed."""
     if not _is_installed():
         return {}
-    return dict.fromkeys(_registry(), "several agents, which share one policy")
+    together, games = _registry("parallel"), _registry("aec")
+    in_turn = dict.fromkeys(games, "agents that act in turn, by --env.self-play K")
+    return in_turn | dict.fromkeys(together, "several agents, which share one policy")
 
 
 def _is_installed() -> bool:
     return importlib.util.find_spec("pettingzoo") is not None
 
 
-def _registry() -> list[str]:
+def _registry(kind: Literal["parallel", "aec"]) -> list[str]:
     """The ids of PettingZoo; its older versions have no registry."""
     import pettingzoo
 
-    return sorted(getattr(pettingzoo, "parallel_registry", ()))
+    return sorted(getattr(pettingzoo, f"{kind}_registry", ()))
 
 
-def _function(env_id: str, name: str) -> Callable[..., Any]:
+def _function(config: EnvConfig, name: str) -> Callable[..., Any]:
     """The function that builds an environment, by an id, package.module or package.module:function."""
+    env_id = config.id
     if not _is_installed():
         raise UsageError(f"{env_id} needs PettingZoo: {install_hint('pettingzoo')}")
     if "/" in name:
-        return _registered(env_id, name)
+        return _registered(config, name)
     path, _, function = name.partition(":")
     if not path:
         raise UsageError(f"environment {env_id} names no module; it is pettingzoo:package.module")
     module = import_named(path, f"environment {env_id}")
-    names = (function,) if function else FUNCTIONS
+    # `env` is by convention the one whose agents act in turn.
+    names = (function,) if function else FUNCTIONS[::-1] if config.self_play else FUNCTIONS
     functions = [getattr(module, key) for key in names if callable(getattr(module, key, None))]
     if not functions:
         raise UsageError(
@@ -86,18 +94,22 @@ def _function(env_id: str, name: str) -> Callable[..., Any]:
     return functions[0]
 
 
-def _registered(env_id: str, name: str) -> Callable[..., Any]:
+def _registered(config: EnvConfig, name: str) -> Callable[..., Any]:
     """What builds the environment of an id of the registry."""
     import pettingzoo
 
-    if name not in _registry():
-        raise UsageError(f"environment {env_id} is unknown to PettingZoo; {nearest(name, _registry())}")
+    kind: Literal["parallel", "aec"] = "aec" if config.self_play else "parallel"
+    known = _registry(kind)
+    if name not in known and name in _registry("aec"):
+        raise UsageError(f"the agents of {config.id} act in turn: train with --env.self-play 8, for example")
+    if name not in known:
+        raise UsageError(f"environment {config.id} is unknown to PettingZoo; {nearest(name, known)}")
 
     def build(**kwargs: Any) -> Any:
         try:
-            return pettingzoo.make("parallel", name, **kwargs)
+            return pettingzoo.make(kind, name, **kwargs)
         except pettingzoo.env_registry.exceptions.FailedToImport as error:
-            raise UsageError(f"environment {env_id} lacks a package: {error}") from error
+            raise UsageError(f"environment {config.id} lacks a package: {error}") from error
 
     return build
 
@@ -111,22 +123,39 @@ def _build(
 
 def _as_parallel(env: Any) -> Any:
     """A parallel environment; one whose agents act in turn (AEC) is converted if it allows it."""
-    from pettingzoo import AECEnv, ParallelEnv
+    from pettingzoo import ParallelEnv
     from pettingzoo.utils.conversions import aec_to_parallel
 
-    if isinstance(env, ParallelEnv):
+    if isinstance(_checked(env), ParallelEnv):
         return env
-    if not isinstance(env, AECEnv):
-        raise UsageError(
-            f"the environment's function returned {env!r:.80}; it must return an environment of PettingZoo"
-        )
     try:
         return aec_to_parallel(env)
     except AssertionError as error:
         raise UsageError(
             f"the agents of {env} act in turn (AEC), and its metadata do not allow the conversion to a "
-            "parallel environment: is_parallelizable is not True. Write a ParallelEnv"
+            "parallel environment: is_parallelizable is not True. Train with --env.self-play, or write a "
+            "ParallelEnv"
         ) from error
+
+
+def _in_turn(factory: Callable[[], Any]) -> Any:
+    """An environment whose agents act in turn (AEC), in which those of a parallel one do not see the actions
+    of the others before all have acted.
+    """
+    from pettingzoo import ParallelEnv
+    from pettingzoo.utils.conversions import parallel_to_aec
+
+    env = _checked(factory())
+    return parallel_to_aec(env) if isinstance(env, ParallelEnv) else env
+
+
+def _checked(env: Any) -> Any:
+    """An environment of PettingZoo, or UsageError."""
+    if not is_pettingzoo(env):
+        raise UsageError(
+            f"the environment's function returned {env!r:.80}; it must return an environment of PettingZoo"
+        )
+    return env
 
 
 class TeamEnv(VecEnv):

@@ -33,15 +33,15 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
     def __init__(self, env: Any, agent_id: bool, state: bool) -> None:
         self.env, self._agent_id, self._with_state = env, agent_id, state
         self.metadata = env.metadata
-        self.agents = _possible_agents(env)
+        self.agents = possible_agents(env)
         self.names = tuple(map(str, self.agents))
         self.single_space, self.single_action_space = (
-            _shared_space(env, kind, self.agents) for kind in ("observation", "action")
+            shared_space(env, kind, self.agents) for kind in ("observation", "action")
         )
         # Before batches of the space are made, because this error names an unsupported space.
         self._action_spec = read_spaces(self.single_space, self.single_action_space)[1]
         if agent_id:
-            self.single_space = _with_identity(self.single_space, len(self.agents))
+            self.single_space = with_identity(self.single_space, len(self.agents))
         self.observation_space, self.action_space = (
             batch_space(space, len(self.agents)) for space in (self.single_space, self.single_action_space)
         )
@@ -152,7 +152,8 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
         self.env.close()
 
 
-def _possible_agents(env: Any) -> list[Any]:
+def possible_agents(env: Any) -> list[Any]:
+    """The agents that may take part, in the order of their indices."""
     agents = list(getattr(env, "possible_agents", ()))
     if not agents:
         raise UsageError(
@@ -161,7 +162,7 @@ def _possible_agents(env: Any) -> list[Any]:
     return agents
 
 
-def _shared_space(env: Any, kind: str, agents: list[Any]) -> spaces.Space[Any]:
+def shared_space(env: Any, kind: str, agents: list[Any]) -> spaces.Space[Any]:
     """The observation or action space that all agents have."""
     space_of = getattr(env, f"{kind}_space")
     first = space_of(agents[0])
@@ -175,7 +176,8 @@ def _shared_space(env: Any, kind: str, agents: list[Any]) -> spaces.Space[Any]:
     return first
 
 
-def _with_identity(space: spaces.Space[Any], agents: int) -> spaces.Dict:
+def with_identity(space: spaces.Space[Any], agents: int) -> spaces.Dict:
+    """The observation space with the index of the agent."""
     parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"observation": space}
     if IDENTITY in parts:
         raise UsageError(f"env.agent_id: the observation already has a key {IDENTITY!r}; turn agent_id off")

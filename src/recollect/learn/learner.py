@@ -18,6 +18,7 @@ from .engine import Engine, TorchEngine
 from .episodes import Episodes
 from .maths import Losses
 from .novelty import Novelty
+from .opponents import PastSelves
 from .optim import FlatAdam
 from .rollout import Rollout, Row, opening_row
 from .settings import Coefficients, Plan
@@ -41,6 +42,7 @@ class Learner:
     step: int = 0  # training steps so far, of all ranks
     adaptations: dict[str, Adaptation] = field(default_factory=dict)
     novelty: Novelty | None = None  # the intrinsic reward
+    opponents: PastSelves | None = None  # of self-play
 
     def coefficients(self, plan: Plan) -> Coefficients:
         """The hyperparameters of the next update: those of the schedules, and the adapted ones."""
@@ -86,6 +88,8 @@ class Learner:
             self.novelty.learn(rollout, self.ranks)
         self.episodes.add(outcome, self.step)
         self.iteration += 1
+        if self.opponents is not None:
+            self.opponents.follow(self.iteration)
         self.step += int(valid.sum())
         # Every rank comes here in the same iteration, as the comparison is a collective operation.
         if self.iteration % CHECK_INTERVAL == 0:
@@ -121,6 +125,8 @@ class Learner:
 
     def restart(self, envs: Envs, seed: int) -> None:
         """A barrier: reset all environments from the seeds of this iteration, and all memories."""
+        if self.opponents is not None:
+            self.opponents.restart()
         # The iteration is that of the next rollout by now; resuming there draws the same seeds.
         self.row = first_row(envs, self.agent, seed, self.iteration, self.ranks)
         self.state = self.agent.initial_state(envs.num_envs)
@@ -143,9 +149,14 @@ def begin(
     normalize_reward: bool = False,
     reward_scale: float = 1.0,
     ranks: Ranks = ALONE,
+    self_play: int = 0,
 ) -> Learner:
     """A learner at the start of training, with its environments reset."""
     all_envs = envs.num_envs * ranks.size
+    opponents = None
+    if self_play:
+        opponents = PastSelves(agent, envs, self_play)
+        envs.adapter.play_against(opponents)  # before the first reset, in which they may act
     return Learner(
         agent,
         FlatAdam([agent.actor, agent.critic], plan.ppo),
@@ -156,6 +167,7 @@ def begin(
         TorchEngine(agent),
         ranks,
         adaptations=adaptations(plan.ppo),
+        opponents=opponents,
     )
 
 

@@ -129,7 +129,8 @@ def build_learner(config: RunConfig, envs: Envs, agent: Agent, ranks: Ranks = AL
     """The learner of a new run."""
     env = config.env
     with reported_memory(agent.device):
-        learner = begin(envs, agent, config.plan, env.normalize_reward, env.reward_scale, ranks)
+        scale = env.normalize_reward, env.reward_scale
+        learner = begin(envs, agent, config.plan, *scale, ranks, env.self_play)
         if config.ppo.rnd_coef:
             distillation = Distillation((envs.obs_spec, envs.action_spec), config.actor, config.seed)
             num_envs = envs.num_envs * ranks.size

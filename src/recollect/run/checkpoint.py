@@ -125,6 +125,7 @@ def learner_tensors(learner: Learner) -> dict[str, Tensor]:
             for name, adaptation in learner.adaptations.items()
         },
         "novelty": learner.novelty.tensors() if learner.novelty else {},
+        "opponents": learner.opponents.tensors() if learner.opponents else {},
     }
     return tree.leaves(parts)
 
@@ -200,6 +201,10 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     else:
         # A checkpoint of these falls on a barrier, where they were just reset. The same keys must give the
         # observations that were saved; if not, the resumed run would silently differ.
+        if learner.opponents:
+            # Before the first row, before which they may act. The latest has the weights of the agent.
+            load_weights(learner.agent, saved)
+            learner.opponents.load(_part("opponents", saved))
         fresh = first_row(envs, learner.agent, seed, meta["counters"]["iteration"], learner.ranks)
         if any((fresh.obs[name] != x).any() for name, x in obs.items()):
             raise UsageError(
@@ -220,8 +225,7 @@ def _env_state(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any
             f"{path} was saved by {processes} processes, here are {ranks.size}; the state of these "
             f"environments cannot be split differently: resume with torchrun --nproc-per-node {processes}"
         )
-    prefix = "envs."
-    arrays = {k.removeprefix(prefix): x.numpy() for k, x in tensors.items() if k.startswith(prefix)}
+    arrays = {name: x.numpy() for name, x in _part("envs", tensors).items()}
     return EnvState(arrays, meta["envs"] if processes == 1 else meta["envs"][ranks.rank])
 
 
@@ -235,7 +239,7 @@ def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int])
     # In place: weights and moments are views of flat vectors, which training continues to use.
     for name, x in learner.optimizer.tensors().items():
         x.copy_(saved[f"optimizer.{name}"])
-    learner.rewards.load({name: saved[f"rewards.{name}"] for name in learner.rewards.tensors()})
+    learner.rewards.load(_part("rewards", saved))
     actor, critic = (tree.unflatten(part, saved, f"state.{i}") for i, part in enumerate(learner.state))
     learner.state = AgentState(actor, critic)
     learner.episodes.running_return = saved["episodes.return"].numpy().copy()
@@ -244,14 +248,18 @@ def _fill(learner: Learner, saved: dict[str, Tensor], counts: Mapping[str, int])
     for name, adaptation in learner.adaptations.items():
         adaptation.value = float(saved[f"adaptations.{name}"])
     if learner.novelty:
-        learner.novelty.load({name: saved[f"novelty.{name}"] for name in learner.novelty.tensors()})
+        learner.novelty.load(_part("novelty", saved))
     learner.episodes.recent = [(ret, int(length), success) for ret, length, success in rows]
+
+
+def _part(name: str, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a part of a learner, by their names in it."""
+    return {key.removeprefix(f"{name}."): x for key, x in saved.items() if key.startswith(f"{name}.")}
 
 
 def load_weights(agent: torch.nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Copy weights and observation statistics into an agent."""
-    prefix = "agent."
-    agent.load_state_dict({k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)})
+    agent.load_state_dict(_part("agent", tensors))
 
 
 def _check_shapes(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

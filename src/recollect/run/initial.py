@@ -34,6 +34,8 @@ def begin_again(learner: Learner, config: RunConfig) -> None:
     """Take a learner back to the start of its run, but for its environments."""
     begin_weights(learner.agent, config)
     begin_rewards(learner.rewards, config)
+    if learner.opponents:
+        learner.opponents.begin_training()
 
 
 def begin_rewards(rewards: RewardScale, config: RunConfig) -> None:

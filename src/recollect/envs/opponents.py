@@ -1,0 +1,71 @@
+"""Opponents: whoever plays the seats of a game that the learner does not have."""
+
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from .spaces import ActionSpec
+
+
+class Turn(NamedTuple):
+    """An opponent's turn.
+
+    game, seat  where it is
+    space, obs  the observation, without a batch axis
+    reward      sum since the turn of this seat before
+    mask        the allowed actions, if the game says so
+    random      the generator of the game
+    """
+
+    game: int
+    seat: int
+    space: gymnasium.Space[Any]
+    obs: Any
+    reward: float
+    mask: Any
+    random: np.random.Generator
+
+
+def join_observations(turns: list[Turn]) -> Any:
+    """The observations of n turns with an axis of n before every array."""
+    space = turns[0].space
+    return concatenate(space, [turn.obs for turn in turns], create_empty_array(space, len(turns)))
+
+
+class Opponents(Protocol):
+    """Plays seats of several games at once."""
+
+    def begin(self, game: int, random: np.random.Generator) -> None:
+        """A game begins an episode."""
+
+    def act(self, turns: list[Turn]) -> list[Any]:
+        """Actions as the environments take them, of seats in different games."""
+
+
+class RandomOpponents:
+    """Act uniformly at random among the allowed actions."""
+
+    def __init__(self, action_spec: ActionSpec) -> None:
+        self._spec = action_spec
+
+    def begin(self, game: int, random: np.random.Generator) -> None:
+        """Nothing to prepare."""
+
+    def act(self, turns: list[Turn]) -> list[Any]:
+        """One random action for each turn."""
+        return [self._draw(turn) for turn in turns]
+
+    def _draw(self, turn: Turn) -> Any:
+        spec = self._spec
+        if spec.kind == "gaussian":
+            return spec.to_env(turn.random.uniform(-1, 1, (1, spec.width)))[0]
+        allowed = np.ones(sum(spec.sizes), dtype=bool)
+        if turn.mask is not None:
+            allowed = spec.read_mask(turn.mask, 1)[0]
+        # The place of the largest of uniform numbers is uniform; those of forbidden choices are negative.
+        draws = np.split(
+            np.where(allowed, turn.random.random(len(allowed)), -1.0), np.cumsum(spec.sizes)[:-1]
+        )
+        return spec.to_env(np.array([[part.argmax() for part in draws]]))[0]

@@ -1,0 +1,281 @@
+"""Games whose agents act in turn (PettingZoo's AEC), as environments of one agent: the learner.
+
+In each game the learner has one seat, drawn at random for each episode. An opponent has the others, and plays
+until it is the learner's turn again. So a step is a turn of the learner, and its reward is the sum since its
+turn before.
+
+Shapes.  N games, A seats.
+"""
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from ..common.errors import EnvDataError, EnvFailedError, UsageError
+from .base import EnvConfig, Step, VecEnv
+from .failures import close_quietly, describe
+from .gym import check_distinct
+from .local import check_shapes
+from .opponents import Opponents, RandomOpponents, Turn
+from .rendering import as_rgb, images_per_second, rendered
+from .spaces import ACTION_MASK, Array, read_spaces
+from .team import IDENTITY, possible_agents, shared_space, with_identity
+
+MAX_TURNS = 10_000  # of opponents between two of the learner, and games in a row that end before its first
+
+
+class Game:
+    """One game, as its learner sees it."""
+
+    def __init__(self, env: Any, index: int, names: list[Any]) -> None:
+        self.env, self.index, self._names = env, index, names
+        self.random = np.random.default_rng()
+        self.seat = 0
+        self.steps = 0  # turns that the learner has taken in this episode
+
+    def begin(self, seed: int | None = None) -> None:
+        """Begin an episode with the learner in a random seat."""
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+        self.env.reset(seed=seed)
+        if not self.env.agents:
+            raise EnvDataError(f"{self.env}: no agent takes part in the game: `agents` is empty after reset")
+        playing = [i for i, name in enumerate(self._names) if name in self.env.agents]
+        self.seat, self.steps = int(self.random.choice(playing)), 0
+
+    def find_turn(self) -> int | None:
+        """The seat of an opponent whose turn it is; None: it is the learner's."""
+        while self.env.agents:
+            name = self.env.agent_selection
+            if name == self._names[self.seat]:
+                return None
+            if not (self.env.terminations[name] or self.env.truncations[name]):
+                return self._names.index(name)
+            self.env.step(None)  # as PettingZoo removes agents whose episode has ended
+        raise EnvDataError(
+            f"{self.env}: the game ended without a last turn of agent {self._names[self.seat]}, in which it "
+            "would get its reward"
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the episode of the learner has ended, at its turn."""
+        name = self._names[self.seat]
+        return bool(self.env.terminations[name] or self.env.truncations[name])
+
+
+def read_mask(obs: Any, info: dict[str, Any]) -> Any:
+    """The action mask of a turn: an entry of a Dict observation, or of info."""
+    in_obs = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+    return info.get(ACTION_MASK) if in_obs is None else in_obs
+
+
+class TurnsEnv(VecEnv):
+    """N games. Others play the seats of opponents after `play_against`; until then actions are random."""
+
+    tier: Literal["native", "barrier"] = "barrier"
+    backend: Literal["gymnasium"] = "gymnasium"
+
+    def __init__(self, factory: Callable[[], Any], config: EnvConfig) -> None:
+        _check(config)
+        self._factory, self._config = factory, config
+        self.num_envs, self.time_limit = config.num_envs, config.time_limit
+        self._build()
+        env = self._games[0].env
+        self._names = possible_agents(env)
+        self.seats = tuple(map(str, self._names))
+        observed, self.action_space = (
+            shared_space(env, kind, self._names) for kind in ("observation", "action")
+        )
+        self._action_spec = read_spaces(observed, self.action_space)[1]
+        self.observation_space = with_identity(observed, len(self.seats)) if config.agent_id else observed
+        self._buffer = create_empty_array(self.observation_space, self.num_envs)
+        self.fps = images_per_second(env.metadata)
+        self.note = f"episodes are games of {len(self.seats)} seats, of which the learner has one"
+        self._opponents: Opponents = RandomOpponents(self._action_spec)
+        self._ended = np.zeros(self.num_envs, dtype=bool)
+        self._masks: list[Any] = []
+        self._steps = 0
+
+    def play_against(self, opponents: Opponents) -> None:
+        """From the next reset on, these play the other seats."""
+        self._opponents = opponents
+
+    def _build(self) -> None:
+        envs = [self._factory() for _ in range(self.num_envs)]
+        check_distinct(envs)
+        names = possible_agents(envs[0])
+        self._games = [Game(env, i, names) for i, env in enumerate(envs)]
+        self._fresh = True
+
+    # Steps ----------------------------------------------------------------------------------------
+
+    def reset(self, seeds: list[int]) -> Any:
+        if not self._fresh:  # a reset may leave state behind
+            self.close()
+            self._build()
+        self._fresh, self._steps = False, 0
+        self._ended = np.zeros(self.num_envs, dtype=bool)
+        for game, seed in zip(self._games, seeds, strict=True):
+            self._begin(game, seed)
+        self._let_opponents_play()
+        return self._observe().obs
+
+    def step(self, action: Array) -> Step:
+        self._steps += 1
+        for game, ended, chosen in zip(self._games, self._ended, action, strict=True):
+            if ended:
+                self._begin(game)
+            else:
+                game.steps += 1
+                # A copy, because a policy overwrites its actions, and an environment may keep them.
+                self._play(game, copy.copy(chosen))
+        self._let_opponents_play()
+        return self._observe()
+
+    def _begin(self, game: Game, seed: int | None = None) -> None:
+        try:
+            game.begin(seed)
+        except Exception as error:
+            self._fail(game, "reset", error)
+        self._opponents.begin(game.index, game.random)
+
+    def _play(self, game: Game, action: Any) -> None:
+        """The agent whose turn it is acts."""
+        try:
+            game.env.step(action)
+        except Exception as error:
+            self._fail(game, f"step {self._steps} with action {action}", error)
+
+    def _let_opponents_play(self) -> None:
+        """Play on until it is the learner's turn in every game."""
+        games = self._games
+        for _ in range(MAX_TURNS):
+            turns = [turn for game in games if (turn := self._next_turn(game)) is not None]
+            if not turns:
+                return
+            games = [self._games[turn.game] for turn in turns]
+            for game, action in zip(games, self._opponents.act(turns), strict=True):
+                self._play(game, action)
+        raise EnvDataError(
+            f"environment {games[0].index} ({self._config.id}): {MAX_TURNS:,} turns without one of agent "
+            f"{self.seats[games[0].seat]}, which learns"
+        )
+
+    def _next_turn(self, game: Game) -> Turn | None:
+        """The next turn of an opponent; None: it is the learner's."""
+        for _ in range(MAX_TURNS):
+            try:
+                seat = game.find_turn()
+            except Exception as error:
+                self._fail(game, f"the turn after step {self._steps}", error)
+            if seat is not None:
+                obs, reward, _, _, info = self._last(game)
+                mask, obs = read_mask(obs, info), self._identified(obs, seat)
+                return Turn(game.index, seat, self.observation_space, obs, float(reward), mask, game.random)
+            if game.steps or not game.has_ended:
+                return None
+            # The game was over before the learner's first turn: there is nothing to learn from it.
+            self._begin(game)
+        raise EnvDataError(
+            f"environment {game.index} ({self._config.id}): {MAX_TURNS:,} games in a row ended before the "
+            "first turn of the agent that learns"
+        )
+
+    def _observe(self) -> Step:
+        """The present rows, which are turns of the learner, and the outcomes of its turns before."""
+        first = np.array([not game.steps for game in self._games])
+        last = [self._last(game) for game in self._games]
+        observed, rewards, terminated, truncated, infos = zip(*last, strict=True)
+        ended = np.array([terminated, truncated], dtype=bool)
+        ended[1] |= [game.steps == self.time_limit for game in self._games]
+        ended[1] &= ~ended[0]  # terminated takes precedence: no bootstrap
+        ended &= ~first
+        self._ended = ended[0] | ended[1]
+        self._masks = [read_mask(obs, info) for obs, info in zip(observed, infos, strict=True)]
+        reward = np.where(first, 0.0, np.array(rewards, dtype=np.float64))
+        seats = [game.seat for game in self._games]
+        rows = [self._identified(obs, seat) for obs, seat in zip(observed, seats, strict=True)]
+        try:
+            joined = concatenate(self.observation_space, rows, self._buffer)
+        except Exception:
+            check_shapes(self.observation_space, rows, self._config.id, self._steps)
+            raise
+        return Step(joined, reward, *ended)
+
+    def _last(self, game: Game) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        try:
+            last: tuple[Any, float, bool, bool, dict[str, Any]] = game.env.last()
+            return last
+        except Exception as error:
+            self._fail(game, f"last() after step {self._steps}", error)
+
+    def _fail(self, game: Game, call: str, error: Exception) -> NoReturn:
+        if isinstance(error, UsageError | EnvDataError):
+            raise error
+        failure = describe(call, error)
+        raise EnvFailedError(
+            f"environment {game.index} ({self._config.id}) failed in {failure.call}: {failure.reason}\n"
+            f"{failure.trace.rstrip()}"
+        ) from error
+
+    def _identified(self, obs: Any, seat: int) -> Any:
+        if not self._config.agent_id:
+            return obs
+        return {**(obs if isinstance(obs, dict) else {"observation": obs}), IDENTITY: seat}
+
+    # The rest of the interface --------------------------------------------------------------------
+
+    def action_mask(self) -> Any:
+        """The entry `action_mask` of info, where the observation has none."""
+        known = any(mask is not None for mask in self._masks)
+        return self._masks if known else None
+
+    def hidden(self) -> dict[str, Array]:
+        """The state of the game, as PettingZoo's `state()` returns it."""
+        states = np.stack([np.asarray(game.env.state(), dtype=np.float64).ravel() for game in self._games])
+        return {f"state[{i}]": column for i, column in enumerate(states.T)}
+
+    def check_seed(self, seed: int) -> None:
+        envs = [self._factory(), self._factory()]
+        check_distinct(envs)
+        try:
+            for env in envs:
+                env.reset(seed=seed)
+            if not data_equivalence(envs[0].last()[0], envs[1].last()[0], exact=True):
+                warnings.warn(
+                    f"{envs[0]} does not repeat from its seed, so this run cannot be resumed or repeated: "
+                    "draw every random number from a generator that `reset` seeds",
+                    stacklevel=2,
+                )
+        finally:
+            for env in envs:
+                close_quietly(env)
+
+    def render(self) -> Array | None:
+        env = self._games[0].env
+        if "rgb_array" not in env.metadata.get("render_modes", ()):
+            return None
+        env.unwrapped.render_mode = "rgb_array"
+        return as_rgb(rendered(env.render))
+
+    def close(self) -> None:
+        for game in self._games:
+            close_quietly(game.env)
+
+
+def _check(config: EnvConfig) -> None:
+    """Raise UsageError for options that games do not have."""
+    if config.backend not in ("auto", "gymnasium"):
+        raise UsageError(
+            f"env.backend {config.backend} does not have games of self-play, as {config.id} is: they run in "
+            "this process; use auto"
+        )
+    if config.step_timeout is not None or config.on_error == "restart":
+        name = "env.step_timeout" if config.step_timeout is not None else "env.on_error restart"
+        raise UsageError(f"{name} is for worker processes, and games of self-play run in this process")

@@ -1,0 +1,432 @@
+"""Games in turn: the rows of the learner by the moves of a script, and opponents that are past selves."""
+
+from dataclasses import replace
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pettingzoo")
+
+import recollect
+from recollect.agent.agent import build_agent
+from recollect.common.errors import EnvDataError, EnvFailedError, UsageError
+from recollect.common.tree import leaves
+from recollect.config.assembly import assemble
+from recollect.config.config import InitConfig
+from recollect.config.data import config_hash
+from recollect.envs import EnvConfig, make
+from recollect.envs.spaces import ACTION_MASK, HIDDEN
+from recollect.learn import opponents as opponents_module
+from recollect.learn import ppo
+from recollect.learn.learner import begin
+from recollect.learn.opponents import PARTS, PastSelves
+from recollect.learn.settings import Plan, PPOConfig
+
+from ..helpers import (
+    SMALL,
+    StopAt,
+    assert_same_end,
+    branch,
+    lively,
+    metrics_of,
+    run_quietly,
+    small_config,
+)
+from . import teams
+from .teams import NAMES, BadRounds, ClosedRounds, Rounds
+
+HERE = f"pettingzoo:{teams.__name__}:Rounds"
+OPTIONS = {
+    "env.self_play": 3,
+    "env.num_envs": 4,
+    "ppo.num_steps": 16,
+    "ppo.num_minibatches": 2,
+    "rollouts": 4,
+    "steps": None,
+    "val_check_interval": 2,
+    "val_episodes": 2,
+    "actor.hidden": [8],
+    "critic.hidden": [8],
+}
+
+
+def games(factory=Rounds, num_envs=2, self_play=2, **options):
+    return make(EnvConfig(id="callable-game", num_envs=num_envs, self_play=self_play, **options), factory)
+
+
+def actions(envs, random):
+    return random.integers(3, size=(envs.num_envs, 1))
+
+
+def learner_of(envs, keep=3, memory="gru", dtype=torch.float64, **ppo_options):
+    """A learner in games against its past selves."""
+    spaces = envs.obs_spec, envs.action_spec
+    config = replace(branch(memory), prev_action=True, prev_reward=True)
+    agent = lively(build_agent(spaces, config, SMALL, True, seed=3)).to(dtype)
+    settings_ = PPOConfig(num_steps=16, num_minibatches=2, bptt=4, learning_rate=1e-2, **ppo_options)
+    return begin(envs, agent, Plan(ppo=settings_, seed=5, rollouts=3), self_play=keep)
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+def expected_rows(game, length):
+    """(agent, move, action, reward, ended) of the learner's turns in a game, by its log.
+
+    The learner of an episode is known from the agent in its observations.
+    """
+    rows = []
+    for learner, episode in length:
+        moves = [(agent, action) for k, agent, action in game.log if k == episode]
+        names = game.possible_agents
+        for i, (agent, action) in enumerate(moves):
+            if agent != names[learner]:
+                continue
+            later = next((j for j in range(i + 1, len(moves)) if moves[j][0] == agent), len(moves))
+            reward = 10.0 * (NAMES.index(agent) + 1) + action - sum(1 + x for _, x in moves[i + 1 : later])
+            last = len(moves) == game.moves[episode % len(game.moves)]
+            rows.append((learner, i, action, reward, last and later == len(moves)))
+    return rows
+
+
+scripts = st.tuples(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(2, 3), st.booleans())
+
+
+@settings(max_examples=30, deadline=None)
+@given(scripts, st.integers(0, 9))
+def test_a_step_is_a_turn_of_the_learner_and_its_reward_what_follows_until_the_next(script, seed):
+    moves, agents, limit = script
+    if max(moves) < agents:  # some agents may never have a turn, and games without one are passed over
+        moves = [*moves, agents]
+    envs = games(partial(Rounds, moves, NAMES[:agents], limit), num_envs=1)
+    random = np.random.default_rng(seed)
+    obs, idle, seen, episodes = envs.reset([seed])["obs"].copy(), False, [], []
+    game = envs.adapter._games[0].env
+    for _ in range(25):
+        if not idle and (not episodes or episodes[-1][1] != game.episode):
+            episodes.append((int(obs[0, 0]), game.episode))
+        action = actions(envs, random)
+        step = envs.step(action)
+        ended = bool(step.terminated[0] or step.truncated[0])
+        if idle:
+            assert step.reward[0] == 0 and not ended  # the step after an end begins a game
+        else:
+            row = (int(obs[0, 0]), int(obs[0, 1]), int(action[0, 0]), float(step.reward[0]), ended)
+            seen.append(row)
+            assert step.obs["obs"][0, 0] == obs[0, 0]  # one seat for the whole episode
+            assert not ended or (bool(step.truncated[0]), bool(step.terminated[0])) == (limit, not limit)
+        obs, idle = step.obs["obs"].copy(), ended
+    # Of a turn that no later turn of the learner has followed yet, there is no row.
+    assert seen == expected_rows(game, episodes)[: len(seen)] and len(seen) > 5
+
+
+@pytest.mark.parametrize("past_selves", [False, True])
+def test_the_learner_has_every_seat_and_games_do_not_depend_on_those_beside_them(past_selves):
+    """So processes may share them in any way."""
+
+    def rows(envs, seeds):
+        if past_selves:
+            learner_of(envs)
+        random = np.random.default_rng(0)
+        first = envs.reset(seeds)["obs"].copy()
+        taken = [np.full((len(seeds), 1), random.integers(3)) for _ in range(30)]
+        return np.stack([first, *(envs.step(action).obs["obs"].copy() for action in taken)])
+
+    whole = rows(games(num_envs=4), [1, 2, 3, 4])
+    assert set(whole[:, :, 0].ravel()) == {0, 1}
+    halves = [rows(games(num_envs=2), seeds) for seeds in ([1, 2], [3, 4])]
+    np.testing.assert_array_equal(whole, np.concatenate(halves, 1))
+
+
+def test_games_that_end_before_the_first_turn_of_the_learner_are_passed_over():
+    envs = games(partial(Rounds, (1,)), num_envs=8)
+    envs.reset(list(range(8)))
+    for _ in range(10):
+        step = envs.step(np.zeros((8, 1), dtype=np.int64))
+        assert (step.reward[step.terminated] >= 10).all()  # it moved itself
+    assert all(game.env.episode > 4 for game in envs.adapter._games)
+
+
+def test_a_time_limit_counts_the_turns_of_the_learner():
+    envs = games(partial(Rounds, (20,)), num_envs=1, time_limit=3)
+    envs.reset([1])
+    ends = [envs.step(np.zeros((1, 1), dtype=np.int64)).truncated[0] for _ in range(8)]
+    assert ends == [False, False, True, False, False, False, True, False]
+
+
+def test_the_seat_is_an_input_and_the_state_hidden_on_request():
+    envs = games(agent_id=True, hidden=True)
+    obs = envs.reset([1, 2])
+    assert obs["obs.agent"].ravel().tolist() == obs["obs.observation"][:, 0].tolist()
+    assert obs[HIDDEN].shape == (2, 2)
+
+
+@pytest.mark.parametrize("source", ["info", "dict"])
+def test_masks_hold_for_the_learner_and_its_opponents(source, tmp_path):
+    options = {**OPTIONS, "env.action_mask": True, "actor": "gru"}
+    trained = recollect.train(lambda: ClosedRounds(source), options=options, out=tmp_path, quiet=True)
+    assert len(trained.evaluate(6).returns) == 6
+    assert games(lambda: ClosedRounds(source), action_mask=True).reset([1, 2])[ACTION_MASK].sum() == 2
+
+
+def test_simultaneous_games_are_played_in_turn():
+    envs = games(teams.Fair, num_envs=1)
+    envs.reset([3])
+    total = sum(envs.step(np.zeros((1, 1), dtype=np.int64)).reward[0] for _ in range(3))
+    assert total in (36, 66)  # of agent a or b
+
+
+# Opponents --------------------------------------------------------------------------------------
+
+
+class Spy:
+    """Opponents that keep what they are asked."""
+
+    def __init__(self, inner):
+        self.inner, self.turns, self.actions, self.drawn = inner, [], [], []
+
+    def begin(self, game, random):
+        self.inner.begin(game, random)
+        self.drawn.append((game, self.inner._opponents[game]))
+
+    def act(self, turns):
+        made = self.inner.act(turns)
+        self.turns += [(turn, len([g for g, _ in self.drawn if g == turn.game])) for turn in turns]
+        self.actions += list(made)
+        return made
+
+
+def test_an_opponent_acts_as_it_would_alone(monkeypatch):
+    """Each of its sequences, through its memory, previous actions and rewards."""
+    envs = games(partial(Rounds, (5, 8, 3), "abc"), num_envs=4)
+    learner = learner_of(envs)
+    policy = type(learner.agent.policy)
+    monkeypatch.setattr(policy, "noise", lambda self, rng, shape: np.zeros((*shape, self.width, self.most)))
+    past = learner.opponents
+    generator = torch.Generator().manual_seed(0)
+    for agent in [past._latest, *past._older]:  # four that differ
+        with torch.no_grad():
+            for p in agent.actor.parameters():
+                p.add_(0.3 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+    past._iterations = [1, 2, 3]
+    spy = Spy(past)
+    envs.adapter.play_against(spy)
+    envs.reset([1, 2, 3, 4])
+    random = np.random.default_rng(0)
+    for _ in range(30):
+        envs.step(actions(envs, random))
+    sequences = {}
+    for (turn, episode), action in zip(spy.turns, spy.actions, strict=True):
+        sequences.setdefault((turn.game, episode, turn.seat), []).append((turn, int(action)))
+    assert len(sequences) > 20 and max(map(len, sequences.values())) > 2
+    for (game, episode, _), played in sequences.items():
+        opponent = [agent for g, agent in spy.drawn if g == game][episode - 1]
+        player = opponent.player()
+        for turn, action in played:
+            assert int(player.act(turn.obs, turn.reward)) == action
+
+
+def test_half_of_the_games_are_against_the_latest_version():
+    learner = learner_of(games())
+    past = learner.opponents
+    past._iterations = [0, 4, -1]
+    random, drawn = np.random.default_rng(0), []
+    for _ in range(4000):
+        past.begin(0, random)
+        drawn.append(past._opponents[0])
+    shares = [np.mean([agent is other for agent in drawn]) for other in (past._latest, *past._older)]
+    np.testing.assert_allclose(shares, [0.5, 0.25, 0.25, 0], atol=0.03)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 8])
+def test_older_versions_are_spread_evenly_over_training(keep, monkeypatch):
+    monkeypatch.setattr(opponents_module, "_copy_weights", lambda *_: None)
+    past = PastSelves(learner_of(games()).agent, games(), keep)
+    for iteration in range(1, 300):
+        past.follow(iteration)
+        kept = sorted(x for x in past._iterations if x >= 0)
+        assert kept[0] == 0 and len(kept) > min(keep, iteration) // 2
+        gaps = set(np.diff(kept)) if len(kept) > 1 else set()
+        assert len(gaps) <= 1 and gaps <= {past._interval}
+        if keep > 2:
+            assert iteration - kept[-1] < past._interval
+
+
+def test_versions_have_the_weights_of_their_iterations():
+    envs = games(num_envs=4)
+    learner = learner_of(envs, keep=8)
+    plan = Plan(
+        ppo=PPOConfig(num_steps=16, num_minibatches=2, bptt=4, learning_rate=1e-2), seed=5, rollouts=3
+    )
+    weights = [weights_of(learner.agent)]
+    weights += [weights_of(learner.agent) for _ in ppo.train(envs, learner, plan)]
+    past = learner.opponents
+    assert past._iterations[:4] == [0, 1, 2, 3]
+    for agent, expected in zip(past._older, weights, strict=False):
+        assert all(torch.equal(x, expected[name]) for name, x in weights_of(agent).items())
+    assert all(torch.equal(x, weights[3][name]) for name, x in weights_of(past._latest).items())
+    # The control: training has changed them.
+    assert not all(torch.equal(x, weights[3][name]) for name, x in weights[2].items())
+
+
+def weights_of(agent):
+    """Copies of all that acting depends on."""
+    return {
+        f"{part}.{name}": x.clone() for part in PARTS for name, x in getattr(agent, part).state_dict().items()
+    }
+
+
+def test_opponents_reset_their_memory_with_every_game():
+    envs = games(partial(Rounds, (4,)), num_envs=2)
+    learner = learner_of(envs)
+    past = learner.opponents
+    random = np.random.default_rng(0)
+    for _ in range(9):
+        envs.step(actions(envs, random))
+    assert any(x.any() for x in leaves(past._memory).values())
+    learner.restart(envs, 5)
+    fresh = learner_of(games(partial(Rounds, (4,)), num_envs=2)).opponents
+    fresh.load(past.tensors())
+    past.restart()
+    for x, y in zip(leaves(past._memory).values(), leaves(fresh._memory).values(), strict=True):
+        assert torch.equal(x, y)
+
+
+# Runs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernels", ["torch", "native"])
+def test_a_resumed_run_ends_like_one_without_a_stop(kernels, tmp_path, monkeypatch):
+    env = EnvConfig(
+        id=HERE,
+        num_envs=4,
+        backend="gymnasium",
+        normalize_obs=True,
+        normalize_reward=True,
+        threads=1,
+        self_play=2,
+    )
+    config = small_config(env=env, actor=branch("gru"), critic=SMALL, barrier=2, kernels=kernels)
+    whole = run_quietly(config, tmp_path, "whole")
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(5))
+    stopped = run_quietly(config, tmp_path, "stopped")
+    assert stopped.summary["iteration"] < 10
+    monkeypatch.undo()
+    resumed = recollect.resume(stopped.folder, env=HERE, quiet=True)
+    assert_same_end(whole.folder, resumed.folder)
+    for row in metrics_of(whole.folder):
+        assert row["ratio_error"] < 1e-4
+
+
+def test_a_run_without_a_checkpoint_restarts_against_the_agent_that_it_began_from(tmp_path):
+    env = EnvConfig(id=HERE, num_envs=4, backend="gymnasium", self_play=2, threads=1)
+    config = small_config(env=env, rollouts=2, save_interval=10)
+    first = run_quietly(replace(config, seed=8), tmp_path, "first")
+    begun = replace(config, init=InitConfig(path=str(first.folder)))
+    whole = run_quietly(begun, tmp_path, "whole")
+    weights = weights_of(whole.agent)
+    summary = whole.folder / "summary.json"
+    summary.write_text(summary.read_text().replace('"finished"', '"running"'))
+    resumed = recollect.resume(whole.folder, env=HERE, quiet=True)
+    assert all(torch.equal(x, weights[name]) for name, x in weights_of(resumed.agent).items())
+
+
+def test_evaluations_and_pages_are_against_random_opponents(tmp_path):
+    trained = recollect.train(Rounds, options={**OPTIONS, "actor": "gru"}, out=tmp_path, quiet=True)
+    result = trained.evaluate(8)
+    assert len(result.returns) == 8 and set(result.lengths) <= {1, 2, 3}
+    assert recollect.watch(trained, tmp_path / "page.html", episodes=2).stat().st_size > 1000
+
+
+def test_games_by_ids_and_functions_are_the_same(tmp_path):
+    runs = [
+        recollect.train(env, options=OPTIONS, seed=2, out=tmp_path / str(i), quiet=True)
+        for i, env in enumerate([Rounds, Rounds(), HERE])
+    ]
+    for run in runs[1:]:
+        for p, q in zip(runs[0].agent.parameters(), run.agent.parameters(), strict=True):
+            assert p.equal(q)
+
+
+# Errors -----------------------------------------------------------------------------------------
+
+FAULTS = [
+    (
+        "reset",
+        EnvFailedError,
+        r"environment \d \(callable-game\) failed in reset: ZeroDivisionError: no board",
+    ),
+    ("step", EnvFailedError, r"environment \d .* failed in step \d with action .*: no wind"),
+    ("observe", EnvFailedError, r"environment 0 .* failed in last\(\) after step 0: .* no light"),
+    ("wide", EnvDataError, r"observation of shape \(5,\)"),
+    ("empty", EnvDataError, "rounds: no agent takes part in the game"),
+    ("lost", EnvDataError, "ended without a last turn of agent"),
+    ("one", EnvDataError, "5 turns without one of agent b, which learns"),
+]
+
+
+@pytest.mark.parametrize(("fault", "error", "message"), FAULTS)
+def test_a_game_against_the_rules_is_named(fault, error, message, monkeypatch):
+    monkeypatch.setattr("recollect.envs.turns.MAX_TURNS", 5)
+    envs = games(partial(BadRounds, fault), num_envs=8)
+    if fault == "one":
+        envs.adapter._factory = partial(Rounds, (10**6,), "ab")
+        monkeypatch.setattr(Rounds, "step", lambda self, action: setattr(self, "agent_selection", "a"))
+    with pytest.raises(error, match=message):
+        envs.reset(list(range(8)))
+        for _ in range(6):
+            envs.step(np.zeros((8, 1), dtype=np.int64))
+
+
+def test_a_game_without_masks_is_named(tmp_path):
+    options = {**OPTIONS, "env.action_mask": True}
+    with pytest.raises(UsageError, match="gives no action mask"):
+        recollect.train(lambda: ClosedRounds("nowhere"), options=options, out=tmp_path, quiet=True)
+
+
+def test_options_that_games_do_not_have_are_refused():
+    for options, message in [
+        ({"backend": "workers"}, r"env\.backend workers does not have games of self-play"),
+        ({"step_timeout": 3.0}, r"env\.step_timeout is for worker processes"),
+        ({"on_error": "restart"}, r"env\.on_error restart is for worker processes"),
+        ({"trial": 2}, "trials of several agents are not supported"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            games(**options)
+    with pytest.raises(
+        UsageError, match=r"env\.self_play needs a game of several agents .* CartPole-v1 has one"
+    ):
+        make(EnvConfig(id="CartPole-v1", num_envs=1, self_play=2))
+    with pytest.raises(UsageError, match=r"env\.self_play is -1; it must be at least 1, or 0"):
+        EnvConfig(self_play=-1)
+    with pytest.raises(
+        UsageError, match=r"returned <.*CartPole.*>; it must return an environment of PettingZoo"
+    ):
+        games(lambda: gymnasium.make("CartPole-v1"))
+    with pytest.raises(UsageError, match=r"Train with --env\.self-play"):
+        games(self_play=0)
+    shared = Rounds()
+    with pytest.raises(UsageError, match="returned the same Rounds again"):
+        games(lambda: shared)
+
+
+def test_ids_of_the_registry(monkeypatch):
+    monkeypatch.setattr("pettingzoo.aec_registry", dict.fromkeys(["toys/rounds-v1"]), raising=False)
+    monkeypatch.setattr("pettingzoo.make", lambda kind, name: {"aec": Rounds}[kind](), raising=False)
+    assert make(EnvConfig(id="pettingzoo:toys/rounds-v1", num_envs=1, self_play=1)).adapter.seats == (
+        "a",
+        "b",
+    )
+    with pytest.raises(
+        UsageError, match=r"the agents of .*rounds-v1 act in turn: train with --env\.self-play"
+    ):
+        make(EnvConfig(id="pettingzoo:toys/rounds-v1", num_envs=1))
+
+
+def test_it_is_off_by_default_and_part_of_the_config():
+    assert config_hash(assemble(["--env.self-play", "4"])) != config_hash(assemble([]))
