@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pettingzoo")
@@ -16,6 +17,12 @@ blind_nim = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(blind_nim)
 
 
+def read(observed):
+    """The heap, 0 if it is not shown, and what the other took."""
+    digits, taken = np.split(observed, [blind_nim.DIGITS])
+    return int(digits @ 2 ** np.arange(blind_nim.DIGITS)), int(taken.argmax())
+
+
 class Counts:
     """Remembers the heap and counts; takes one stone where it cannot win."""
 
@@ -23,8 +30,8 @@ class Counts:
         self.heap = None
 
     def act(self, observed):
-        seen, taken = observed[: blind_nim.LARGEST + 1], int(observed[blind_nim.LARGEST + 1 :].argmax())
-        self.heap = int(seen.argmax()) if self.heap is None else self.heap - taken
+        seen, taken = read(observed)
+        self.heap = seen if self.heap is None else self.heap - taken
         action = self.heap % 4 or 1
         self.heap -= action
         return action
@@ -34,7 +41,7 @@ class Forgets(Counts):
     """Takes what the first observation of every game would call for, later two."""
 
     def act(self, observed):
-        return int(observed.argmax()) % 4 or 1 if observed[: blind_nim.LARGEST + 1].any() else 2
+        return (read(observed)[0] or 2) % 4 or 1
 
 
 def wins(player, games=300):
