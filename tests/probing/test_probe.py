@@ -117,7 +117,7 @@ def trained(weight, memory=None, env=RECALL, critic=None, factory=None):
     with torch.no_grad():
         for layer in (agent.actor.head.out, agent.critic.head.out):
             layer.weight.zero_(), layer.bias.zero_()
-        agent.actor.head.out.weight[1, 0] = weight
+        agent.actor.head.out.weight[-1, 0] = weight
         agent.critic.head.out.weight[0, 0] = 1.0
     config = RunConfig(env=env, actor=actor, critic=critic)
     return Trained(agent, replace(config, ppo=replace(config.ppo, gamma=1.0)), Path("by-hand"), {}, factory)

@@ -16,7 +16,7 @@ from ..common.intervals import Floats, Interval, mean_weights, paired_interval, 
 from ..common.tree import leaves
 from ..envs import Envs
 from ..reporting.scores import UNBOUNDED, weighted_mean_interval
-from ..run.recording import EpisodeScores, Record, play_deterministic
+from ..run.recording import EpisodeScores, play_deterministic
 from .interventions import (
     Alter,
     Averaged,
@@ -24,11 +24,10 @@ from .interventions import (
     Frozen,
     Noisy,
     Recent,
+    Sequences,
     Spread,
     Swapped,
     altered,
-    measure_spread,
-    record_sequences,
 )
 from .memory_length import NEARLY, MemoryLength, measure_length
 
@@ -36,6 +35,7 @@ Source: TypeAlias = Literal["success", "return"]
 Direction: TypeAlias = Literal["better", "equal", "worse", "unclear"]
 
 MUCH = 0.2  # share of a score: a loss that "equal" excludes
+SWAPPED = "that of another episode"
 NOISE = (0.1, 1.0)  # in standard deviations
 LARGEST = 2**23  # floats of the states of all copies of a memory
 
@@ -139,6 +139,15 @@ def classify(by: float, ends: Interval, size: float) -> Difference:
 # Altered memories ---------------------------------------------------------------------
 
 
+class Alteration(NamedTuple):
+    """A way to alter the actor's memory; probe.json has its name."""
+
+    name: str
+    every: int | None
+    """Steps between two resets."""
+    alter: Alter
+
+
 class AlteredPlay(NamedTuple):
     """The episodes of an agent with an altered memory; fields as of Ablation."""
 
@@ -150,20 +159,23 @@ class AlteredPlay(NamedTuple):
 
 
 def play_altered(
-    agent: Agent, envs: Envs, episodes: int, seed: int, whole: EpisodeScores, record: Record
+    agent: Agent,
+    envs: Envs,
+    episodes: int,
+    seed: int,
+    whole: EpisodeScores,
+    alterations: Sequence[Alteration],
 ) -> list[AlteredPlay]:
     """The same episodes with each alteration of the actor's memory.
 
-    whole, record  the episodes with the unchanged memory
+    whole  the episodes with the unchanged memory
     """
     plays = []
-    visited, recorded = measure_spread(agent.actor, record), record_sequences(agent.actor, record)
-    swapped = partial(Swapped, recorded=recorded)
-    for name, every, alter in _alterations(visited, swapped, int(whole.lengths.max()), seed):
+    for name, every, alter in alterations:
         with altered(agent.actor, alter):
             scores = play_deterministic(agent, envs, episodes, seed)
         unmatched = None
-        if alter is swapped and agent.actor.resets:
+        if name == SWAPPED and agent.actor.resets:
             unmatched = measure_unmatched(scores.lengths, whole.lengths)
         plays.append(AlteredPlay(name, every, None, scores, unmatched))
     resets = [play for play in plays if play.every]
@@ -184,24 +196,28 @@ def measure_loss(play: AlteredPlay, whole: Score, by: Source) -> Ablation:
     return Ablation(play.name, play.every, play.last, score, compare(whole, score, by), play.unmatched)
 
 
-def _alterations(
-    visited: Spread, swapped: Alter, longest: int, seed: int
-) -> list[tuple[str, int | None, Alter]]:
-    """Name, steps between two resets, and the altered memory; probe.json has these names."""
+def list_alterations(visited: Spread, recorded: Sequences, longest: int, seed: int) -> list[Alteration]:
+    """All alterations, those with resets first.
+
+    visited, recorded  the states and the inputs of the unchanged memory
+    longest            steps of the longest episode
+    """
     # Each is below the longest episode: a longer one would never reset.
     resets = [2**power for power in range(max(1, (longest - 1).bit_length()))]
     # A stream for each scale, so that the noise of one does not depend on how much another drew.
     noises = [(scale, rng.generator(seed, rng.Purpose.PROBE, i)) for i, scale in enumerate(NOISE)]
     return [
         *(
-            (f"cleared every {k} steps" if k > 1 else "cleared at every step", k, partial(Cleared, every=k))
+            Alteration(
+                f"cleared every {k} steps" if k > 1 else "cleared at every step", k, partial(Cleared, every=k)
+            )
             for k in resets
         ),
-        ("the mean state at every step", None, partial(Averaged, spread=visited)),
-        ("frozen after the first step", None, Frozen),
-        ("that of another episode", None, swapped),
+        Alteration("the mean state at every step", None, partial(Averaged, spread=visited)),
+        Alteration("frozen after the first step", None, Frozen),
+        Alteration(SWAPPED, None, partial(Swapped, recorded=recorded)),
         *(
-            (
+            Alteration(
                 f"noise of {scale:g} deviation{'s' * (scale != 1)}",
                 None,
                 partial(Noisy, spread=visited, scale=scale, random=random),

@@ -87,7 +87,7 @@ class Altered(Memory, ABC):
 Alter: TypeAlias = Callable[[Memory, bool], Altered]
 
 
-# (number of the episode in its environment, environment) -> recorded inputs of the memory (rows, in)
+# (number of the episode in its environment, environment) -> recorded rows, as inputs of the memory (rows, in)
 Sequences: TypeAlias = dict[tuple[int, int], Tensor]
 
 
@@ -127,11 +127,15 @@ def record_sequences(branch: Branch, record: Record) -> Sequences:
     with altered(branch, lambda memory, resets: recorder):
         for _ in memory_states(branch, record.rows):
             pass
-    inputs, first = torch.cat(recorder.inputs), record.rows.first.numpy()
-    sequences = {}
+    return split_sequences(torch.cat(recorder.inputs), record, branch.resets)
+
+
+def split_sequences(x: Tensor, record: Record, resets: bool) -> Sequences:
+    """Rows (T + 1, N, ...) of a record by episodes, or by environments if the memory is never reset."""
+    first, sequences = record.rows.first.numpy(), {}
     for env in range(first.shape[1]):
-        starts = np.flatnonzero(first[1:, env] & branch.resets) + 1
-        for number, rows in enumerate(inputs[:, env].tensor_split(starts.tolist())):
+        starts = np.flatnonzero(first[1:, env] & resets) + 1
+        for number, rows in enumerate(x[:, env].tensor_split(starts.tolist())):
             sequences[number, env] = rows
     return dict(sorted(sequences.items()))
 
@@ -237,10 +241,15 @@ class Swapped(Altered):
     The states are recomputed from the recorded inputs. The donor of an episode is the recorded episode with
     the same number in the next environment; after its end, the next one that lasts longer. If no other
     episode lasts as long, the last state of the donor stays.
+
+    origins  gets the donor of each state and its step, (2, B) per step
     """
 
-    def __init__(self, memory: Memory, resets: bool, recorded: Sequences) -> None:
+    def __init__(
+        self, memory: Memory, resets: bool, recorded: Sequences, origins: list[Tensor] | None = None
+    ) -> None:
         super().__init__(memory, resets)
+        self.origins = origins
         self.inputs, self.lengths = list(recorded.values()), np.array([len(x) for x in recorded.values()])
         self.places = {key: place for place, key in enumerate(recorded)}
         self.counts = Counter(env for _, env in recorded)
@@ -263,6 +272,8 @@ class Swapped(Altered):
             if place is not None:
                 donor[env] = place
                 inside = _insert(inside, self._replay(place, count), env)
+        if self.origins is not None:
+            self.origins.append(torch.stack([donor, steps]))
         y, _ = self.call(x, inside, first)
         lasts = steps < torch.from_numpy(self.lengths)[donor]
         pairs = zip(donor.tolist(), steps.tolist(), strict=True)

@@ -16,16 +16,19 @@ from .ablate import (
     Source,
     average,
     choose_source,
+    list_alterations,
     measure_loss,
     measure_memory_length,
     play_altered,
 )
 from .controls import Controls, check_controls, compare_controls
 from .critic import CriticProbe, probe_critic
+from .interventions import measure_spread, record_sequences
 from .linear import ReadOut
 from .memory_length import MemoryLength
+from .open_loop import OpenLoop, measure_open_loop
 from .readout import read_memory
-from .verdict import judge_need, judge_use
+from .verdict import judge_need, judge_patching, judge_use
 
 FEWEST = 10  # episodes: the fewest that give an interval
 
@@ -43,6 +46,8 @@ class ProbeResult:
     critic: str | None
     """Name of the memory that values depend on; None: there is none."""
     uses: str
+    follows: str | None
+    """Whether choices follow the memory state of another episode; None if that is not known."""
     needs: str
     source: Source
     whole: Score
@@ -50,6 +55,8 @@ class ProbeResult:
     ablations: list[Ablation]
     length: MemoryLength | None
     """The steps of memory; None unless a reset at every step loses score."""
+    policy: OpenLoop | None
+    """The policy at the recorded steps with each alteration; None if the actor has no memory."""
     controls: Controls | None
     values: CriticProbe
     readout: list[ReadOut]
@@ -72,9 +79,12 @@ def probe(
         check_spaces(agent, envs, env.id)
         whole, record = record_deterministic(agent, envs, episodes, seed)
         # All plays share environments and seeds with `whole`, so that losses can be paired by episode.
-        plays = []
+        plays, policy = [], None
         if has_memory(agent.actor):
-            plays = play_altered(agent, envs, episodes, seed, whole, record)
+            visited, recorded = measure_spread(agent.actor, record), record_sequences(agent.actor, record)
+            alterations = list_alterations(visited, recorded, int(whole.lengths.max()), seed)
+            plays = play_altered(agent, envs, episodes, seed, whole, alterations)
+            policy = measure_open_loop(agent, record, alterations, recorded)
         others = [_play_control(control, envs, episodes, seed) for control in controls]
     finally:
         envs.adapter.close()
@@ -93,11 +103,13 @@ def probe(
         actor=actor,
         critic=critic,
         uses=judge_use(by, unchanged, ablations, actor, critic),
+        follows=judge_patching(policy),
         needs=judge_need(by, unchanged, compared, actor),
         source=by,
         whole=unchanged,
         ablations=ablations,
         length=measure_memory_length(unchanged, ablations) if loses else None,
+        policy=policy,
         controls=compared,
         values=probe_critic(agent, trained.config, trained.folder, record),
         readout=read_memory(agent, trained.config, record, seed),

@@ -10,19 +10,12 @@ from ..reporting.blocks import Block, Bullets, Chart, Code, DotRow, Line, Plot, 
 from .ablate import Ablation, Difference, Score, Source
 from .controls import Controls
 from .measure import ProbeResult
+from .policy_page import build_policy
 from .readout_page import MEMORY, OBSERVATION, build_readout
-from .verdict import format_interval, format_score, format_share, name_score
+from .verdict import WHOLE, format_interval, format_score, format_share, label, name_score
 
-WHOLE, CONTROL, CONTROLS = "unchanged", "control without memory", "controls without memory"
+CONTROL, CONTROLS = "control without memory", "controls without memory"
 RESETS, LAST = "reset every k steps", "limited to the last k steps"
-# Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
-LABELS = {
-    "as it is": WHOLE,
-    "cleared at every step": "reset at every step",
-    "frozen after the first step": "frozen after the first step",
-    "that of another episode": "state of another episode",
-    "the mean state at every step": "mean state at every step",
-}
 
 
 def write_title(result: ProbeResult) -> str:
@@ -41,23 +34,21 @@ def name_critic_memory(result: ProbeResult) -> str:
     return "the actor's memory" if result.values.shared else result.critic or "no memory"
 
 
-def label(name: str) -> str:
-    """The label of an alteration."""
-    return LABELS.get(name, name.replace("cleared every", "reset every"))
-
-
 def assign_colours(result: ProbeResult) -> dict[str, int]:
     """The number of the colour of each label, the same in every chart."""
     fixed = {WHOLE: 0, MEMORY: 0, RESETS: 1, OBSERVATION: 1, LAST: 2, CONTROL: 3, CONTROLS: 3}
-    others = [label(one.name) for one in result.ablations] + [label(x) for x in result.values.by_alteration]
+    policy = result.policy.changes if result.policy else []
+    names = [one.name for one in result.ablations] + [one.name for one in policy]
+    others = [label(name) for name in (*names, *result.values.by_alteration)]
     return dict.fromkeys([*others, *(answer.name for answer in result.readout)], 1) | fixed
 
 
 def build_sections(result: ProbeResult) -> list[Section]:
     """The whole page."""
     sections = [
-        Section("Verdict", [Text(result.uses), Text(result.needs)]),
+        Section("Verdict", [Text(text) for text in (result.uses, result.follows, result.needs) if text]),
         Section("Loss of the actor", list(_actor(result))),
+        Section("Policy at recorded steps", list(build_policy(result))),
         Section("Loss of the critic", list(_critic(result))),
         Section("Read-outs of the memory state", list(build_readout(result))),
         Section("Method", [Bullets(list(_notes(result)))]),

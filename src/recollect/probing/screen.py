@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from ..common.format import wrapped
 from .measure import ProbeResult
-from .probe_page import label, name_critic_memory, tabulate_scores
+from .policy_page import HEAD, tabulate_policy
+from .probe_page import name_critic_memory, tabulate_scores
 from .readout_page import READ_OUT, tabulate_readout
-from .verdict import format_share, name_score
+from .verdict import format_share, label, name_score
 
 
 def write_text(result: ProbeResult) -> str:
@@ -16,12 +17,15 @@ def write_text(result: ProbeResult) -> str:
         [f"actor: {result.actor or 'no memory'}", name_score(result.source), "95 %", "loss", "95 %"],
         tabulate_scores(result),
     )
+    if result.policy is not None:
+        lines += _align(["policy at the same steps", *HEAD], tabulate_policy(result.policy))
     values = [[label(name), format_share(x)] for name, x in result.values.by_alteration.items()]
     lines += _align([f"critic: {name_critic_memory(result)}", result.values.measure], values)
     if result.readout:
         head = ["read-out of the memory state", "steps ago", *READ_OUT]
         lines += _align(head, tabulate_readout(result.readout, each=0))
-    return "\n".join([*lines, wrapped(result.uses), wrapped(result.needs)])
+    verdict = [wrapped(text) for text in (result.uses, result.follows, result.needs) if text]
+    return "\n".join([*lines, *verdict])
 
 
 def _align(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -8,7 +8,17 @@ from ..common.intervals import Interval
 from .ablate import Ablation, Difference, Score, Source, measure_memory_length
 from .controls import FEWEST, Controls
 from .memory_length import MemoryLength
+from .open_loop import Estimate, OpenLoop
 
+WHOLE = "unchanged"
+# Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
+LABELS = {
+    "as it is": WHOLE,
+    "cleared at every step": "reset at every step",
+    "frozen after the first step": "frozen after the first step",
+    "that of another episode": "state of another episode",
+    "the mean state at every step": "mean state at every step",
+}
 NO_CONTROL = "Whether the task needs a memory was not tested: name memoryless runs with --control."
 
 
@@ -49,6 +59,27 @@ def judge_use(
     reach = _describe_length(measure_memory_length(whole, ablations))
     fell = f"falls from {unchanged} to {_score(source, cleared.score)}"
     return f"It uses {reach} of memory: without it the {name} {fell}."
+
+
+def judge_patching(policy: OpenLoop | None) -> str | None:
+    """Whether choices follow the state of another episode; None if that is not known."""
+    if policy is None or policy.patching is None:
+        return None
+    steps, other, same = policy.patching.steps, policy.patching.other, policy.patching.same
+    return (
+        f"With the memory state of another episode it takes that episode's action at {_share(other)} of the "
+        f"{steps:,} steps where the two acted differently, and its own at {_share(same)}."
+    )
+
+
+def _share(estimate: Estimate) -> str:
+    low, high = map(format_share, estimate.interval)
+    return f"{format_share(estimate.value)} ({low} to {high})"
+
+
+def label(name: str) -> str:
+    """The label of an alteration."""
+    return LABELS.get(name, name.replace("cleared every", "reset every"))
 
 
 def judge_need(source: Source, whole: Score, controls: Controls | None, actor: str | None) -> str:

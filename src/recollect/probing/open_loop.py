@@ -1,0 +1,193 @@
+"""The policy at recorded steps with the actor's memory altered: an open loop.
+
+The steps are those that the agent played with its memory unchanged. Observations, previous actions and
+rewards are the same for every alteration, so the policy differs by the memory state alone. Where the altered
+agent plays (ablate.py), a closed loop, its actions lead to other observations as well.
+
+Shapes.  T steps of N environments, E episodes, K action components.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..agent.agent import Agent
+from ..common.intervals import (
+    Interval,
+    mean_weights,
+    one_factor,
+    quantiles,
+    resamples,
+    share_interval,
+    stretched,
+)
+from ..common.tree import leaves
+from ..envs import Array
+from ..learn.rollout import slice_rows
+from ..run.recording import Record
+from .ablate import LARGEST, Alteration
+from .interventions import CHUNK, Alter, Recent, Sequences, Swapped, altered, split_sequences
+from .memory_length import NEARLY
+
+FEWEST = 20  # steps, below which nothing is measured
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over steps, with its 95 % interval over episodes."""
+
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class PolicyChange:
+    """How far the policy is from that with the unchanged memory, at the same steps."""
+
+    name: str
+    last: int | None
+    """Number of steps that the memory is limited to."""
+    divergence: Estimate
+    """KL divergence of the altered policy from the unchanged one, in nats per step."""
+    changed: Estimate | None
+    """Share of steps at which the most likely action is another; None for Box actions."""
+
+
+@dataclass(frozen=True)
+class Patching:
+    """The choices with the state that another episode had after as many steps, where theirs differ."""
+
+    steps: int
+    """Steps at which the two episodes took different actions."""
+    other: Estimate
+    """Share of them at which the action of the other episode is taken: the choice follows the state."""
+    same: Estimate
+    """Share of them at which the action stays: the choice follows the observation."""
+
+
+@dataclass(frozen=True)
+class OpenLoop:
+    """The policy at recorded steps."""
+
+    steps: int
+    changes: list[PolicyChange]
+    patching: Patching | None
+    """None for Box actions, and where the episodes took different actions at fewer than 20 steps."""
+
+
+@torch.no_grad()
+def measure_open_loop(
+    agent: Agent, record: Record, alterations: Sequence[Alteration], recorded: Sequences
+) -> OpenLoop:
+    """The policy at the steps of a record, with each alteration of the actor's memory.
+
+    recorded  the inputs of the memory in the record
+    """
+    policy, unchanged = agent.policy, _params(agent, record, None)
+
+    def change(name: str, last: int | None, alter: Alter) -> PolicyChange:
+        params = _params(agent, record, alter)
+        divergence = policy.kl(unchanged, params).clamp(min=0).double().numpy()
+        changed = None
+        if policy.discrete:
+            differs = (policy.mode(params) != policy.mode(unchanged)).any(-1).numpy()
+            changed = average_steps(differs, record.valid, record, is_share=True)
+        return PolicyChange(name, last, average_steps(divergence, record.valid, record), changed)
+
+    resets = [change(one.name, None, one.alter) for one in alterations if one.every]
+    others = [change(one.name, None, one.alter) for one in alterations if not one.every]
+    limited = _measure_limited(agent, record, resets[0].divergence.value, change)
+    patching = _measure_patching(agent, record, policy.mode(unchanged), recorded) if policy.discrete else None
+    return OpenLoop(int(record.valid.sum()), [*resets, *limited, *others], patching)
+
+
+def _params(agent: Agent, record: Record, alter: Alter | None) -> Tensor:
+    """Parameters of the policy (T, N, P), on the CPU."""
+    rows, steps = record.rows.to(agent.device), len(record.valid)
+    params = []
+    with altered(agent.actor, alter):
+        state = agent.actor.initial_state(rows.first.shape[1])
+        for t in range(0, steps, CHUNK):
+            chunk, state = agent.actor(slice_rows(rows, slice(t, min(t + CHUNK, steps))), state)
+            params.append(chunk.cpu())
+    return torch.cat(params)
+
+
+def _measure_limited(
+    agent: Agent, record: Record, without: float, change: Callable[[str, int | None, Alter], PolicyChange]
+) -> list[PolicyChange]:
+    """The policy with a memory of the last k steps, for growing k, until it is nearly that of the whole one.
+
+    without  the divergence with a reset at every step
+    """
+    changes: list[PolicyChange] = []
+    longest, num_envs = int(record.step[record.valid].max()) + 1, record.valid.shape[1]
+    floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(num_envs)).values())
+    steps = 2
+    # Recent keeps as many copies of the state as steps.
+    while without > 0 and steps < longest and steps * floats <= LARGEST:
+        changes.append(change(f"only the last {steps} steps", steps, partial(Recent, steps=steps)))
+        if changes[-1].divergence.value <= NEARLY * without:
+            break
+        steps *= 2
+    return changes
+
+
+# Patching -------------------------------------------------------------------------------------
+
+
+def _measure_patching(agent: Agent, record: Record, chosen: Tensor, recorded: Sequences) -> Patching | None:
+    """Whether choices follow the state of another episode where it took another action.
+
+    chosen  the actions with the unchanged memory (T, N, K)
+    """
+    origins: list[Tensor] = []
+    swapped = partial(Swapped, recorded=recorded, origins=origins)
+    patched = agent.policy.mode(_params(agent, record, swapped))
+    donors, steps = torch.stack(origins).unbind(1)  # (T, N) each
+    # With a row for the final observations, as the recorded sequences have it; it is no step.
+    last = torch.zeros_like(chosen[:1])
+    valid = torch.from_numpy(np.concatenate([record.valid, np.zeros_like(record.valid[:1])]))
+    choices, acted = (
+        list(split_sequences(x, record, agent.actor.resets).values())
+        for x in (torch.cat([chosen, last]), valid)
+    )
+    lengths = torch.tensor([len(x) for x in acted])
+    # Place of the donor's step among the rows of all sequences.
+    rows = lengths.cumsum(0)[donors] - lengths[donors] + torch.minimum(steps, lengths[donors] - 1)
+    other = torch.cat(choices)[rows]
+    lasts = (steps < lengths[donors]) & torch.cat(acted)[rows]
+    differ = (lasts & (chosen != other).any(-1)).numpy() & record.valid
+    if differ.sum() < FEWEST:
+        return None
+    follows, stays = ((patched == x).all(-1).numpy() for x in (other, chosen))
+    return Patching(
+        int(differ.sum()),
+        average_steps(follows, differ, record, is_share=True),
+        average_steps(stays, differ, record, is_share=True),
+    )
+
+
+# Estimates ------------------------------------------------------------------------------------
+
+
+def average_steps(x: Array, mask: Array, record: Record, is_share: bool = False) -> Estimate:
+    """The mean of x (T, N) over the steps of a mask, with an interval that resamples whole episodes."""
+    _, episode = np.unique(record.episode[record.valid], return_inverse=True)
+    chosen = mask[record.valid].astype(np.float64)
+    counts = np.bincount(episode, chosen)
+    sums = np.bincount(episode, chosen * x[record.valid])
+    value, count = float(sums.sum() / counts.sum()), len(counts)
+    if is_share and value in (0, 1):
+        # Resamples of equal values would give an interval of width 0.
+        low, high = share_interval(np.array(value), int((counts > 0).sum()))
+    else:
+        drawn, times = resamples(tuple(mean_weights(count)))
+        steps = drawn @ counts
+        means = np.divide(drawn @ sums, steps, out=np.full(len(steps), value), where=steps > 0)
+        low, high = stretched(np.array(value), *quantiles(means, times), one_factor(count))
+    return Estimate(value, Interval(max(float(low), 0.0), min(float(high), 1.0 if is_share else np.inf)))
