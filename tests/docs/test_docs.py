@@ -3,8 +3,6 @@
 import dataclasses
 import importlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,8 @@ from recollect.common.metrics import METRICS
 from recollect.config.assembly import PARTS
 from recollect.config.config import RunConfig
 from recollect.config.flags import ALIASES, SHORT, flag_of, options_of, resolve, values_in
+
+from .forks import run_script
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")]
@@ -171,6 +171,14 @@ def test_the_checks_fire():
     ]
 
 
+def test_an_example_that_fails_is_noticed_and_the_next_one_runs(tmp_path):
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run_script(tmp_path, "1 / 0")
+    with pytest.raises(AssertionError, match="SystemExit"):
+        run_script(tmp_path, "import sys; sys.exit(3)")
+    run_script(tmp_path, "import recollect; recollect.train")
+
+
 # The pages keep them --------------------------------------------------------------------------
 
 
@@ -228,11 +236,7 @@ def test_python_examples_run(page, tmp_path):
         else:
             # A folder is named after seed and second, so each block writes to a place of its own.
             script += [f"import os\nos.mkdir('{i}'), os.chdir('{i}')", shrunk(block), "os.chdir('..')"]
-    (tmp_path / "example.py").write_text("\n".join(script))
-    result = subprocess.run(
-        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
+    run_script(tmp_path, "\n".join(script))
 
 
 @pytest.mark.parametrize("page, folder", [("guide", "configs"), ("studies", "studies")])

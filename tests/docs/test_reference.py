@@ -3,13 +3,12 @@
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
 import recollect
 
+from .forks import run_script
 from .test_docs import ROOT, SMALL, TEXTS, blocks, shrunk
 
 
@@ -31,19 +30,15 @@ def test_every_public_name_has_an_entry():
     assert {f"recollect.{name}" for name in names} <= set(script("reference").NAMES)
 
 
-def run_script(code, folder):
+def run_blocks(code, folder):
     """Blocks of code in one process, made small."""
-    (folder / "example.py").write_text("\n".join([SMALL, *map(shrunk, code)]))
-    result = subprocess.run(
-        [sys.executable, "example.py"], cwd=folder, capture_output=True, text=True, timeout=150
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
+    run_script(folder, "\n".join([SMALL, *map(shrunk, code)]))
 
 
 def test_the_examples_of_the_reference_run(tmp_path):
     code = blocks(TEXTS["docs/reference.md"], "python")
     assert len(code) == len(script("reference").NAMES) + 1
-    run_script(code, tmp_path)
+    run_blocks(code, tmp_path)
 
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -62,7 +57,7 @@ def test_a_notebook_runs(path, tmp_path):
             name, _, text = block.removeprefix("%%writefile ").partition("\n")
             (tmp_path / name.strip()).write_text(text)
     plain = [re.sub(r"^[%!].*$", "", block, flags=re.M) for block in code if not block.startswith("%%")]
-    run_script(plain, tmp_path)
+    run_blocks(plain, tmp_path)
     assert all(not cell.get("outputs") for cell in cells), "clear the outputs before a commit"
 
 
