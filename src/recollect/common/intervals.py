@@ -29,7 +29,8 @@ RESAMPLES = 50_001  # with 2,001, intervals of scores with few distinct values d
 MERGED = 20  # seeds; resamples of more seeds are almost never equal, so merging them gains nothing
 BLOCK = 32  # points whose resamples are computed together
 ENDS = [1250, 48_750]  # indices of the 2.5 % and 97.5 % quantiles among sorted resamples
-NORMAL = 1.959964  # the 97.5 % quantile of the normal distribution
+NORMALS = {0.95: 1.959964, 0.9: 1.644854}  # level -> half the width of a standard normal interval
+NORMAL = NORMALS[0.95]
 
 
 class Interval(NamedTuple):
@@ -149,7 +150,7 @@ def percentiles(strata: Sequence[Floats], statistic: Statistic) -> tuple[float, 
     return float(low), float(high)
 
 
-def factor(strata: Sequence[Floats]) -> float:
+def factor(strata: Sequence[Floats], level: float = 0.95) -> float:
     """The factor by which an interval over several groups is wider than the percentiles.
 
     Groups are weighted by their share of the variance; the degrees of freedom are Welch's.
@@ -161,7 +162,7 @@ def factor(strata: Sequence[Floats]) -> float:
     parts = variances / variances.sum()
     missing = 1 / (parts * (sizes - 1) / sizes).sum()
     freedom = 1 / (parts**2 / (sizes - 1)).sum()
-    return math.sqrt(missing) * student(float(freedom)) / NORMAL
+    return math.sqrt(missing) * student(float(freedom), level) / NORMALS[level]
 
 
 @lru_cache
