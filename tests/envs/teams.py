@@ -254,15 +254,48 @@ class Rounds(AECEnv):
         return np.full((16, 16, 3), self.move, np.uint8)
 
 
+class Drawn(Rounds):
+    """The first number of the seed decides who begins."""
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.agent_selection = self.possible_agents[int(self.draw * len(self.possible_agents))]
+
+
+class Plain(Rounds):
+    """It has no state, reports successes, and can be drawn only if its constructor was told so.
+
+    keywords  an argument that it does not take is an error
+    """
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    state = AECEnv.state
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed, options)
+        self.brush = self.render_mode and 1.0
+
+    def step(self, action):
+        super().step(action)
+        if any(self.terminations.values()):
+            self.infos = {agent: {"success": agent == "a"} for agent in self.agents}
+
+    def render(self):
+        return np.full((16, 16, 3), self.brush * self.move, np.uint8)
+
+
 class ClosedRounds(Rounds):
     """One choice is open to each agent, by the number of moves; another is an error.
 
-    source  where the mask is: info, dict, or nowhere
+    source  where the mask is: info, dict, or nowhere; info has none after the end
     """
 
-    def __init__(self, source="info"):
+    def __init__(self, source="info", moves=(5, 3, 4, 6)):
         self.source = source
-        super().__init__()
+        super().__init__(moves)
 
     def observation_space(self, agent):
         view = super().observation_space(agent)
@@ -289,7 +322,8 @@ class ClosedRounds(Rounds):
 
     def tell(self):
         if self.source == "info":
-            self.infos = {agent: {"action_mask": self.open()} for agent in self.agents}
+            goes_on = not any(self.terminations.values())
+            self.infos = {agent: {"action_mask": self.open()} if goes_on else {} for agent in self.agents}
 
 
 class BadRounds(Rounds):
@@ -305,11 +339,15 @@ class BadRounds(Rounds):
         super().reset(seed, options)
         if self.fault == "empty":
             self.agents = []
+        if self.fault == "blocked for b":
+            self.infos["a"], self.infos["b"] = ({"action_mask": np.full(3, x, np.int8)} for x in (1, 0))
 
     def observe(self, agent):
         if self.fault == "observe":
             raise ZeroDivisionError("no light")
-        return np.zeros(5, np.float32) if self.fault == "wide" else super().observe(agent)
+        if self.fault == "wide" or (self.fault == "wide for b" and agent == "b"):
+            return np.zeros(5, np.float32)
+        return super().observe(agent) * (np.nan if self.fault == "nan for b" and agent == "b" else 1)
 
     def step(self, action):
         if self.fault == "step":

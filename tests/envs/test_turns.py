@@ -26,6 +26,7 @@ from recollect.learn import ppo
 from recollect.learn.learner import begin
 from recollect.learn.opponents import PARTS, PastSelves
 from recollect.learn.settings import Plan, PPOConfig
+from recollect.run.build import resolved_config
 
 from ..helpers import (
     SMALL,
@@ -38,7 +39,7 @@ from ..helpers import (
     small_config,
 )
 from . import teams
-from .teams import NAMES, BadRounds, ClosedRounds, Rounds
+from .teams import NAMES, BadRounds, ClosedRounds, Drawn, Plain, Rounds
 
 HERE = f"pettingzoo:{teams.__name__}:Rounds"
 OPTIONS = {
@@ -63,13 +64,18 @@ def actions(envs, random):
     return random.integers(3, size=(envs.num_envs, 1))
 
 
-def learner_of(envs, keep=3, memory="gru", dtype=torch.float64, **ppo_options):
+PLAN = Plan(ppo=PPOConfig(num_steps=16, num_minibatches=2, bptt=4, learning_rate=1e-2), seed=5, rollouts=3)
+
+
+def fresh_agent(envs):
+    """A float64 agent with a GRU that gets its previous action and reward."""
+    config = replace(branch("gru"), prev_action=True, prev_reward=True)
+    return lively(build_agent((envs.obs_spec, envs.action_spec), config, SMALL, True, seed=3)).double()
+
+
+def learner_of(envs, keep=3):
     """A learner in games against its past selves."""
-    spaces = envs.obs_spec, envs.action_spec
-    config = replace(branch(memory), prev_action=True, prev_reward=True)
-    agent = lively(build_agent(spaces, config, SMALL, True, seed=3)).to(dtype)
-    settings_ = PPOConfig(num_steps=16, num_minibatches=2, bptt=4, learning_rate=1e-2, **ppo_options)
-    return begin(envs, agent, Plan(ppo=settings_, seed=5, rollouts=3), self_play=keep)
+    return begin(envs, fresh_agent(envs), PLAN, self_play=keep)
 
 
 # Rows -------------------------------------------------------------------------------------------
@@ -89,6 +95,8 @@ def expected_rows(game, length):
                 continue
             later = next((j for j in range(i + 1, len(moves)) if moves[j][0] == agent), len(moves))
             reward = 10.0 * (NAMES.index(agent) + 1) + action - sum(1 + x for _, x in moves[i + 1 : later])
+            if agent not in [name for name, _ in moves[:i]]:  # what it got before its first turn counts there
+                reward -= sum(1 + x for _, x in moves[:i])
             last = len(moves) == game.moves[episode % len(game.moves)]
             rows.append((learner, i, action, reward, last and later == len(moves)))
     return rows
@@ -152,6 +160,23 @@ def test_games_that_end_before_the_first_turn_of_the_learner_are_passed_over():
     assert all(game.env.episode > 4 for game in envs.adapter._games)
 
 
+def test_seats_do_not_follow_from_the_numbers_that_games_draw():
+    envs = games(Drawn, num_envs=64)
+    obs = envs.reset(list(range(64)))["obs"]
+    learner_begins = (obs[:, 1] == 0).mean()
+    assert 0.3 < learner_begins < 0.7
+
+
+def test_successes_are_those_of_the_end():
+    envs = games(Plain, num_envs=8)
+    first = envs.reset(list(range(8)))["obs"][:, 0].copy()
+    seen = [envs.step(np.zeros((8, 1), dtype=np.int64)) for _ in range(3)]
+    assert np.isnan(seen[0].success if seen[0].success is not None else np.nan).all()
+    ended = seen[2].terminated
+    np.testing.assert_array_equal(seen[2].success[ended], (first == 0)[ended])
+    assert ended.any() and np.isnan(seen[2].success[~ended]).all()
+
+
 def test_a_time_limit_counts_the_turns_of_the_learner():
     envs = games(partial(Rounds, (20,)), num_envs=1, time_limit=3)
     envs.reset([1])
@@ -172,6 +197,14 @@ def test_masks_hold_for_the_learner_and_its_opponents(source, tmp_path):
     trained = recollect.train(lambda: ClosedRounds(source), options=options, out=tmp_path, quiet=True)
     assert len(trained.evaluate(6).returns) == 6
     assert games(lambda: ClosedRounds(source), action_mask=True).reset([1, 2])[ACTION_MASK].sum() == 2
+
+
+def test_masks_that_are_missing_after_the_end_are_not_missed(tmp_path):
+    options = {**OPTIONS, "env.action_mask": True, "env.num_envs": 1, "ppo.num_minibatches": 1}
+    trained = recollect.train(
+        lambda: ClosedRounds(moves=(4,)), options=options, out=tmp_path, quiet=True
+    )  # one game, so all games end at once
+    assert len(trained.evaluate(1).returns) == 1
 
 
 def test_simultaneous_games_are_played_in_turn():
@@ -260,11 +293,8 @@ def test_older_versions_are_spread_evenly_over_training(keep, monkeypatch):
 def test_versions_have_the_weights_of_their_iterations():
     envs = games(num_envs=4)
     learner = learner_of(envs, keep=8)
-    plan = Plan(
-        ppo=PPOConfig(num_steps=16, num_minibatches=2, bptt=4, learning_rate=1e-2), seed=5, rollouts=3
-    )
     weights = [weights_of(learner.agent)]
-    weights += [weights_of(learner.agent) for _ in ppo.train(envs, learner, plan)]
+    weights += [weights_of(learner.agent) for _ in ppo.train(envs, learner, PLAN)]
     past = learner.opponents
     assert past._iterations[:4] == [0, 1, 2, 3]
     for agent, expected in zip(past._older, weights, strict=False):
@@ -343,6 +373,22 @@ def test_evaluations_and_pages_are_against_random_opponents(tmp_path):
     assert recollect.watch(trained, tmp_path / "page.html", episodes=2).stat().st_size > 1000
 
 
+def test_a_game_without_a_state_is_watched_probed_and_drawn(tmp_path):
+    pytest.importorskip("PIL")
+    trained = recollect.train(Plain, options={**OPTIONS, "actor": "gru"}, out=tmp_path, quiet=True)
+    page = recollect.watch(trained, tmp_path / "page.html", episodes=1)
+    assert "data:image" in page.read_text()
+    assert recollect.probe(trained, 10).episodes == 10
+    with pytest.raises(UsageError, match=r"rounds has no `state\(\)`, which is needed because `sees`"):
+        games(Plain, hidden=True)
+
+
+def test_checkpoints_come_often_because_games_are_short():
+    config = assemble(["-e", HERE, "--env.self-play", "2", "--ppo.num-steps", "32"])
+    resolved = resolved_config(config)
+    assert resolved.barrier == resolved.save_interval == 32  # 10 times 100 turns
+
+
 def test_games_by_ids_and_functions_are_the_same(tmp_path):
     runs = [
         recollect.train(env, options=OPTIONS, seed=2, out=tmp_path / str(i), quiet=True)
@@ -368,6 +414,32 @@ FAULTS = [
     ("lost", EnvDataError, "ended without a last turn of agent"),
     ("one", EnvDataError, "5 turns without one of agent b, which learns"),
 ]
+
+
+FOR_B = [
+    ("nan for b", r"environment 0 \(callable-game\) gave agent b the observation array\(\[nan"),
+    ("wide for b", r"gave agent b the observation array\(\[0., 0., 0., 0., 0.\].* not in its space"),
+    ("blocked for b", r"gave agent b an action mask that allows no action at step \d: \[0 0 0\]"),
+]
+
+
+# Random opponents look at masks alone.
+@pytest.mark.parametrize(
+    ("fault", "message", "past_selves"), [*((*one, True) for one in FOR_B), (*FOR_B[2], False)]
+)
+def test_what_only_an_opponent_gets_is_checked_as_well(fault, message, past_selves):
+    masked = fault == "blocked for b"
+    envs = games(partial(BadRounds, "none"), num_envs=1, action_mask=masked and past_selves)
+    if past_selves:
+        envs.adapter.play_against(PastSelves(fresh_agent(envs), envs, 1))
+    inner = getattr(envs.adapter, "inner", envs.adapter)
+    inner._factory, inner._fresh = partial(BadRounds, fault), False
+    seed = next(
+        i for i in range(20) if np.random.default_rng((i, 1)).choice([0, 1]) == 0
+    )  # seat a, which begins
+    with pytest.raises(EnvDataError, match=message):
+        envs.adapter.reset([seed])
+        envs.adapter.step(np.zeros(1, dtype=np.int64))
 
 
 @pytest.mark.parametrize(("fault", "error", "message"), FAULTS)
@@ -410,6 +482,8 @@ def test_options_that_games_do_not_have_are_refused():
         games(lambda: gymnasium.make("CartPole-v1"))
     with pytest.raises(UsageError, match=r"Train with --env\.self-play"):
         games(self_play=0)
+    with pytest.raises(UsageError, match=r"cannot be built: TypeError: .* unexpected keyword argument 'foo'"):
+        games(kwargs={"foo": 1})
     shared = Rounds()
     with pytest.raises(UsageError, match="returned the same Rounds again"):
         games(lambda: shared)

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 from recollect.envs import EnvConfig
 from recollect.probing import probe
-from recollect.probing.open_loop import average_steps
+from recollect.probing.open_loop import average_steps, number_episodes
 from recollect.probing.screen import write_text
 
 from ..helpers import MEMORIES
@@ -120,18 +121,67 @@ def test_an_agent_without_a_memory_has_no_open_loop():
 
 def test_means_are_over_steps_and_intervals_over_episodes():
     episodes, steps = 40, 5
-    record = SimpleNamespace(
-        valid=np.ones((steps, episodes), dtype=bool), episode=np.tile(np.arange(episodes), (steps, 1))
-    )
+    episode, all_steps = np.tile(np.arange(episodes), (steps, 1)), np.ones((steps, episodes), dtype=bool)
     # Steps of an episode are equal: 200 steps, but only 40 independent numbers.
     x = np.tile(np.repeat([0.0, 1.0], episodes // 2), (steps, 1))
-    estimate = average_steps(x, record.valid, record, is_share=True)
+    estimate = average_steps(x, all_steps, episode, is_share=True)
     half = 1.96 * math.sqrt(0.25 / episodes)
     assert estimate.value == 0.5
     assert estimate.interval == pytest.approx((0.5 - half, 0.5 + half), abs=0.02)
     # A mask leaves out steps, and whole episodes.
-    mask = record.valid.copy()
+    mask = all_steps.copy()
     mask[:, :10] = False
     mask[1:, 10:20] = False
-    assert average_steps(x, mask, record).value == pytest.approx(100 / 110)
-    assert average_steps(x * 0 + 1, record.valid, record, is_share=True).interval.low < 0.95
+    assert average_steps(x, mask, episode).value == pytest.approx(100 / 110)
+    assert average_steps(x * 0 + 1, all_steps, episode, is_share=True).interval.low < 0.95
+    # Steps of no episode do not count.
+    assert average_steps(x, all_steps, np.where(x == 1, -1, episode)).value == 0
+
+
+def test_steps_that_are_played_after_the_share_of_an_environment_do_not_count():
+    """Three episodes in two environments: two of the first, one of the second, which goes on meanwhile."""
+    record = recorded([[1, 1, 0, 1, 1], [1, 0, 1, 0, 1]], [[1, 0, 0, 1, 0, 0], [1, 0, 1, 0, 1, 0]])
+    assert (number_episodes(record, 3, 1) >= 0).T.astype(int).tolist() == [[1, 1, 0, 1, 1], [1, 0, 0, 0, 0]]
+
+
+def test_an_episode_of_several_agents_lasts_until_all_have_ended():
+    record = recorded([[1, 1, 0, 1, 1], [1, 0, 0, 1, 0]], [[1, 0, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0]])
+    assert (number_episodes(record, 1, 2) >= 0).T.astype(int).tolist() == [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
+
+
+def recorded(valid, first):
+    """A record of two entries: whether a step (T,) is one, and whether a row (T + 1,) begins an episode."""
+    first = np.array(first, dtype=bool).T
+    rows = SimpleNamespace(first=torch.from_numpy(first))
+    episode = first[:-1].cumsum(0) * 2 + np.arange(2)
+    return SimpleNamespace(valid=np.array(valid, dtype=bool).T, rows=rows, episode=episode)
+
+
+def test_the_open_loop_has_the_steps_of_the_scored_episodes():
+    probed = probe(trained(WEIGHT, factory=Parity, memory=CountConfig(), env=EnvConfig()), episodes=51)
+    assert probed.policy.steps == round(51 * probed.whole.length)
+
+
+class Told(Repeat):
+    """One action is allowed at each step, by chance."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, _ = super().reset(seed=seed)
+        return obs, {"action_mask": np.eye(2, dtype=np.int8)[int(self.np_random.integers(2))]}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return (
+            obs,
+            reward,
+            terminated,
+            truncated,
+            {"action_mask": np.eye(2, dtype=np.int8)[len(self.signs) % 2]},
+        )
+
+
+def test_a_forbidden_action_is_not_one_that_could_be_followed():
+    probed = probe(
+        trained(1.0, LagConfig(lag=1), EnvConfig(action_mask=True), factory=partial(Told, 1)), episodes=20
+    )
+    assert probed.policy.patching is None

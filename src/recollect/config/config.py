@@ -19,6 +19,8 @@ MINIMUM = {
     **dict.fromkeys(("val_check_interval", "barrier", "save_interval"), 0),
 }
 
+LONGEST, LONGEST_GAME = 1000, 100  # steps that episodes without a time limit are assumed to take at most
+
 
 @dataclass(frozen=True, kw_only=True)
 class InitConfig:
@@ -188,7 +190,7 @@ def resolve(
     new  whether the run is new; files that its memories are initialised from may be missing later
     """
     rows = config.env.num_envs * config.ppo.num_steps
-    limit = time_limit or 1000
+    limit = time_limit or (LONGEST_GAME if config.env.self_play else LONGEST)
     barrier = config.barrier
     if barrier is None:
         barrier = 0 if native else -(-10 * limit // config.ppo.num_steps)

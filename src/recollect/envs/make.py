@@ -16,7 +16,7 @@ EVALUATION_LIMIT = (
 )
 
 NOT_SUITES = (
-    *("base", "cartpole", "extended", "failures", "given", "gym", "info", "local", "make"),
+    *("base", "cartpole", "extended", "failures", "game", "given", "gym", "info", "local", "make"),
     *(
         "minigrid_state",
         "opponents",

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from ..common.errors import UsageError
 from .spaces import ActionSpec
 
 
@@ -64,6 +65,8 @@ class RandomOpponents:
         allowed = np.ones(sum(spec.sizes), dtype=bool)
         if turn.mask is not None:
             allowed = spec.read_mask(turn.mask, 1)[0]
+            if len(spec.find_blocked(allowed[None])):
+                raise UsageError(f"the action mask {turn.mask} allows no action")  # the game is named there
         # The place of the largest of uniform numbers is uniform; those of forbidden choices are negative.
         draws = np.split(
             np.where(allowed, turn.random.random(len(allowed)), -1.0), np.cumsum(spec.sizes)[:-1]

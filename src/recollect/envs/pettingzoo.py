@@ -138,14 +138,14 @@ def _as_parallel(env: Any) -> Any:
         ) from error
 
 
-def _in_turn(factory: Callable[[], Any]) -> Any:
+def _in_turn(factory: Callable[..., Any], **kwargs: Any) -> Any:
     """An environment whose agents act in turn (AEC), in which those of a parallel one do not see the actions
     of the others before all have acted.
     """
     from pettingzoo import ParallelEnv
     from pettingzoo.utils.conversions import parallel_to_aec
 
-    env = _checked(factory())
+    env = _checked(factory(**kwargs))
     return parallel_to_aec(env) if isinstance(env, ParallelEnv) else env
 
 

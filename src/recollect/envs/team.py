@@ -134,7 +134,7 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
         if self._with_masks:
             info[ACTION_MASK] = np.stack([self._mask(infos.get(a, {}).get(ACTION_MASK)) for a in self.agents])
         if self._with_state:
-            info[STATE] = np.asarray(self.env.state(), dtype=np.float64).ravel()
+            info[STATE] = read_state(self.env)
         return info
 
     def _mask(self, mask: Any) -> Array:
@@ -160,6 +160,16 @@ def possible_agents(env: Any) -> list[Any]:
             f"{env} has no `possible_agents`; they are needed, because each is one sequence of the batch"
         )
     return agents
+
+
+def read_state(env: Any) -> Array:
+    """What PettingZoo's `state()` returns, as a vector (S,)."""
+    try:
+        return np.asarray(env.state(), dtype=np.float64).ravel()
+    except NotImplementedError as error:
+        raise UsageError(
+            f"{env} has no `state()`, which is needed because `sees` or `predict` names hidden"
+        ) from error
 
 
 def shared_space(env: Any, kind: str, agents: list[Any]) -> spaces.Space[Any]:

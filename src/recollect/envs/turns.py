@@ -19,60 +19,15 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from ..common.errors import EnvDataError, EnvFailedError, UsageError
 from .base import EnvConfig, Step, VecEnv
 from .failures import close_quietly, describe
-from .gym import check_distinct
+from .game import Game, build_drawn, read_mask, read_success, render_mode
+from .gym import BUILD_ERRORS, check_distinct
 from .local import check_shapes
 from .opponents import Opponents, RandomOpponents, Turn
 from .rendering import as_rgb, images_per_second, rendered
-from .spaces import ACTION_MASK, Array, read_spaces
-from .team import IDENTITY, possible_agents, shared_space, with_identity
+from .spaces import Array, read_spaces
+from .team import IDENTITY, possible_agents, read_state, shared_space, with_identity
 
 MAX_TURNS = 10_000  # of opponents between two of the learner, and games in a row that end before its first
-
-
-class Game:
-    """One game, as its learner sees it."""
-
-    def __init__(self, env: Any, index: int, names: list[Any]) -> None:
-        self.env, self.index, self._names = env, index, names
-        self.random = np.random.default_rng()
-        self.seat = 0
-        self.steps = 0  # turns that the learner has taken in this episode
-
-    def begin(self, seed: int | None = None) -> None:
-        """Begin an episode with the learner in a random seat."""
-        if seed is not None:
-            self.random = np.random.default_rng(seed)
-        self.env.reset(seed=seed)
-        if not self.env.agents:
-            raise EnvDataError(f"{self.env}: no agent takes part in the game: `agents` is empty after reset")
-        playing = [i for i, name in enumerate(self._names) if name in self.env.agents]
-        self.seat, self.steps = int(self.random.choice(playing)), 0
-
-    def find_turn(self) -> int | None:
-        """The seat of an opponent whose turn it is; None: it is the learner's."""
-        while self.env.agents:
-            name = self.env.agent_selection
-            if name == self._names[self.seat]:
-                return None
-            if not (self.env.terminations[name] or self.env.truncations[name]):
-                return self._names.index(name)
-            self.env.step(None)  # as PettingZoo removes agents whose episode has ended
-        raise EnvDataError(
-            f"{self.env}: the game ended without a last turn of agent {self._names[self.seat]}, in which it "
-            "would get its reward"
-        )
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the episode of the learner has ended, at its turn."""
-        name = self._names[self.seat]
-        return bool(self.env.terminations[name] or self.env.truncations[name])
-
-
-def read_mask(obs: Any, info: dict[str, Any]) -> Any:
-    """The action mask of a turn: an entry of a Dict observation, or of info."""
-    in_obs = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
-    return info.get(ACTION_MASK) if in_obs is None else in_obs
 
 
 class TurnsEnv(VecEnv):
@@ -100,6 +55,7 @@ class TurnsEnv(VecEnv):
         self._opponents: Opponents = RandomOpponents(self._action_spec)
         self._ended = np.zeros(self.num_envs, dtype=bool)
         self._masks: list[Any] = []
+        self._with_masks = False
         self._steps = 0
 
     def play_against(self, opponents: Opponents) -> None:
@@ -107,7 +63,10 @@ class TurnsEnv(VecEnv):
         self._opponents = opponents
 
     def _build(self) -> None:
-        envs = [self._factory() for _ in range(self.num_envs)]
+        try:
+            envs = [build_drawn(self._factory), *(self._factory() for _ in range(self.num_envs - 1))]
+        except BUILD_ERRORS as error:
+            raise UsageError(f"the environment cannot be built: {type(error).__name__}: {error}") from error
         check_distinct(envs)
         names = possible_agents(envs[0])
         self._games = [Game(env, i, names) for i, env in enumerate(envs)]
@@ -124,7 +83,10 @@ class TurnsEnv(VecEnv):
         for game, seed in zip(self._games, seeds, strict=True):
             self._begin(game, seed)
         self._let_opponents_play()
-        return self._observe().obs
+        obs = self._observe().obs
+        # Decided once, where every game goes on: a later row may have no mask, because its game has ended.
+        self._with_masks = any(mask is not None for mask in self._masks)
+        return obs
 
     def step(self, action: Array) -> Step:
         self._steps += 1
@@ -160,7 +122,12 @@ class TurnsEnv(VecEnv):
             if not turns:
                 return
             games = [self._games[turn.game] for turn in turns]
-            for game, action in zip(games, self._opponents.act(turns), strict=True):
+            try:
+                actions = self._opponents.act(turns)
+            except Exception as error:
+                self._check_turns(turns, error)
+                raise
+            for game, action in zip(games, actions, strict=True):
                 self._play(game, action)
         raise EnvDataError(
             f"environment {games[0].index} ({self._config.id}): {MAX_TURNS:,} turns without one of agent "
@@ -199,6 +166,11 @@ class TurnsEnv(VecEnv):
         self._ended = ended[0] | ended[1]
         self._masks = [read_mask(obs, info) for obs, info in zip(observed, infos, strict=True)]
         reward = np.where(first, 0.0, np.array(rewards, dtype=np.float64))
+        for i, game in enumerate(self._games):
+            if not game.steps:
+                game.before = float(rewards[i])
+            elif game.steps == 1:
+                reward[i] += game.before
         seats = [game.seat for game in self._games]
         rows = [self._identified(obs, seat) for obs, seat in zip(observed, seats, strict=True)]
         try:
@@ -206,7 +178,26 @@ class TurnsEnv(VecEnv):
         except Exception:
             check_shapes(self.observation_space, rows, self._config.id, self._steps)
             raise
-        return Step(joined, reward, *ended)
+        success = read_success(infos, self._ended)
+        return Step(joined, reward, ended[0], ended[1], success)
+
+    def _check_turns(self, turns: list[Turn], error: Exception) -> None:
+        """Raise EnvDataError if a turn of an opponent is the cause of an error."""
+        space = self.observation_space
+        for turn in turns:
+            where = f"environment {turn.game} ({self._config.id}) gave agent {self.seats[turn.seat]}"
+            rule = "correct the environment and resume from the last checkpoint"
+            if not space.contains(turn.obs):
+                raise EnvDataError(
+                    f"{where} the observation {turn.obs!r:.80} at step {self._steps}, which is not in its "
+                    f"space {space}; {rule}"
+                ) from error
+            if turn.mask is not None and len(
+                self._action_spec.find_blocked(self._action_spec.read_mask(turn.mask, 1))
+            ):
+                raise EnvDataError(
+                    f"{where} an action mask that allows no action at step {self._steps}: {turn.mask}; {rule}"
+                ) from error
 
     def _last(self, game: Game) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         try:
@@ -233,12 +224,13 @@ class TurnsEnv(VecEnv):
 
     def action_mask(self) -> Any:
         """The entry `action_mask` of info, where the observation has none."""
-        known = any(mask is not None for mask in self._masks)
-        return self._masks if known else None
+        return self._masks if self._with_masks else None
 
     def hidden(self) -> dict[str, Array]:
-        """The state of the game, as PettingZoo's `state()` returns it."""
-        states = np.stack([np.asarray(game.env.state(), dtype=np.float64).ravel() for game in self._games])
+        """The state of the game, as PettingZoo's `state()` returns it, if the config asks for it."""
+        if not self._config.hidden:
+            return {}
+        states = np.stack([read_state(game.env) for game in self._games])
         return {f"state[{i}]": column for i, column in enumerate(states.T)}
 
     def check_seed(self, seed: int) -> None:
@@ -261,7 +253,8 @@ class TurnsEnv(VecEnv):
         env = self._games[0].env
         if "rgb_array" not in env.metadata.get("render_modes", ()):
             return None
-        env.unwrapped.render_mode = "rgb_array"
+        if render_mode(env) is None:  # it could not be built with one
+            env.unwrapped.render_mode = "rgb_array"
         return as_rgb(rendered(env.render))
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from .critic import CriticProbe, probe_critic
 from .interventions import measure_spread, record_sequences
 from .linear import ReadOut
 from .memory_length import MemoryLength
-from .open_loop import OpenLoop, measure_open_loop
+from .open_loop import OpenLoop, measure_open_loop, number_episodes
 from .readout import read_memory
 from .verdict import judge_need, judge_patching, judge_use
 
@@ -84,7 +84,8 @@ def probe(
             visited, recorded = measure_spread(agent.actor, record), record_sequences(agent.actor, record)
             alterations = list_alterations(visited, recorded, int(whole.lengths.max()), seed)
             plays = play_altered(agent, envs, episodes, seed, whole, alterations)
-            policy = measure_open_loop(agent, record, alterations, recorded)
+            episode = number_episodes(record, episodes, max(1, len(envs.agents)))
+            policy = measure_open_loop(agent, record, alterations, recorded, episode)
         others = [_play_control(control, envs, episodes, seed) for control in controls]
     finally:
         envs.adapter.close()

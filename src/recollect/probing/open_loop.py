@@ -34,6 +34,7 @@ from .interventions import CHUNK, Alter, Recent, Sequences, Swapped, altered, sp
 from .memory_length import NEARLY
 
 FEWEST = 20  # steps, below which nothing is measured
+FORBIDDEN = -1e20  # log-probabilities of choices that an action mask forbids are below
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class PolicyChange:
     last: int | None
     """Number of steps that the memory is limited to."""
     divergence: Estimate
-    """KL divergence of the altered policy from the unchanged one, in nats per step."""
+    """KL(unchanged || altered) of the two policies, in nats per step."""
     changed: Estimate | None
     """Share of steps at which the most likely action is another; None for Box actions."""
 
@@ -62,7 +63,7 @@ class Patching:
     """The choices with the state that another episode had after as many steps, where theirs differ."""
 
     steps: int
-    """Steps at which the two episodes took different actions."""
+    """Steps at which the other episode took another action, which is allowed at this one."""
     other: Estimate
     """Share of them at which the action of the other episode is taken: the choice follows the state."""
     same: Estimate
@@ -81,11 +82,12 @@ class OpenLoop:
 
 @torch.no_grad()
 def measure_open_loop(
-    agent: Agent, record: Record, alterations: Sequence[Alteration], recorded: Sequences
+    agent: Agent, record: Record, alterations: Sequence[Alteration], recorded: Sequences, episode: Array
 ) -> OpenLoop:
     """The policy at the steps of a record, with each alteration of the actor's memory.
 
     recorded  the inputs of the memory in the record
+    episode   of every step that counts (T, N), by number_episodes
     """
     policy, unchanged = agent.policy, _params(agent, record, None)
 
@@ -95,14 +97,14 @@ def measure_open_loop(
         changed = None
         if policy.discrete:
             differs = (policy.mode(params) != policy.mode(unchanged)).any(-1).numpy()
-            changed = average_steps(differs, record.valid, record, is_share=True)
-        return PolicyChange(name, last, average_steps(divergence, record.valid, record), changed)
+            changed = average_steps(differs, episode >= 0, episode, is_share=True)
+        return PolicyChange(name, last, average_steps(divergence, episode >= 0, episode), changed)
 
     resets = [change(one.name, None, one.alter) for one in alterations if one.every]
     others = [change(one.name, None, one.alter) for one in alterations if not one.every]
     limited = _measure_limited(agent, record, resets[0].divergence.value, change)
-    patching = _measure_patching(agent, record, policy.mode(unchanged), recorded) if policy.discrete else None
-    return OpenLoop(int(record.valid.sum()), [*resets, *limited, *others], patching)
+    patching = _measure_patching(agent, record, unchanged, recorded, episode) if policy.discrete else None
+    return OpenLoop(int((episode >= 0).sum()), [*resets, *limited, *others], patching)
 
 
 def _params(agent: Agent, record: Record, alter: Alter | None) -> Tensor:
@@ -140,11 +142,14 @@ def _measure_limited(
 # Patching -------------------------------------------------------------------------------------
 
 
-def _measure_patching(agent: Agent, record: Record, chosen: Tensor, recorded: Sequences) -> Patching | None:
+def _measure_patching(
+    agent: Agent, record: Record, unchanged: Tensor, recorded: Sequences, episode: Array
+) -> Patching | None:
     """Whether choices follow the state of another episode where it took another action.
 
-    chosen  the actions with the unchanged memory (T, N, K)
+    unchanged  parameters of the policy with the unchanged memory (T, N, P)
     """
+    chosen = agent.policy.mode(unchanged)
     origins: list[Tensor] = []
     swapped = partial(Swapped, recorded=recorded, origins=origins)
     patched = agent.policy.mode(_params(agent, record, swapped))
@@ -161,26 +166,49 @@ def _measure_patching(agent: Agent, record: Record, chosen: Tensor, recorded: Se
     rows = lengths.cumsum(0)[donors] - lengths[donors] + torch.minimum(steps, lengths[donors] - 1)
     other = torch.cat(choices)[rows]
     lasts = (steps < lengths[donors]) & torch.cat(acted)[rows]
-    differ = (lasts & (chosen != other).any(-1)).numpy() & record.valid
+    # A choice that the action mask forbids at this step could not be followed.
+    allowed = agent.policy.evaluate(unchanged, other)[0] > FORBIDDEN
+    differ = (lasts & allowed & (chosen != other).any(-1)).numpy() & (episode >= 0)
     if differ.sum() < FEWEST:
         return None
     follows, stays = ((patched == x).all(-1).numpy() for x in (other, chosen))
     return Patching(
         int(differ.sum()),
-        average_steps(follows, differ, record, is_share=True),
-        average_steps(stays, differ, record, is_share=True),
+        average_steps(follows, differ, episode, is_share=True),
+        average_steps(stays, differ, episode, is_share=True),
     )
 
 
 # Estimates ------------------------------------------------------------------------------------
 
 
-def average_steps(x: Array, mask: Array, record: Record, is_share: bool = False) -> Estimate:
-    """The mean of x (T, N) over the steps of a mask, with an interval that resamples whole episodes."""
-    _, episode = np.unique(record.episode[record.valid], return_inverse=True)
-    chosen = mask[record.valid].astype(np.float64)
-    counts = np.bincount(episode, chosen)
-    sums = np.bincount(episode, chosen * x[record.valid])
+def number_episodes(record: Record, episodes: int, agents: int) -> Array:
+    """The number of the episode of each step (T, N); -1: a tail or waiting row, or played by an environment
+    after its share.
+
+    agents  of each environment
+    """
+    first = record.rows.first[:-1].numpy()
+    envs = first.shape[1] // agents
+    # Agents of one environment begin together, or join later.
+    begins = np.asarray(first.reshape(len(first), envs, agents).any(axis=2))
+    goes_on = record.valid[:-1].reshape(len(first) - 1, envs, agents).any(axis=2)
+    begins = np.concatenate([begins[:1], begins[1:] & ~goes_on])
+    share = episodes // envs + (np.arange(envs) < episodes % envs)
+    scored = (begins.cumsum(0) <= share).repeat(agents, axis=1)
+    return np.where(record.valid & scored, record.episode, -1)
+
+
+def average_steps(x: Array, mask: Array, episode: Array, is_share: bool = False) -> Estimate:
+    """The mean of x (T, N) over the steps of a mask, with an interval that resamples whole episodes.
+
+    episode  number of the episode (T, N); -1: of none
+    """
+    counted = episode >= 0
+    _, index = np.unique(episode[counted], return_inverse=True)
+    chosen = mask[counted].astype(np.float64)
+    counts = np.bincount(index, chosen)
+    sums = np.bincount(index, chosen * x[counted])
     value, count = float(sums.sum() / counts.sum()), len(counts)
     if is_share and value in (0, 1):
         # Resamples of equal values would give an interval of width 0.

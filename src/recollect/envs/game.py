@@ -1,0 +1,86 @@
+"""One game whose agents act in turn, as its learner sees it, and what games report."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..common.errors import EnvDataError
+from .failures import close_quietly
+from .spaces import ACTION_MASK, Array
+
+
+class Game:
+    """One game, as its learner sees it."""
+
+    def __init__(self, env: Any, index: int, names: list[Any]) -> None:
+        self.env, self.index, self._names = env, index, names
+        self.random = np.random.default_rng()
+        self.seat = 0
+        self.steps = 0  # turns that the learner has taken in this episode
+        self.before = 0.0  # its reward before its first turn, which counts with that of the first
+
+    def begin(self, seed: int | None = None) -> None:
+        """Begin an episode with the learner in a random seat."""
+        if seed is not None:
+            # Not of the seed alone: that is the generator of most games, whose draws these would repeat.
+            self.random = np.random.default_rng((seed, 1))
+        self.env.reset(seed=seed)
+        if not self.env.agents:
+            raise EnvDataError(f"{self.env}: no agent takes part in the game: `agents` is empty after reset")
+        playing = [i for i, name in enumerate(self._names) if name in self.env.agents]
+        self.seat, self.steps = int(self.random.choice(playing)), 0
+
+    def find_turn(self) -> int | None:
+        """The seat of an opponent whose turn it is; None: it is the learner's."""
+        while self.env.agents:
+            name = self.env.agent_selection
+            if name == self._names[self.seat]:
+                return None
+            if not (self.env.terminations[name] or self.env.truncations[name]):
+                return self._names.index(name)
+            self.env.step(None)  # as PettingZoo removes agents whose episode has ended
+        raise EnvDataError(
+            f"{self.env}: the game ended without a last turn of agent {self._names[self.seat]}, in which it "
+            "would get its reward"
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the episode of the learner has ended, at its turn."""
+        name = self._names[self.seat]
+        return bool(self.env.terminations[name] or self.env.truncations[name])
+
+
+def read_mask(obs: Any, info: dict[str, Any]) -> Any:
+    """The action mask of a turn: an entry of a Dict observation, or of info."""
+    in_obs = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
+    return info.get(ACTION_MASK) if in_obs is None else in_obs
+
+
+def build_drawn(factory: Callable[..., Any]) -> Any:
+    """A game that can be drawn, if it has pictures: many prepare them in their constructor or in `reset`."""
+    env = factory()
+    if "rgb_array" not in env.metadata.get("render_modes", ()) or render_mode(env) is not None:
+        return env
+    try:
+        drawn = factory(render_mode="rgb_array")
+    except TypeError:  # a function without this argument
+        return env
+    close_quietly(env)
+    return drawn
+
+
+def render_mode(env: Any) -> Any:
+    """The render mode of a game; None if it has none."""
+    return getattr(env.unwrapped, "render_mode", None)
+
+
+def read_success(infos: Any, ended: Array) -> Array | None:
+    """`success` or `is_success` of the infos (N,) where the episode has ended; None if no game reports it."""
+    known = [info.get("success", info.get("is_success")) for info in infos]
+    if all(x is None for x in known):
+        return None
+    return np.array(
+        [float(x) if x is not None and end else np.nan for x, end in zip(known, ended, strict=True)]
+    )
