@@ -82,7 +82,13 @@ def test_probe_measures_the_same(memory):
     with fake.measured(float64=False):
         here, there = (probe(one, episodes=10) for one in trained(memory, memory))
     assert there.actor == memory
-    assert_close(there, here)
+    assert_close(*map(without_noise, (there, here)))
+
+
+def without_noise(result):
+    """A result without the policy under noise, after which rounding decides: a normaliser may be near 0."""
+    changes = [one for one in result.policy.changes if not one.name.startswith("noise")]
+    return replace(result, policy=replace(result.policy, changes=changes))
 
 
 def test_probe_measures_on_the_device():

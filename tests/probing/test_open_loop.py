@@ -1,8 +1,11 @@
 """The policy at recorded steps, of agents whose answers are known because they were built by hand."""
 
+import json
 import math
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -11,11 +14,13 @@ import torch
 
 from recollect.envs import EnvConfig
 from recollect.probing import probe
+from recollect.probing.interventions import Noisy
 from recollect.probing.open_loop import average_steps, number_episodes
 from recollect.probing.screen import write_text
+from recollect.reporting.summary import to_json_data
 
 from ..helpers import MEMORIES
-from .test_probe import RECALL, CountConfig, LagConfig, Parity, Repeat, trained
+from .test_probe import RECALL, CountConfig, Lag, LagConfig, Parity, Repeat, trained
 
 WEIGHT = 1.5
 HEADS = 1 / (1 + math.exp(-WEIGHT))  # the probability of the more likely action
@@ -113,6 +118,40 @@ def test_real_actions_have_a_divergence_and_no_choices():
     # Four of five steps; the mean of 4 x^2 / 2 for uniform x is 2 / 3.
     assert reset.divergence.value == pytest.approx(0.8 * 2 / 3, rel=0.2) and reset.changed is None
     assert probed.policy.patching is None
+
+
+class Fragile(Lag):
+    """Its state is 1, and it computes the root of it."""
+
+    def initial_state(self, batch):
+        return torch.ones(batch, 1)
+
+    def forward(self, x, state, first):
+        return (x[..., :1] + state.sqrt() - 1), state
+
+
+@dataclass(frozen=True, kw_only=True)
+class FragileConfig(LagConfig):
+    """A state that noise must not make negative."""
+
+    name: ClassVar[str] = "fragile"
+
+    def build(self, in_dim, action_dim=0):
+        return Fragile(1)
+
+
+def test_a_policy_that_is_not_finite_has_no_divergence(monkeypatch):
+    step = Noisy.step
+    monkeypatch.setattr(Noisy, "step", lambda self, x, state, first: step(self, x, state - 2, first))
+    probed = probe(trained(1.0, FragileConfig(), EnvConfig(), factory=partial(Idle, 1)), episodes=20)
+    noisy = change_with(probed, "noise of 1 deviation")
+    assert noisy.divergence is None and noisy.changed is None
+    assert change_with(probed, "cleared at every step").divergence.value == 0
+    assert "noise of 1 deviation" in write_text(probed)
+    assert (
+        json.loads(json.dumps(to_json_data(probed), allow_nan=False))["policy"]["changes"][-1]["divergence"]
+        is None
+    )
 
 
 def test_an_agent_without_a_memory_has_no_open_loop():

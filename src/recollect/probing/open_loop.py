@@ -52,10 +52,11 @@ class PolicyChange:
     name: str
     last: int | None
     """Number of steps that the memory is limited to."""
-    divergence: Estimate
-    """KL(unchanged || altered) of the two policies, in nats per step."""
+    divergence: Estimate | None
+    """KL(unchanged || altered) of the two policies, in nats per step; None if the altered one is not finite
+    at some step, because the memory cannot have such a state."""
     changed: Estimate | None
-    """Share of steps at which the most likely action is another; None for Box actions."""
+    """Share of steps at which the most likely action is another; None for Box actions as well."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ def measure_open_loop(
 
     def change(name: str, last: int | None, alter: Alter) -> PolicyChange:
         params = _params(agent, record, alter)
+        if not params[torch.from_numpy(episode >= 0)].isfinite().all():
+            return PolicyChange(name, last, None, None)
         divergence = policy.kl(unchanged, params).clamp(min=0).double().numpy()
         changed = None
         if policy.discrete:
@@ -102,7 +105,7 @@ def measure_open_loop(
 
     resets = [change(one.name, None, one.alter) for one in alterations if one.every]
     others = [change(one.name, None, one.alter) for one in alterations if not one.every]
-    limited = _measure_limited(agent, record, resets[0].divergence.value, change)
+    limited = _measure_limited(agent, record, resets[0], change)
     patching = _measure_patching(agent, record, unchanged, recorded, episode) if policy.discrete else None
     return OpenLoop(int((episode >= 0).sum()), [*resets, *limited, *others], patching)
 
@@ -120,20 +123,24 @@ def _params(agent: Agent, record: Record, alter: Alter | None) -> Tensor:
 
 
 def _measure_limited(
-    agent: Agent, record: Record, without: float, change: Callable[[str, int | None, Alter], PolicyChange]
+    agent: Agent,
+    record: Record,
+    reset: PolicyChange,
+    change: Callable[[str, int | None, Alter], PolicyChange],
 ) -> list[PolicyChange]:
     """The policy with a memory of the last k steps, for growing k, until it is nearly that of the whole one.
 
-    without  the divergence with a reset at every step
+    reset  the policy with a reset at every step
     """
     changes: list[PolicyChange] = []
     longest, num_envs = int(record.step[record.valid].max()) + 1, record.valid.shape[1]
     floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(num_envs)).values())
-    steps = 2
+    steps, without = 2, reset.divergence.value if reset.divergence else 0.0
     # Recent keeps as many copies of the state as steps.
     while without > 0 and steps < longest and steps * floats <= LARGEST:
         changes.append(change(f"only the last {steps} steps", steps, partial(Recent, steps=steps)))
-        if changes[-1].divergence.value <= NEARLY * without:
+        divergence = changes[-1].divergence
+        if divergence is None or divergence.value <= NEARLY * without:
             break
         steps *= 2
     return changes

@@ -26,6 +26,7 @@ def build_policy(result: ProbeResult) -> Iterator[Block]:
     rows = [
         DotRow(label(one.name), np.empty(0), one.divergence.value, one.divergence.interval)
         for one in policy.changes
+        if one.divergence is not None
     ]
     text = "KL divergence: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
     about = "KL divergence from the unchanged policy, in nats per step, and 95 % interval"
@@ -41,7 +42,11 @@ def build_policy(result: ProbeResult) -> Iterator[Block]:
 def tabulate_policy(policy: OpenLoop) -> list[list[str]]:
     """A row for each alteration of the actor's memory."""
     return [
-        [label(one.name), *_cells(one.divergence), *(_shares(one.changed) if one.changed else ("-", "-"))]
+        [
+            label(one.name),
+            *(_cells(one.divergence) if one.divergence else ("-", "-")),
+            *(_shares(one.changed) if one.changed else ("-", "-")),
+        ]
         for one in policy.changes
     ]
 
