@@ -166,6 +166,7 @@ class VecEnv(ABC):
 
     def play_against(self, opponents: Opponents) -> None:
         """From the next reset on, opponents play the other seats of the games; before, random ones do."""
+        # A mistake in the program: env.self_play is refused before for environments without seats (make.py).
         raise NotImplementedError(f"{type(self).__name__} has no seats")
 
     def action_mask(self) -> Any:

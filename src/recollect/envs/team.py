@@ -166,7 +166,7 @@ def read_state(env: Any) -> Array:
     """What PettingZoo's `state()` returns, as a vector (S,)."""
     try:
         return np.asarray(env.state(), dtype=np.float64).ravel()
-    except NotImplementedError as error:
+    except NotImplementedError as error:  # which PettingZoo's base classes raise
         raise UsageError(
             f"{env} has no `state()`, which is needed because `sees` or `predict` names hidden"
         ) from error

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ..agent.agent import Agent
 from ..common.errors import UsageError
 from ..envs import Envs, make_for_evaluation
 from ..run.evaluate import MAX_ENVS, check_spaces
-from ..run.recording import EpisodeScores, has_memory, play_deterministic, record_deterministic
+from ..run.recording import EpisodeScores, Record, has_memory, play_deterministic, record_deterministic
 from ..run.run import Trained
 from .ablate import (
     Ablation,
+    AlteredPlay,
     Score,
     Source,
     average,
@@ -79,13 +81,7 @@ def probe(
         check_spaces(agent, envs, env.id)
         whole, record = record_deterministic(agent, envs, episodes, seed)
         # All plays share environments and seeds with `whole`, so that losses can be paired by episode.
-        plays, policy = [], None
-        if has_memory(agent.actor):
-            visited, recorded = measure_spread(agent.actor, record), record_sequences(agent.actor, record)
-            alterations = list_alterations(visited, recorded, int(whole.lengths.max()), seed)
-            plays = play_altered(agent, envs, episodes, seed, whole, alterations)
-            episode = number_episodes(record, episodes, max(1, len(envs.agents)))
-            policy = measure_open_loop(agent, record, alterations, recorded, episode)
+        plays, policy = _alter_memory(agent, envs, seed, whole, record)
         others = [_play_control(control, envs, episodes, seed) for control in controls]
     finally:
         envs.adapter.close()
@@ -115,6 +111,20 @@ def probe(
         values=probe_critic(agent, trained.config, trained.folder, record),
         readout=read_memory(agent, trained.config, record, seed),
     )
+
+
+def _alter_memory(
+    agent: Agent, envs: Envs, seed: int, whole: EpisodeScores, record: Record
+) -> tuple[list[AlteredPlay], OpenLoop | None]:
+    """The same episodes with each alteration of the actor's memory, in a closed and in an open loop."""
+    if not has_memory(agent.actor):
+        return [], None
+    episodes = len(whole.returns)
+    visited, recorded = measure_spread(agent.actor, record), record_sequences(agent.actor, record)
+    alterations = list_alterations(visited, recorded, int(whole.lengths.max()), seed)
+    plays = play_altered(agent, envs, episodes, seed, whole, alterations)
+    episode = number_episodes(record, episodes, max(1, len(envs.agents)))
+    return plays, measure_open_loop(agent, record, alterations, recorded, episode)
 
 
 def memory_names(trained: Trained) -> tuple[str | None, str | None]:
