@@ -36,6 +36,7 @@ from torch import Tensor
 import recollect
 from recollect.agent.agent import Agent
 from recollect.common import rng
+from recollect.common.intervals import mean_weights
 from recollect.config.assembly import assemble
 from recollect.config.config import RunConfig
 from recollect.envs import make_for_evaluation
@@ -45,6 +46,7 @@ from recollect.learn.episodes import Episode
 from recollect.learn.maths import Loss, mean
 from recollect.learn.rollout import Outcome, Rollout
 from recollect.learn.settings import Coefficients, PPOConfig
+from recollect.reporting.scores import UNBOUNDED, weighted_mean_interval
 from recollect.run import run
 from recollect.run.destination import Destination
 
@@ -54,6 +56,7 @@ ENDINGS = ("landed", "crashed", "time limit")
 LIMIT, LAST = 1000, 20  # steps of an episode; training episodes that are counted
 Arm = Literal["truncated", "terminated", "critic", "published"]
 ARMS: tuple[Arm, ...] = ("truncated", "terminated", "critic", "published")
+RESULTS = Path("docs/results/limits.json")
 
 
 class LimitTerminates(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -170,6 +173,9 @@ def training_endings(episodes: Sequence[Episode]) -> dict[str, float]:
 def measure(arm: Arm, seed: int, steps: int, out: Path) -> dict[str, Any]:
     """One run: how its last training episodes and those of its last weights end."""
     folder = train_arm(arm, seed, steps, out)
+    status = json.loads((folder / "summary.json").read_text())["status"]
+    if status != "finished":  # a signal stopped it; its weights are not those that are compared
+        raise SystemExit(f"{folder} is {status}, not finished: the same command resumes it")
     return {
         "arm": arm,
         "seed": seed,
@@ -179,12 +185,30 @@ def measure(arm: Arm, seed: int, steps: int, out: Path) -> dict[str, Any]:
     }
 
 
-def table_row(results: list[dict[str, Any]], arm: Arm, mode: str) -> str:
-    """Means over the seeds of an arm, as a line of a table."""
-    runs = [result[mode] for result in results if result["arm"] == arm]
-    shares = (f"{100 * statistics.mean(x[ending] for x in runs):.0f} %" for ending in ENDINGS)
-    values = (f"{statistics.mean(x[key] for x in runs):.0f}" for key in ("return", "length"))
-    return f"| {arm} | {mode} | {' | '.join((*shares, *values))} |"
+def table(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Lines of Markdown: means over the seeds of each arm, with 95 % intervals of landings and returns."""
+    lines = [
+        "| arm | actions | landed (95 %) | crashed | time limit | return (95 %) | steps |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for arm in dict.fromkeys(result["arm"] for result in results):
+        for mode in ("training", "deterministic", "sampled"):
+            runs = [result[mode] for result in results if result["arm"] == arm]
+            landed, crashed, over = ([100 * run[ending] for run in runs] for ending in ENDINGS)
+            returns = spread([run["return"] for run in runs], UNBOUNDED)
+            shares = spread(landed, (0, 100)), *(f"{statistics.mean(x):.0f} %" for x in (crashed, over))
+            steps = f"{statistics.mean(run['length'] for run in runs):.0f}"
+            lines.append(f"| {arm} | {mode} | {' | '.join((*shares, returns, steps))} |")
+    return lines
+
+
+def spread(values: list[float], ends: tuple[float, float]) -> str:
+    """The mean over runs with its interval within these ends, unless all runs are equal."""
+    interval = None
+    if min(values) < max(values):
+        interval = weighted_mean_interval(np.array(values), mean_weights(len(values)), ends)
+    around = f" ({interval.low:.0f} to {interval.high:.0f})" if interval else ""
+    return f"{statistics.mean(values):.0f}{' %' if ends == (0, 100) else ''}{around}"
 
 
 def main() -> None:
@@ -203,11 +227,7 @@ def main() -> None:
             print(json.dumps(results[-1]), flush=True)
             if options.file:  # after every run, so that an interruption loses nothing
                 options.file.write_text(json.dumps(results, indent=1) + "\n")
-    print("| arm | actions | landed | crashed | time limit | return | length |")
-    print("|---|---|---|---|---|---|---|")
-    for arm in options.arms:
-        for mode in ("training", "deterministic", "sampled"):
-            print(table_row(results, arm, mode))
+    print("\n".join(table(results)))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     equivalence, equivalence_short                 native kernels beside torch's
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
+    limits                                         LunarLander with errors of the tutorial's code
     presets, memory tasks, cards                   scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
     area_scores STUDY, area_differences STUDY      areas under its training curves, from its archive
@@ -20,6 +21,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
 """
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from . import (
     critic_tables,
     equivalence,
     gpt2ppo,
+    limits,
     memories,
     peers,
     recurrent,
@@ -55,6 +58,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "critics": critic_tables.critics,
     "context": critic_tables.context,
     "gpt2ppo_peer": lambda out: gpt2ppo.table(gpt2ppo.load(out.parents[1] / gpt2ppo.OUT)),
+    "limits": lambda out: limits.table(json.loads((out.parents[1] / limits.RESULTS).read_text())),
     "equivalence": lambda out: equivalence.lines(equivalence.read(out.parents[1] / "docs" / "results")[0]),
     "equivalence_short": lambda out: equivalence.lines(
         equivalence.read(out.parents[1] / "docs" / "results")[1]

@@ -87,3 +87,20 @@ def test_each_error_changes_training(tmp_path):
         losses[arm] = rows[-1]["value_loss"]
     assert losses["truncated"] == losses["terminated"]  # no episode met the time limit
     assert len(set(losses.values())) == 3
+
+
+def test_a_run_that_a_signal_stopped_is_not_evaluated(tmp_path, monkeypatch):
+    (tmp_path / "summary.json").write_text('{"status": "interrupted"}')
+    monkeypatch.setattr(limits, "train_arm", lambda *_: tmp_path)
+    with pytest.raises(SystemExit, match="is interrupted, not finished: the same command resumes it"):
+        limits.measure("truncated", 1, 1536, tmp_path)
+
+
+def test_the_table_has_means_over_seeds_and_no_interval_where_all_are_equal():
+    def result(seed, landed, total):
+        run = {"landed": landed, "crashed": 1 - landed, "time limit": 0.0, "return": total, "length": 300.0}
+        return {"arm": "critic", "seed": seed} | dict.fromkeys(("training", "deterministic", "sampled"), run)
+
+    rows = limits.table([result(seed, 0.5, total) for seed, total in enumerate((100.0, 120.0, 140.0))])
+    assert rows[2].startswith("| critic | training | 50 % | 50 % | 0 % | 120 (")
+    assert rows[2].endswith(") | 300 |") and len(rows) == 5
