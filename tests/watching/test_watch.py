@@ -31,7 +31,7 @@ from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.trxl import TrxlConfig
 from recollect.run import api, checkpoint
-from recollect.run.recording import has_memory, record
+from recollect.run.recording import has_memory, name_states, record
 from recollect.run.run import Trained
 from recollect.run.weights import load_rewards
 from recollect.watching.episodes import select, watch
@@ -51,7 +51,6 @@ from recollect.watching.internals import (
     compute_advantages,
     compute_components,
     compute_internals,
-    name_states,
     trace_memories,
 )
 from recollect.watching.watch_page import Gallery, pack, pack_exactly

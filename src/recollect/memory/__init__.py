@@ -58,6 +58,10 @@ class Memory(nn.Module, ABC):
     state_names: tuple[str, ...] = ()
     """Display names of the tensors of the state, in their order; empty: they are numbered."""
 
+    heads: int = 0
+    """Attention heads, each with an equal part of the last axis of every float tensor of the state, which
+    has keys and values; 0: the state is no such cache."""
+
     def begin(self) -> None:
         """Load pretrained weights; called once, when a new run starts, and never on resume."""
 

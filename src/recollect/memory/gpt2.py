@@ -209,7 +209,7 @@ class Banded(Memory):
         self.tokens, self.trunk = tokens, trunk
         self.past, self.dropout = cfg.context - 1, cfg.largest_dropout
         self.attention_dropout = cfg.attention_dropout
-        self.out_dim, self.reach = cfg.width, 1 + cfg.layers * self.past
+        self.out_dim, self.reach, self.heads = cfg.width, 1 + cfg.layers * self.past, cfg.heads
 
     def begin(self) -> None:
         self.trunk.begin()

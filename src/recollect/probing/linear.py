@@ -111,7 +111,7 @@ def read_targets(sources: Sources, targets: Sequence[Target], parts: Split, plac
     """The read-out of every target that varies in all parts."""
     read_outs: list[ReadOut] = []
     for group in _group_by_steps(targets).values():
-        known = _leave_out_unknown(group[0], parts)
+        known = leave_out_unknown(group[0], parts)
         varying = [target for target in group if all(_varies(target.values[part]) for part in known)]
         if varying and min(part.sum() for part in known) >= FEWEST:
             values = np.stack([target.values for target in varying], 1)
@@ -126,7 +126,7 @@ def read_targets(sources: Sources, targets: Sequence[Target], parts: Split, plac
     return sorted(read_outs, key=lambda one: order[one.name, one.lag])
 
 
-def _leave_out_unknown(target: Target, parts: Split) -> Split:
+def leave_out_unknown(target: Target, parts: Split) -> Split:
     """The parts without the steps at which the target is NaN."""
     known = np.isfinite(target.values)
     return Split(*(part & known for part in parts))
@@ -135,7 +135,7 @@ def _leave_out_unknown(target: Target, parts: Split) -> Split:
 def _measure_chance(memory: Floats, target: Target, parts: Split, places: Places) -> float:
     """The same read-out with the values of another episode at the same steps."""
     other = target._replace(values=swap_episodes(target.values, parts, places))
-    known = _leave_out_unknown(other, parts)
+    known = leave_out_unknown(other, parts)
     if min(part.sum() for part in known) < FEWEST or not all(_varies(other.values[x]) for x in known):
         return math.nan
     kinds = np.unique(target.values[np.isfinite(target.values)])
@@ -225,23 +225,51 @@ def _over_episodes(good: Floats, total: Floats, episodes: Array) -> Interval | N
     return Interval(float(ends[0][0]), float(ends[1][0]))
 
 
-def predict(x: Floats, y: Floats, parts: Split) -> Floats:
-    """Predict y (R, C) from x (R, F) by ridge regression, at the scored steps.
+class LinearMap(NamedTuple):
+    """x (R, F) -> predictions (R, C), by weights of standardised features.
+
+    known  which features are used (F,)
+    """
+
+    known: Array
+    mean: Floats
+    deviation: Floats
+    weights: Floats  # (used features, C)
+    centre: Floats  # (C,)
+
+    def __call__(self, x: Floats) -> Floats:
+        scaled = (x[:, self.known] - self.mean) / self.deviation
+        return np.asarray(scaled @ self.weights + self.centre)
+
+
+def standardise(x: Floats, columns: int) -> LinearMap:
+    """The map of features (R, F) to columns that are all 0: it has their means and deviations."""
+    mean, deviation = x.mean(0), x.std(0)
+    # A feature that varies by rounding only would become noise of deviation 1 when it is standardised.
+    known = deviation > 1e-6 * (np.abs(x).max(initial=0) + 1e-12)
+    zeros = np.zeros((int(known.sum()), columns)), np.zeros(columns)
+    return LinearMap(known, mean[known], deviation[known], *zeros)
+
+
+def fit(x: Floats, y: Floats, parts: Split) -> LinearMap:
+    """The map from x (R, F) to y (R, C) by ridge regression.
 
     W = (X' X + n lambda 1)^-1 X' Y, of standardised features; lambda for each column by the error at the
     steps that choose it. One decomposition X' X = Q diag(s) Q' serves every lambda.
     """
-    mean, deviation = x[parts.train].mean(0), x[parts.train].std(0)
-    # A feature that varies by rounding only would become noise of deviation 1 when it is standardised.
-    known = deviation > 1e-6 * (np.abs(x[parts.train]).max(initial=0) + 1e-12)
-    if not known.any():
-        return np.broadcast_to(y[parts.train].mean(0), (int(parts.score.sum()), y.shape[1])).copy()
-    train, choose, score = ((x[part][:, known] - mean[known]) / deviation[known] for part in parts)
-    centre = y[parts.train].mean(0)
+    empty, centre = standardise(x[parts.train], y.shape[1]), y[parts.train].mean(0)
+    if not empty.known.any():
+        return empty._replace(centre=centre)
+    train, choose = ((x[part][:, empty.known] - empty.mean) / empty.deviation for part in parts[:2])
     # Rounding can make the smallest eigenvalues negative, hence the maximum below.
     s, q = np.linalg.eigh(train.T @ train / len(train))
     rotated = q.T @ (train.T @ (y[parts.train] - centre)) / len(train)  # (F, C)
     weights = np.stack([q @ (rotated / (np.maximum(s, 0)[:, None] + penalty)) for penalty in LAMBDAS])
     errors = np.square(choose @ weights + centre - y[parts.choose]).mean(1)  # (lambdas, C)
     best = np.take_along_axis(weights, errors.argmin(0)[None, None], 0)[0]
-    return np.asarray(score @ best + centre)
+    return empty._replace(weights=best, centre=centre)
+
+
+def predict(x: Floats, y: Floats, parts: Split) -> Floats:
+    """Predictions of y (R, C) from x (R, F), at the scored steps."""
+    return fit(x, y, parts)(x[parts.score])

@@ -7,7 +7,7 @@ import torch
 
 from ..agent.agent import Agent
 from ..common.errors import UsageError
-from ..envs import Envs, make_for_evaluation
+from ..envs import Array, Envs, make_for_evaluation
 from ..run.evaluate import MAX_ENVS, check_spaces
 from ..run.recording import EpisodeScores, Record, has_memory, play_deterministic, record_deterministic
 from ..run.run import Trained
@@ -23,14 +23,15 @@ from .ablate import (
     measure_memory_length,
     play_altered,
 )
+from .contents import Contents, measure_contents
 from .controls import Controls, check_controls, compare_controls
 from .critic import CriticProbe, probe_critic
-from .interventions import measure_spread, record_sequences
+from .interventions import Spread, measure_spread, record_sequences
 from .linear import ReadOut
 from .memory_length import MemoryLength
 from .open_loop import OpenLoop, measure_open_loop, number_episodes
-from .readout import read_memory
-from .verdict import judge_need, judge_patching, judge_use
+from .readout import collect_material
+from .verdict import judge_contents, judge_need, judge_patching, judge_use
 
 FEWEST = 10  # episodes: the fewest that give an interval
 
@@ -50,6 +51,8 @@ class ProbeResult:
     uses: str
     follows: str | None
     """Whether choices follow the memory state of another episode; None if that is not known."""
+    decides: str | None
+    """Which quantity in the memory state decides; None if none was read out of it."""
     needs: str
     source: Source
     whole: Score
@@ -62,6 +65,9 @@ class ProbeResult:
     controls: Controls | None
     values: CriticProbe
     readout: list[ReadOut]
+    contents: Contents | None
+    """The policy without each quantity that the state holds, and without each of its parts; None if the
+    actor has no memory, or there are too few steps."""
 
 
 def probe(
@@ -81,7 +87,9 @@ def probe(
         check_spaces(agent, envs, env.id)
         whole, record = record_deterministic(agent, envs, episodes, seed)
         # All plays share environments and seeds with `whole`, so that losses can be paired by episode.
-        plays, policy = _alter_memory(agent, envs, seed, whole, record)
+        episode = number_episodes(record, episodes, max(1, len(envs.agents)))
+        visited = measure_spread(agent.actor, record) if has_memory(agent.actor) else None
+        plays, policy = _alter_memory(agent, envs, seed, whole, record, visited, episode)
         others = [_play_control(control, envs, episodes, seed) for control in controls]
     finally:
         envs.adapter.close()
@@ -92,6 +100,7 @@ def probe(
     compared = compare_controls(unchanged, folders, [average(one, by) for one in others], by)
     loses = any(one.every == 1 and one.lost.direction == "better" for one in ablations)
     actor, critic = memory_names(trained)
+    readout, contents = _read_memory(trained, record, seed, visited, episode)
     return ProbeResult(
         agent=str(trained.folder),
         env=env.id,
@@ -101,6 +110,7 @@ def probe(
         critic=critic,
         uses=judge_use(by, unchanged, ablations, actor, critic),
         follows=judge_patching(policy),
+        decides=judge_contents(contents),
         needs=judge_need(by, unchanged, compared, actor),
         source=by,
         whole=unchanged,
@@ -109,22 +119,41 @@ def probe(
         policy=policy,
         controls=compared,
         values=probe_critic(agent, trained.config, trained.folder, record),
-        readout=read_memory(agent, trained.config, record, seed),
+        readout=readout,
+        contents=contents,
     )
 
 
 def _alter_memory(
-    agent: Agent, envs: Envs, seed: int, whole: EpisodeScores, record: Record
+    agent: Agent,
+    envs: Envs,
+    seed: int,
+    whole: EpisodeScores,
+    record: Record,
+    visited: Spread | None,
+    episode: Array,
 ) -> tuple[list[AlteredPlay], OpenLoop | None]:
     """The same episodes with each alteration of the actor's memory, in a closed and in an open loop."""
-    if not has_memory(agent.actor):
+    if visited is None:
         return [], None
-    episodes = len(whole.returns)
-    visited, recorded = measure_spread(agent.actor, record), record_sequences(agent.actor, record)
+    episodes, recorded = len(whole.returns), record_sequences(agent.actor, record)
     alterations = list_alterations(visited, recorded, int(whole.lengths.max()), seed)
     plays = play_altered(agent, envs, episodes, seed, whole, alterations)
-    episode = number_episodes(record, episodes, max(1, len(envs.agents)))
     return plays, measure_open_loop(agent, record, alterations, recorded, episode)
+
+
+def _read_memory(
+    trained: Trained, record: Record, seed: int, visited: Spread | None, episode: Array
+) -> tuple[list[ReadOut], Contents | None]:
+    """Read-outs of the memory state, and the policy without what they read."""
+    agent = trained.agent
+    material = collect_material(agent, trained.config, record, seed)
+    if material is None:
+        return [], None
+    readout = material.read()
+    if visited is None:
+        return readout, None
+    return readout, measure_contents(agent, record, material, readout, visited, episode, seed)
 
 
 def memory_names(trained: Trained) -> tuple[str | None, str | None]:

@@ -8,11 +8,12 @@ import numpy as np
 from ..common.format import number
 from ..reporting.blocks import Block, Bullets, Chart, Code, DotRow, Line, Plot, Section, Table, Text
 from .ablate import Ablation, Difference, Score, Source
+from .contents_page import build_contents
 from .controls import Controls
 from .measure import ProbeResult
 from .policy_page import build_policy
 from .readout_page import MEMORY, OBSERVATION, build_readout
-from .verdict import WHOLE, format_interval, format_score, format_share, label, name_score
+from .verdict import WHOLE, format_interval, format_score, format_share, label, name_held, name_score
 
 CONTROL, CONTROLS = "control without memory", "controls without memory"
 RESETS, LAST = "reset every k steps", "limited to the last k steps"
@@ -40,21 +41,28 @@ def assign_colours(result: ProbeResult) -> dict[str, int]:
     policy = result.policy.changes if result.policy else []
     names = [one.name for one in result.ablations] + [one.name for one in policy]
     others = [label(name) for name in (*names, *result.values.by_alteration)]
+    others += [name_held(one) for one in result.contents.held] if result.contents else []
     return dict.fromkeys([*others, *(answer.name for answer in result.readout)], 1) | fixed
 
 
 def build_sections(result: ProbeResult) -> list[Section]:
     """The whole page."""
     sections = [
-        Section("Verdict", [Text(text) for text in (result.uses, result.follows, result.needs) if text]),
+        Section("Verdict", [Text(text) for text in list_verdict(result)]),
         Section("Loss of the actor", list(_actor(result))),
         Section("Policy at recorded steps", list(build_policy(result))),
         Section("Loss of the critic", list(_critic(result))),
         Section("Read-outs of the memory state", list(build_readout(result))),
+        Section("What the memory state holds, and what decides", list(build_contents(result))),
         Section("Method", [Bullets(list(_notes(result)))]),
         Section("Command", [Code(write_command(result))]),
     ]
     return [section for section in sections if section.blocks]
+
+
+def list_verdict(result: ProbeResult) -> list[str]:
+    """The sentences of the verdict: use and length, for what, whether the task needs it."""
+    return [text for text in (result.uses, result.follows, result.decides, result.needs) if text]
 
 
 def write_command(result: ProbeResult) -> str:

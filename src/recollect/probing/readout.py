@@ -4,6 +4,7 @@ Shapes.  T steps of N environments, R selected steps, F features.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,11 +14,12 @@ from ..agent.agent import Agent, Branch, build_agent
 from ..agent.nets import Rows
 from ..common import rng
 from ..common.intervals import Floats
+from ..common.tree import Tree
 from ..config.config import RunConfig
 from ..encoder.leaves import one_hot
 from ..envs import Array
 from ..run.recording import Record, float_leaves, has_memory, memory_states
-from .linear import Places, ReadOut, Sources, Target, read_targets, split_episodes
+from .linear import Places, ReadOut, Sources, Split, Target, read_targets, split_episodes
 
 LAGS = (1, 2, 4, 8)  # steps ago
 UNTRAINED = 5  # agents of the same shape with initial weights
@@ -26,11 +28,33 @@ MOST_STEPS, MOST_TARGETS = 20_000, 32
 REPORTS = ("success", "is_success")  # reported at the end of an episode: no targets
 
 
-def read_memory(agent: Agent, config: RunConfig, record: Record, seed: int) -> list[ReadOut]:
-    """Read-outs of the actor's memory state, or of the critic's if the actor has no memory."""
+class Material(NamedTuple):
+    """What read-outs are fitted to.
+
+    selected    the steps (T, N); all other fields are of these R steps
+    projection  of the floats of a state to features; None: the features are the floats
+    """
+
+    selected: Array
+    projection: Tensor | None
+    sources: Sources
+    targets: list[Target]
+    parts: Split
+    places: Places
+
+    def read(self) -> list[ReadOut]:
+        """The read-out of every target that varies."""
+        return read_targets(self.sources, self.targets, self.parts, self.places)
+
+
+def collect_material(agent: Agent, config: RunConfig, record: Record, seed: int) -> Material | None:
+    """Memory states of the actor, or of the critic if the actor has no memory, with all targets.
+
+    None: neither has a memory.
+    """
     branch = _branch_with_memory(agent)
     if branch is None:
-        return []
+        return None
     # An index that the noise of ablate.py does not use. It must not change, nor may the order of the draws
     # below: both decide the numbers of every read-out.
     random = rng.generator(seed, rng.Purpose.PROBE, len(LAGS))
@@ -47,7 +71,7 @@ def read_memory(agent: Agent, config: RunConfig, record: Record, seed: int) -> l
         if leaf.kind == "picture"
     ]
     now = torch.cat([torch.from_numpy(seen[selected]), *pictures], -1)
-    observation = _project(now, _draw_projection(now.shape[1], random))
+    observation = project(now, _draw_projection(now.shape[1], random))
     targets = [
         *_past_targets(seen, names, record.step, selected),
         *_action_targets(agent, record.rows, selected),
@@ -55,7 +79,8 @@ def read_memory(agent: Agent, config: RunConfig, record: Record, seed: int) -> l
     targets += [Target(name, x[:-1][selected]) for name, x in record.hidden.items() if name not in REPORTS]
     places = Places(record.episode[selected], record.step[selected])
     sources = Sources(memory, untrained, observation)
-    return read_targets(sources, targets, split_episodes(places.episode, random), places)
+    parts = split_episodes(places.episode, random)
+    return Material(selected, projection, sources, targets, parts, places)
 
 
 def _branch_with_memory(agent: Agent) -> Branch | None:
@@ -90,9 +115,13 @@ def _collect_states(branch: Branch, record: Record, selected: Array, projection:
     # strict=False: row T has a state, but is no step.
     for here, state in zip(selected, memory_states(branch, record.rows), strict=False):
         if here.any():
-            flat = torch.cat([leaf.flatten(1) for leaf in float_leaves(state).values()], 1)
-            collected.append(_project(flat.cpu()[torch.from_numpy(here)].float(), projection))
+            collected.append(project(flatten(state).cpu()[torch.from_numpy(here)], projection))
     return np.concatenate(collected)
+
+
+def flatten(state: Tree) -> Tensor:
+    """All floats of a state (B, W), in single precision."""
+    return torch.cat([leaf.flatten(1) for leaf in float_leaves(state).values()], 1).float()
 
 
 def _state_width(branch: Branch) -> int:
@@ -106,7 +135,8 @@ def _draw_projection(width: int, random: np.random.Generator) -> Tensor | None:
     return torch.from_numpy(random.standard_normal((width, WIDEST), dtype=np.float32)) / width**0.5
 
 
-def _project(x: Tensor, projection: Tensor | None) -> Floats:
+def project(x: Tensor, projection: Tensor | None) -> Floats:
+    """Floats of states (R, W) as features (R, F)."""
     return np.asarray((x if projection is None else x @ projection).numpy(), dtype=np.float64)
 
 

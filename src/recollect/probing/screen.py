@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from ..common.format import wrapped
+from .contents_page import EXCHANGED, HELD, tabulate_exchanged, tabulate_held
 from .measure import ProbeResult
 from .policy_page import HEAD, tabulate_policy
-from .probe_page import name_critic_memory, tabulate_scores
+from .probe_page import list_verdict, name_critic_memory, tabulate_scores
 from .readout_page import READ_OUT, tabulate_readout
 from .verdict import format_share, label, name_score
 
@@ -24,8 +25,11 @@ def write_text(result: ProbeResult) -> str:
     if result.readout:
         head = ["read-out of the memory state", "steps ago", *READ_OUT]
         lines += _align(head, tabulate_readout(result.readout, each=0))
-    verdict = [wrapped(text) for text in (result.uses, result.follows, result.needs) if text]
-    return "\n".join([*lines, *verdict])
+    if result.contents and result.contents.held:
+        lines += _align(["quantity in the state", *HELD], tabulate_held(result.contents))
+        if exchanged := tabulate_exchanged(result.contents):
+            lines += _align(["other action with it", *EXCHANGED], exchanged)
+    return "\n".join([*lines, *map(wrapped, list_verdict(result))])
 
 
 def _align(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

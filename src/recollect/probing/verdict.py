@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from ..common.format import number
 from ..common.intervals import Interval
 from .ablate import Ablation, Difference, Score, Source, measure_memory_length
+from .contents import Contents, Held
 from .controls import FEWEST, Controls
 from .memory_length import MemoryLength
 from .open_loop import Estimate, OpenLoop
+from .samples import Effect
 
 WHOLE = "unchanged"
 # Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
@@ -70,6 +72,47 @@ def judge_patching(policy: OpenLoop | None) -> str | None:
         f"With the memory state of another episode it takes that episode's action at {_share(other)} of the "
         f"{steps:,} steps where the two acted differently, and its own at {_share(same)}."
     )
+
+
+def judge_contents(contents: Contents | None) -> str | None:
+    """Which of the quantities that the state holds decides the policy; None if it holds none."""
+    if contents is None or not contents.held:
+        return None
+    decisive = [one for one in contents.held if one.decides]
+    turned = [one for one in decisive if one.turned]
+    if turned or decisive:
+        one = (turned or decisive)[0]
+        how = "with the other value" if one.turned else "without it"
+        return (
+            f'Its policy follows what its memory state says of "{name_held(one)}": {how} '
+            f"{_effect(one.strongest)}, more than with any of {one.drawn} random changes of equal size."
+        )
+    followed = [one for one in contents.held if one.followed]
+    if followed:
+        one = followed[0]
+        assert one.other and one.same
+        return (
+            f'Its policy follows "{name_held(one)}", or what goes with it: with the memory state of an '
+            f"episode where it differs {_effect(one.other)}, where it is the same {_effect(one.same)}."
+        )
+    return (
+        "Which quantity decides cannot be told: of those that are read out of its memory state "
+        f"({len(contents.held)}), none changes the policy more than random changes of equal size."
+    )
+
+
+def name_held(one: Held) -> str:
+    """A quantity and when it was so."""
+    return one.name if one.lag is None else f"{one.name}, {one.lag + 1} steps before the action"
+
+
+def _effect(effect: Effect) -> str:
+    """An effect as a clause."""
+    if effect.changed is None:
+        numbers = effect.divergence.value, *effect.divergence.interval
+        value, low, high = (number(float(f"{x:.2g}")) for x in numbers)
+        return f"the policy differs by {value} nats ({low} to {high})"
+    return f"the most likely action is another at {_share(effect.changed)} of the steps"
 
 
 def _share(estimate: Estimate) -> str:

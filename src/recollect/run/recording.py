@@ -3,7 +3,7 @@
 Shapes.  T rows of N environments, and a row T at the end in which no action is taken.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -245,3 +245,14 @@ def float_leaves(state: Tree) -> dict[str, Tensor]:
     """The floating-point leaves of a state by path, without counters of steps."""
     # Noise on a counter of steps, or its mean, would be a position that the memory never has.
     return {path: leaf for path, leaf in leaves(state).items() if leaf.is_floating_point()}
+
+
+def name_states(names: Sequence[str], count: int) -> Sequence[str]:
+    """The names that a memory gives to the tensors of its state; numbered if it gives none."""
+    if len(names) == count:
+        return names
+    return (
+        ["memory state"]
+        if count == 1
+        else [f"memory state, tensor {i} of {count}" for i in range(1, count + 1)]
+    )

@@ -6,7 +6,7 @@ one call over the whole episode, as in training; memory states step by step, as 
 Shapes.  T steps of one episode (N = 1), recorded with row T, the final observation, which has no action.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,7 +19,7 @@ from ..agent.normalize import RewardScale
 from ..common.intervals import Floats
 from ..learn.rollout import slice_rows
 from ..learn.settings import PPOConfig
-from ..run.recording import Record, float_leaves, memory_states
+from ..run.recording import Record, float_leaves, memory_states, name_states
 from .influence import Influence, measure_on_actions, measure_on_values
 
 Names: TypeAlias = tuple[str | None, str | None]
@@ -162,17 +162,6 @@ def trace_memory(
     path, share = compute_components(np.concatenate(tensors, 1))
     by_name = dict(zip(name_states(branch.memory.state_names, len(tensors)), tensors, strict=True))
     return MemoryTrace(name, kind, [], by_name, path, share, influence())
-
-
-def name_states(names: Sequence[str], count: int) -> Sequence[str]:
-    """The names that a memory gives to the tensors of its state; numbered if it gives none."""
-    if len(names) == count:
-        return names
-    return (
-        ["memory state"]
-        if count == 1
-        else [f"memory state, tensor {i} of {count}" for i in range(1, count + 1)]
-    )
 
 
 def compute_components(x: Floats) -> tuple[Floats, float]:

@@ -1,0 +1,285 @@
+"""Which of the quantities that a memory state holds decide the policy.
+
+A read-out shows that a state holds a quantity, not that it is used. Here the quantity is taken out of the
+state: with r the linear read-out and c = cov(s, r) / var(r) the slope of each float s on it,
+
+    erased   s - c (r - mean r)             no linear map finds in it what r said
+    turned   s + c (m - m')                 a quantity of two values gets the read-out of the other value,
+                                            m and m' the mean read-outs of that value and of its own
+
+(least-squares concept erasure: of all linear changes after which the read-out is constant, the least one).
+Every direction carries something, and a quantity that dominates the state does so whatever it is used for.
+So the same is done with random directions that take as much variance away. A quantity of two values is
+also exchanged as a whole: the state is replaced by that of another episode after as many steps, where the
+quantity has the other value, or the same.
+
+Maps are fitted on some episodes, and effects measured on others.
+
+Shapes.  R recorded steps, S steps of the sample, F features.
+"""
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..agent.agent import Agent
+from ..common import rng
+from ..common.intervals import Floats
+from ..envs import Array
+from ..run.recording import Record
+from .directions import Directions, unravel
+from .interventions import Spread
+from .linear import FEWEST_EPISODES, Measure, ReadOut, fit, leave_out_unknown
+from .open_loop import FEWEST
+from .parts import Part, measure_parts
+from .readout import Material, flatten
+from .samples import Effect, Sample, draw_sample, measure_effect, replace_floats, take
+
+MOST = 12  # quantities
+ERROR = 0.05  # of all sentences about quantities together
+NUMBER = 5  # of the generator: read-outs and noise have others
+
+
+@dataclass(frozen=True)
+class Held:
+    """A quantity that the state holds, and the policy without it."""
+
+    name: str
+    lag: int | None
+    """Steps ago; None if it is not about the past."""
+    measure: Measure
+    memory: float
+    """How well it is read out of the state."""
+    variance: float
+    """Mean share of the variance of a float of the state that erasing takes away."""
+    erased: Effect
+    turned: Effect | None
+    """None: it has more than two values."""
+    drawn: int
+    """Random directions that were tried, until one had as large an effect."""
+    random: Effect | None
+    """The largest effect of these."""
+    decides: bool
+    """Whether no random direction has as large an effect."""
+    other: Effect | None
+    """With the state of another episode, where it has the other value."""
+    same: Effect | None
+    """With the state of another episode, where it has the same value."""
+
+    @property
+    def followed(self) -> bool:
+        """Whether the policy differs more with states where it has the other value."""
+        if self.other is None or self.same is None:
+            return False
+        one, two = ((x.changed or x.divergence).interval for x in (self.other, self.same))
+        return one.low > two.high
+
+    @property
+    def strongest(self) -> Effect:
+        """The effect by which it is judged: turned if it can be."""
+        return self.turned or self.erased
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Effects of the contents of the actor's memory state on its policy."""
+
+    steps: int
+    episodes: int
+    mean: Effect | None
+    """All floats at their mean."""
+    exchanged: Effect | None
+    """The state of another episode after as many steps."""
+    progressed: Effect | None
+    """The state of another episode after an equal share of its steps."""
+    held: list[Held]
+    """The quantities that are read out of the state, those with the largest effects first."""
+    parts: list[Part]
+
+
+@torch.no_grad()
+def measure_contents(
+    agent: Agent,
+    record: Record,
+    material: Material,
+    answers: Sequence[ReadOut],
+    visited: Spread,
+    episode: Array,
+    seed: int,
+) -> Contents | None:
+    """The policy at recorded steps without each quantity, and without each part of the state.
+
+    answers  the read-outs of the material
+    episode  number of the episode of each step (T, N); -1: it does not count
+    """
+    random = rng.generator(seed, rng.Purpose.PROBE, NUMBER)
+    chosen = np.zeros_like(material.selected)
+    # The state after a recorded step is the state before the next one.
+    chosen[1:] = unravel(material.selected, material.parts.score, False)[:-1]
+    sample = draw_sample(agent, record, chosen, episode, random)
+    if sample is None or len(sample.row) < FEWEST or len(np.unique(sample.episode)) < FEWEST_EPISODES:
+        return None
+    held = choose_held(answers, record.hidden)
+    quantities = _Erasing(agent, record, material, sample).measure(held, random) if held else []
+    return Contents(
+        steps=len(sample.row),
+        episodes=len(np.unique(sample.episode)),
+        mean=_replace_all(agent, sample, visited),
+        exchanged=exchange(agent, sample, find_donors(sample)),
+        progressed=exchange(agent, sample, find_by_progress(sample, record)),
+        held=quantities,
+        parts=measure_parts(agent, sample, visited),
+    )
+
+
+def choose_held(answers: Sequence[ReadOut], hidden: Container[str]) -> list[ReadOut]:
+    """The read-outs that exceed those of the observation, and of another episode's values.
+
+    Hidden variables come first, then previous actions, then by how much they exceed. Effects play no part in
+    the choice, so that they can be tested.
+    """
+
+    def margin(answer: ReadOut) -> float:
+        return answer.memory - float(np.nanmax([answer.observation, answer.chance]))
+
+    def order(answer: ReadOut) -> tuple[bool, bool, float]:
+        return answer.lag is not None, answer.name not in hidden, -margin(answer)
+
+    return sorted((answer for answer in answers if margin(answer) > 0), key=order)[:MOST]
+
+
+class _Erasing:
+    """The policy at the steps of a sample with read-outs erased from the states."""
+
+    def __init__(self, agent: Agent, record: Record, material: Material, sample: Sample) -> None:
+        self.agent, self.material, self.sample = agent, material, sample
+        self.directions = Directions(agent.actor, record, material)
+        places = unravel(material.selected, np.arange(len(material.parts.score)), -1)
+        self.before = places[sample.row - 1, sample.env]  # the recorded step before each step (S,)
+
+    def measure(self, answers: Sequence[ReadOut], random: np.random.Generator) -> list[Held]:
+        """All quantities, those with the largest effects first."""
+        # If a quantity is like a random direction, it is the largest of n + 1 with probability 1 / (n + 1).
+        draws = math.ceil(len(answers) / ERROR) - 1
+        held = [self._measure(answer, draws, random) for answer in answers]
+        # Rounded, so that of quantities that go together the first stays first.
+        return sorted(filter(None, held), key=lambda one: -float(f"{one.strongest.divergence.value:.2g}"))
+
+    def _measure(self, answer: ReadOut, draws: int, random: np.random.Generator) -> Held | None:
+        """One quantity; None if the policy is not finite without it."""
+        target = next(x for x in self.material.targets if (x.name, x.lag) == (answer.name, answer.lag))
+        known = leave_out_unknown(target, self.material.parts)
+        w = self.directions.weights(fit(self.material.sources.memory, target.values[:, None], known))
+        r, present = self.directions.features @ w, target.values[self.before]
+        erase, turn, other, same = -r[self.before], None, None, None
+        if answer.measure == "accuracy":
+            turn = measure_turn(r, target.values, self.material.parts.train, present)
+            other, same = (
+                exchange(self.agent, self.sample, find_donors(self.sample, present, equal))
+                for equal in (False, True)
+            )
+        erased, turned = self._move(w, erase), None if turn is None else self._move(w, turn)
+        if erased is None:
+            return None
+        effect, move = (erased, erase) if turned is None or turn is None else (turned, turn)
+        share, drawn, largest = self.directions.share(w), 0, None
+        while drawn < draws and not _exceeds(largest, effect):
+            v = self.directions.draw(share, random)
+            scale = self.directions.deviation(v) / max(self.directions.deviation(w), 1e-30)
+            one = self._move(v, scale * move)
+            drawn, largest = drawn + 1, one if largest is None or _exceeds(one, largest) else largest
+        return Held(
+            name=answer.name,
+            lag=answer.lag,
+            measure=answer.measure,
+            memory=answer.memory,
+            variance=share,
+            erased=erased,
+            turned=turned,
+            drawn=drawn,
+            random=largest,
+            decides=not _exceeds(largest, effect),
+            other=other,
+            same=same,
+        )
+
+    def _move(self, w: Floats, distance: Floats) -> Effect | None:
+        """The policy with the states moved so that a read-out changes by a distance (S,); NaN: not known."""
+        known, state = np.isfinite(distance), self.sample.state
+        if known.sum() < FEWEST:
+            return None
+        flat, slope = flatten(state), torch.from_numpy(self.directions.slope(w))
+        step = torch.from_numpy(np.nan_to_num(distance)).to(flat)[:, None] * slope.to(flat)
+        return measure_effect(self.agent, self.sample, replace_floats(state, flat + step), known)
+
+
+def measure_turn(r: Floats, values: Floats, fitted: Array, present: Floats) -> Floats:
+    """How far the read-out r (R,) of two values (R,) is from that of the other value, on average (S,).
+
+    present  the value at each step of the sample (S,); NaN: not known
+    """
+    kinds = np.unique(values[np.isfinite(values)])
+    first, second = (r[fitted & (values == kind)].mean() for kind in kinds)
+    turn = np.where(present == kinds[0], second - first, first - second)
+    return np.where(np.isfinite(present), turn, np.nan)
+
+
+def _exceeds(one: Effect | None, other: Effect) -> bool:
+    """Whether an effect is as large as another, but for rounding."""
+    return one is not None and one.divergence.value >= 0.999 * other.divergence.value
+
+
+def _replace_all(agent: Agent, sample: Sample, visited: Spread) -> Effect | None:
+    flat = flatten(sample.state)
+    mean = torch.cat([x.flatten(1) for x in visited.mean.values()], 1).to(flat)
+    return measure_effect(agent, sample, replace_floats(sample.state, mean.expand_as(flat)))
+
+
+# States of other episodes ---------------------------------------------------------------------
+
+
+def exchange(agent: Agent, sample: Sample, donors: Array) -> Effect | None:
+    """The policy with the states of donors (S,); -1: there is none."""
+    exists = donors >= 0
+    if exists.sum() < FEWEST:
+        return None
+    return measure_effect(agent, sample, take(sample.state, np.where(exists, donors, 0)), exists)
+
+
+def find_donors(sample: Sample, values: Floats | None = None, equal: bool = True) -> Array:
+    """For each step the place (S,) of the same step of another episode, the next one in turn; -1: none.
+
+    values  of a quantity (S,), which must be equal, or differ; NaN: not known
+    """
+    donors = np.full(len(sample.row), -1)
+    for step in np.unique(sample.step):
+        here = np.flatnonzero(sample.step == step)
+        possible = sample.episode[here][:, None] != sample.episode[here]
+        if values is not None:
+            known = np.isfinite(values[here])
+            possible &= ((values[here][:, None] == values[here]) == equal) & known[:, None] & known
+        turn = (np.arange(len(here)) - np.arange(len(here))[:, None]) % len(here)
+        chosen = np.where(possible, turn, len(here)).argmin(1)
+        donors[here] = np.where(possible.any(1), here[chosen], -1)
+    return donors
+
+
+def find_by_progress(sample: Sample, record: Record) -> Array:
+    """For each step the place (S,) of the step of the next episode that is as far from its end, in shares."""
+    numbers = record.episode
+    length = {
+        n: int((record.valid & (numbers == n)).sum()) for n in np.unique(numbers[sample.row, sample.env])
+    }
+    lengths = np.array([length[n] for n in numbers[sample.row, sample.env]])
+    progress, names = sample.step / lengths, np.unique(sample.episode)
+    donors = np.full(len(sample.row), -1)
+    if len(names) < 2:
+        return donors
+    for name, donor in zip(names, np.roll(names, -1), strict=True):
+        here, there = (np.flatnonzero(sample.episode == x) for x in (name, donor))
+        nearest = np.abs(progress[here][:, None] - progress[there]).argmin(1)
+        donors[here] = there[nearest]
+    return donors

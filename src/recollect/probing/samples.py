@@ -1,0 +1,125 @@
+"""Recorded steps with the memory state before each, and the policy with other states in its place.
+
+A state before a step is altered for this step only; the states before all earlier steps were unchanged. All
+steps of a sample are computed in one call, so that many alterations cost little.
+
+Shapes.  S steps of a sample, W floats of a state, T steps of N environments, P parameters of the policy.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..agent.agent import Agent
+from ..agent.nets import Rows
+from ..common.tree import Tree, leaves, unflatten
+from ..envs import Array
+from ..run.recording import Record, float_leaves, memory_states
+from .open_loop import Estimate, average_steps
+
+MOST, LARGEST = 1000, 2**21  # steps of a sample, and floats of all its states
+
+
+class Sample(NamedTuple):
+    """Steps of a record after the first of their episodes.
+
+    row, env   where they are in the record (S,)
+    episode    its number (S,)
+    step       since the start of the episode (S,)
+    rows       inputs of the actor (1, S, ...)
+    state      of its memory before each step (S, ...)
+    params     of the policy (S, P)
+    """
+
+    row: Array
+    env: Array
+    episode: Array
+    step: Array
+    rows: Rows
+    state: Tree
+    params: Tensor
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How far the policy is from that with the unchanged state."""
+
+    divergence: Estimate
+    """KL(unchanged || altered), in nats per step."""
+    changed: Estimate | None
+    """Share of steps at which the most likely action is another; None for Box actions."""
+
+
+@torch.no_grad()
+def draw_sample(
+    agent: Agent, record: Record, chosen: Array, episode: Array, random: np.random.Generator
+) -> Sample | None:
+    """The chosen steps (T, N); if there are too many, those at random numbers of steps.
+
+    episode  number of the episode of each step (T, N); -1: it does not count
+    """
+    chosen = chosen & (episode >= 0)
+    # A reset at the start of an episode leaves nothing of an altered state.
+    chosen[0] = False
+    chosen &= ~(record.rows.first[:-1].numpy() & agent.actor.resets)
+    step, most = record.step, min(MOST, LARGEST // max(1, _count_floats(agent)))
+    # Whole numbers of steps, so that a step finds the same step of other episodes.
+    order = random.permutation(np.unique(step[chosen]))
+    counts = np.bincount(step[chosen], minlength=1)[order].cumsum()
+    chosen &= np.isin(step, order[: max(1, int((counts <= most).sum()))])
+    row, env = np.nonzero(chosen)
+    if not len(row):
+        return None
+    states = [
+        {path: leaf[np.flatnonzero(chosen[t])] for path, leaf in leaves(state).items()}
+        for t, state in enumerate(memory_states(agent.actor, record.rows), 1)
+        if t < len(chosen) and chosen[t].any()
+    ]
+    state = unflatten(
+        agent.actor.memory.initial_state(1), {k: torch.cat([x[k] for x in states]) for k in states[0]}
+    )
+    rows = record.rows.map(lambda x: x[row, env][None]).to(agent.device)
+    params = agent.actor(rows, state)[0][0].cpu()
+    return Sample(row, env, episode[row, env], step[row, env], rows, state, params)
+
+
+def _count_floats(agent: Agent) -> int:
+    return sum(leaf[0].numel() for leaf in float_leaves(agent.actor.memory.initial_state(1)).values())
+
+
+@torch.no_grad()
+def measure_effect(agent: Agent, sample: Sample, state: Tree, counted: Array | None = None) -> Effect | None:
+    """The policy with another state before each step; None if it is not finite at some step.
+
+    counted  steps (S,) of the means; None: all
+    """
+    counted = np.ones(len(sample.row), dtype=bool) if counted is None else counted
+    params = agent.actor(sample.rows, state)[0][0].cpu()
+    if not params[torch.from_numpy(counted)].isfinite().all():
+        return None
+    policy = agent.policy
+    divergence = policy.kl(sample.params, params).clamp(min=0).double().numpy()
+    changed = None
+    if policy.discrete:
+        differs = (policy.mode(params) != policy.mode(sample.params)).any(-1).numpy()
+        changed = average_steps(differs, counted, sample.episode, is_share=True)
+    return Effect(average_steps(divergence, counted, sample.episode), changed)
+
+
+def replace_floats(state: Tree, flat: Tensor) -> Tree:
+    """The state with other floats (S, W)."""
+    floats = float_leaves(state)
+    parts = flat.split([leaf[0].numel() for leaf in floats.values()], 1)
+    pairs = zip(floats.items(), parts, strict=True)
+    return unflatten(
+        state, leaves(state) | {path: x.view_as(leaf).to(leaf.dtype) for (path, leaf), x in pairs}
+    )
+
+
+def take(state: Tree, places: Array) -> Tree:
+    """The states at these places of a batch (S,)."""
+    index = torch.from_numpy(places)
+    return unflatten(state, {path: leaf[index] for path, leaf in leaves(state).items()})
