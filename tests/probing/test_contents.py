@@ -18,11 +18,12 @@ from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.trxl import TrxlConfig
 from recollect.memory.xlstm import MlstmConfig
 from recollect.probing import probe
-from recollect.probing.contents import find_by_progress, find_donors, measure_turn
+from recollect.probing.contents import find_by_progress, measure_turn
 from recollect.probing.directions import Directions
 from recollect.probing.linear import Places, Sources, Split, fit
 from recollect.probing.parts import find_parts
 from recollect.probing.readout import Material
+from recollect.probing.samples import find_donors
 from recollect.probing.screen import write_text
 from recollect.run.recording import float_leaves
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from recollect import cli
 from recollect.agent.agent import BranchConfig, build_agent
 from recollect.agent.normalize import RewardScale
+from recollect.agent.policies import compute_log_odds
 from recollect.common.errors import UsageError
 from recollect.config.config import RunConfig
 from recollect.encoder.residual import ResidualConfig
@@ -42,7 +43,6 @@ from recollect.watching.influence import (
     LEAST_VALUE,
     REACH,
     Influence,
-    compute_log_odds,
     measure_on_actions,
     measure_on_values,
 )

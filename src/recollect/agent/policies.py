@@ -148,6 +148,20 @@ def make_policy(action: ActionSpec) -> Policy:
     return Categorical(action.sizes) if action.kind == "categorical" else Gaussian(action.width)
 
 
+def compute_log_odds(params: Tensor, action: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """log(p / (1 - p)) of actions (B, C) with C components, from logits (B, sum of sizes): (B,).
+
+    From logits, because a probability of 1 - 1e-12 rounds to 1 in 32 bits.
+    """
+    misses = params.new_zeros(len(params))  # -log p
+    for logits, taken in zip(params.split(sizes, -1), action.long().unbind(-1), strict=True):
+        others = logits.scatter(-1, taken[:, None], -torch.inf).logsumexp(-1)
+        misses += F.softplus(others - logits.gather(-1, taken[:, None])[:, 0])
+    misses = misses.clamp(min=torch.finfo(misses.dtype).tiny)  # with a single choice p is 1
+    # expm1, because 1 - exp(-x) loses its digits where x is small, as for a nearly certain action.
+    return -misses - torch.log(-torch.expm1(-misses))
+
+
 # Heads ----------------------------------------------------------------------------------------
 
 

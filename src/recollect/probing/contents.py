@@ -36,9 +36,9 @@ from .linear import FEWEST_EPISODES, Measure, ReadOut, fit, leave_out_unknown
 from .open_loop import FEWEST
 from .parts import Part, measure_parts
 from .readout import Material, flatten
-from .samples import Effect, Sample, draw_sample, measure_effect, replace_floats, take
+from .samples import Effect, Sample, draw_sample, find_donors, measure_effect, replace_floats, take
 
-MOST = 12  # quantities
+MOST, STEPS = 12, 1000  # quantities; steps of the sample
 ERROR = 0.05  # of all sentences about quantities together
 NUMBER = 5  # of the generator: read-outs and noise have others
 
@@ -119,7 +119,7 @@ def measure_contents(
     chosen = np.zeros_like(material.selected)
     # The state after a recorded step is the state before the next one.
     chosen[1:] = unravel(material.selected, material.parts.score, False)[:-1]
-    sample = draw_sample(agent, record, chosen, episode, random)
+    sample = draw_sample(agent, record, chosen, episode, random, STEPS, firsts=False)
     if sample is None or len(sample.row) < FEWEST or len(np.unique(sample.episode)) < FEWEST_EPISODES:
         return None
     held = choose_held(answers, record.hidden)
@@ -247,24 +247,6 @@ def exchange(agent: Agent, sample: Sample, donors: Array) -> Effect | None:
     if exists.sum() < FEWEST:
         return None
     return measure_effect(agent, sample, take(sample.state, np.where(exists, donors, 0)), exists)
-
-
-def find_donors(sample: Sample, values: Floats | None = None, equal: bool = True) -> Array:
-    """For each step the place (S,) of the same step of another episode, the next one in turn; -1: none.
-
-    values  of a quantity (S,), which must be equal, or differ; NaN: not known
-    """
-    donors = np.full(len(sample.row), -1)
-    for step in np.unique(sample.step):
-        here = np.flatnonzero(sample.step == step)
-        possible = sample.episode[here][:, None] != sample.episode[here]
-        if values is not None:
-            known = np.isfinite(values[here])
-            possible &= ((values[here][:, None] == values[here]) == equal) & known[:, None] & known
-        turn = (np.arange(len(here)) - np.arange(len(here))[:, None]) % len(here)
-        chosen = np.where(possible, turn, len(here)).argmin(1)
-        donors[here] = np.where(possible.any(1), here[chosen], -1)
-    return donors
 
 
 def find_by_progress(sample: Sample, record: Record) -> Array:

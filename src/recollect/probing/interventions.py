@@ -117,17 +117,22 @@ class _InputRecorder(Altered):
         return x.new_zeros(*x.shape[:2], self.out_dim), state
 
 
-@torch.no_grad()
 def record_sequences(branch: Branch, record: Record) -> Sequences:
     """The inputs of a memory over recorded episodes, or over environments if it is never reset.
 
     They are ordered by number, so that the next one is of another environment.
     """
+    return split_sequences(record_inputs(branch, record), record, branch.resets)
+
+
+@torch.no_grad()
+def record_inputs(branch: Branch, record: Record) -> Tensor:
+    """The inputs of a memory (T + 1, N, F)."""
     recorder = _InputRecorder(branch.memory, branch.resets)
     with altered(branch, lambda memory, resets: recorder):
         for _ in memory_states(branch, record.rows):
             pass
-    return split_sequences(torch.cat(recorder.inputs), record, branch.resets)
+    return torch.cat(recorder.inputs)
 
 
 def split_sequences(x: Tensor, record: Record, resets: bool) -> Sequences:

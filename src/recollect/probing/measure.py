@@ -29,9 +29,10 @@ from .critic import CriticProbe, probe_critic
 from .interventions import Spread, measure_spread, record_sequences
 from .linear import ReadOut
 from .memory_length import MemoryLength
+from .occlusion import Dependence, measure_dependence
 from .open_loop import OpenLoop, measure_open_loop, number_episodes
 from .readout import collect_material
-from .verdict import judge_contents, judge_need, judge_patching, judge_use
+from .verdict import judge_contents, judge_dependence, judge_need, judge_patching, judge_use
 
 FEWEST = 10  # episodes: the fewest that give an interval
 
@@ -51,6 +52,8 @@ class ProbeResult:
     uses: str
     follows: str | None
     """Whether choices follow the memory state of another episode; None if that is not known."""
+    depends: str | None
+    """On which earlier step the policy depends most; None if on none."""
     decides: str | None
     """Which quantity in the memory state decides; None if none was read out of it."""
     needs: str
@@ -65,6 +68,8 @@ class ProbeResult:
     controls: Controls | None
     values: CriticProbe
     readout: list[ReadOut]
+    dependence: list[Dependence]
+    """How the policy depends on what the memory was given some steps before."""
     contents: Contents | None
     """The policy without each quantity that the state holds, and without each of its parts; None if the
     actor has no memory, or there are too few steps."""
@@ -98,8 +103,8 @@ def probe(
     ablations = [measure_loss(play, unchanged, by) for play in plays]
     folders = [str(control.folder) for control in controls]
     compared = compare_controls(unchanged, folders, [average(one, by) for one in others], by)
-    loses = any(one.every == 1 and one.lost.direction == "better" for one in ablations)
     actor, critic = memory_names(trained)
+    dependence = measure_dependence(agent, record, episode, seed) if visited else []
     readout, contents = _read_memory(trained, record, seed, visited, episode)
     return ProbeResult(
         agent=str(trained.folder),
@@ -110,16 +115,18 @@ def probe(
         critic=critic,
         uses=judge_use(by, unchanged, ablations, actor, critic),
         follows=judge_patching(policy),
+        depends=judge_dependence(dependence),
         decides=judge_contents(contents),
         needs=judge_need(by, unchanged, compared, actor),
         source=by,
         whole=unchanged,
         ablations=ablations,
-        length=measure_memory_length(unchanged, ablations) if loses else None,
+        length=_measure_length(unchanged, ablations),
         policy=policy,
         controls=compared,
         values=probe_critic(agent, trained.config, trained.folder, record),
         readout=readout,
+        dependence=dependence,
         contents=contents,
     )
 
@@ -140,6 +147,12 @@ def _alter_memory(
     alterations = list_alterations(visited, recorded, int(whole.lengths.max()), seed)
     plays = play_altered(agent, envs, episodes, seed, whole, alterations)
     return plays, measure_open_loop(agent, record, alterations, recorded, episode)
+
+
+def _measure_length(whole: Score, ablations: Sequence[Ablation]) -> MemoryLength | None:
+    """The steps of memory; None unless a reset at every step loses score."""
+    loses = any(one.every == 1 and one.lost.direction == "better" for one in ablations)
+    return measure_memory_length(whole, ablations) if loses else None
 
 
 def _read_memory(

@@ -1,15 +1,17 @@
-"""The policy at recorded steps as a chart and a table."""
+"""The policy at recorded steps, with the memory or an earlier input changed, as charts and tables."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from ..common.format import number
-from ..reporting.blocks import Block, Chart, DotRow, Table, Text
+from ..reporting.blocks import Block, Chart, DotRow, Line, Plot, Table, Text
 from .measure import ProbeResult
+from .occlusion import GRADIENTS, Dependence
 from .open_loop import Estimate, OpenLoop
 from .verdict import format_share, label
 
+OCCLUDED = "one earlier input of another episode"
 HEAD = ("KL (nats)", "95 %", "other action", "95 %")
 
 
@@ -49,6 +51,36 @@ def tabulate_policy(policy: OpenLoop) -> list[list[str]]:
         ]
         for one in policy.changes
     ]
+
+
+def build_dependence(result: ProbeResult) -> Iterator[Block]:
+    """How the policy depends on single earlier inputs of the memory."""
+    if not result.dependence:
+        return
+    yield Text(
+        "The memory once gets the input that another episode had at the same step, and all else as "
+        "recorded. The policy some steps later is compared with that of the recorded inputs. Where several "
+        "steps carry the same information, a change of one of them may do little."
+    )
+    back = np.array([one.back for one in result.dependence], dtype=np.float64)
+    columns = np.array([[one.occlusion.value, *one.occlusion.interval] for one in result.dependence]).T
+    if len(back) > 1:
+        values = ", ".join(f"{number(x.occlusion.value)} {x.back} steps before" for x in result.dependence)
+        plot = Plot("steps before the action", "KL (nats)", back, [Line(OCCLUDED, *columns)])
+        title = "KL divergence from the unchanged policy, and 95 % interval"
+        yield Chart("dependence", "lines", title, f"KL divergence: {values}.", plot=plot)
+    yield Table(
+        "The policy with one earlier input changed, and the gradient of the log-odds of the most likely "
+        "action (of means of real actions in deviations) per deviation of the input",
+        ["steps before the action", "KL (nats)", "95 %", "gradient", "95 %", "steps"],
+        [_row(one) for one in result.dependence if one.back in GRADIENTS],
+    )
+
+
+def _row(one: Dependence) -> list[str]:
+    """The cells of a number of steps."""
+    gradient = _cells(one.gradient) if one.gradient else ("-", "-")
+    return [str(one.back), *_cells(one.occlusion), *gradient, f"{one.steps:,}"]
 
 
 def _cells(estimate: Estimate) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from .ablate import Ablation, Difference, Score, Source
 from .contents_page import build_contents
 from .controls import Controls
 from .measure import ProbeResult
-from .policy_page import build_policy
+from .policy_page import OCCLUDED, build_dependence, build_policy
 from .readout_page import MEMORY, OBSERVATION, build_readout
 from .verdict import WHOLE, format_interval, format_score, format_share, label, name_held, name_score
 
@@ -37,7 +37,7 @@ def name_critic_memory(result: ProbeResult) -> str:
 
 def assign_colours(result: ProbeResult) -> dict[str, int]:
     """The number of the colour of each label, the same in every chart."""
-    fixed = {WHOLE: 0, MEMORY: 0, RESETS: 1, OBSERVATION: 1, LAST: 2, CONTROL: 3, CONTROLS: 3}
+    fixed = {WHOLE: 0, MEMORY: 0, RESETS: 1, OBSERVATION: 1, OCCLUDED: 1, LAST: 2, CONTROL: 3, CONTROLS: 3}
     policy = result.policy.changes if result.policy else []
     names = [one.name for one in result.ablations] + [one.name for one in policy]
     others = [label(name) for name in (*names, *result.values.by_alteration)]
@@ -51,6 +51,7 @@ def build_sections(result: ProbeResult) -> list[Section]:
         Section("Verdict", [Text(text) for text in list_verdict(result)]),
         Section("Loss of the actor", list(_actor(result))),
         Section("Policy at recorded steps", list(build_policy(result))),
+        Section("One earlier input changed", list(build_dependence(result))),
         Section("Loss of the critic", list(_critic(result))),
         Section("Read-outs of the memory state", list(build_readout(result))),
         Section("What the memory state holds, and what decides", list(build_contents(result))),
@@ -62,7 +63,9 @@ def build_sections(result: ProbeResult) -> list[Section]:
 
 def list_verdict(result: ProbeResult) -> list[str]:
     """The sentences of the verdict: use and length, for what, whether the task needs it."""
-    return [text for text in (result.uses, result.follows, result.decides, result.needs) if text]
+    return [
+        text for text in (result.uses, result.depends, result.follows, result.decides, result.needs) if text
+    ]
 
 
 def write_command(result: ProbeResult) -> str:

@@ -6,6 +6,7 @@ steps of a sample are computed in one call, so that many alterations cost little
 Shapes.  S steps of a sample, W floats of a state, T steps of N environments, P parameters of the policy.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,12 +16,13 @@ from torch import Tensor
 
 from ..agent.agent import Agent
 from ..agent.nets import Rows
+from ..common.intervals import Floats
 from ..common.tree import Tree, leaves, unflatten
 from ..envs import Array
 from ..run.recording import Record, float_leaves, memory_states
 from .open_loop import Estimate, average_steps
 
-MOST, LARGEST = 1000, 2**21  # steps of a sample, and floats of all its states
+LARGEST = 2**21  # floats of all states of a sample
 
 
 class Sample(NamedTuple):
@@ -55,17 +57,24 @@ class Effect:
 
 @torch.no_grad()
 def draw_sample(
-    agent: Agent, record: Record, chosen: Array, episode: Array, random: np.random.Generator
+    agent: Agent,
+    record: Record,
+    chosen: Array,
+    episode: Array,
+    random: np.random.Generator,
+    most: int,
+    firsts: bool,
 ) -> Sample | None:
-    """The chosen steps (T, N); if there are too many, those at random numbers of steps.
+    """The chosen steps (T, N); if there are more than `most`, those at random numbers of steps.
 
     episode  number of the episode of each step (T, N); -1: it does not count
+    firsts   also steps at which the memory is reset, which leaves nothing of an altered state
     """
     chosen = chosen & (episode >= 0)
-    # A reset at the start of an episode leaves nothing of an altered state.
-    chosen[0] = False
-    chosen &= ~(record.rows.first[:-1].numpy() & agent.actor.resets)
-    step, most = record.step, min(MOST, LARGEST // max(1, _count_floats(agent)))
+    if not firsts:
+        chosen[0] = False
+        chosen &= ~(record.rows.first[:-1].numpy() & agent.actor.resets)
+    step, most = record.step, min(most, LARGEST // max(1, _count_floats(agent)))
     # Whole numbers of steps, so that a step finds the same step of other episodes.
     order = random.permutation(np.unique(step[chosen]))
     counts = np.bincount(step[chosen], minlength=1)[order].cumsum()
@@ -75,7 +84,7 @@ def draw_sample(
         return None
     states = [
         {path: leaf[np.flatnonzero(chosen[t])] for path, leaf in leaves(state).items()}
-        for t, state in enumerate(memory_states(agent.actor, record.rows), 1)
+        for t, state in enumerate(_states_before(agent, record))
         if t < len(chosen) and chosen[t].any()
     ]
     state = unflatten(
@@ -84,6 +93,12 @@ def draw_sample(
     rows = record.rows.map(lambda x: x[row, env][None]).to(agent.device)
     params = agent.actor(rows, state)[0][0].cpu()
     return Sample(row, env, episode[row, env], step[row, env], rows, state, params)
+
+
+def _states_before(agent: Agent, record: Record) -> Iterator[Tree]:
+    """The memory state before each row."""
+    yield agent.actor.memory.initial_state(record.valid.shape[1])
+    yield from memory_states(agent.actor, record.rows)
 
 
 def _count_floats(agent: Agent) -> int:
@@ -123,3 +138,21 @@ def take(state: Tree, places: Array) -> Tree:
     """The states at these places of a batch (S,)."""
     index = torch.from_numpy(places)
     return unflatten(state, {path: leaf[index] for path, leaf in leaves(state).items()})
+
+
+def find_donors(sample: Sample, values: Floats | None = None, equal: bool = True) -> Array:
+    """For each step the place (S,) of the same step of another episode, the next one in turn; -1: none.
+
+    values  of a quantity (S,), which must be equal, or differ; NaN: not known
+    """
+    donors = np.full(len(sample.row), -1)
+    for step in np.unique(sample.step):
+        here = np.flatnonzero(sample.step == step)
+        possible = sample.episode[here][:, None] != sample.episode[here]
+        if values is not None:
+            known = np.isfinite(values[here])
+            possible &= ((values[here][:, None] == values[here]) == equal) & known[:, None] & known
+        turn = (np.arange(len(here)) - np.arange(len(here))[:, None]) % len(here)
+        chosen = np.where(possible, turn, len(here)).argmin(1)
+        donors[here] = np.where(possible.any(1), here[chosen], -1)
+    return donors

@@ -9,10 +9,12 @@ from .ablate import Ablation, Difference, Score, Source, measure_memory_length
 from .contents import Contents, Held
 from .controls import FEWEST, Controls
 from .memory_length import MemoryLength
+from .occlusion import Dependence
 from .open_loop import Estimate, OpenLoop
 from .samples import Effect
 
 WHOLE = "unchanged"
+LEAST = 0.01  # nats: a smaller change of the policy is not worth a sentence
 # Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
 LABELS = {
     "as it is": WHOLE,
@@ -74,6 +76,18 @@ def judge_patching(policy: OpenLoop | None) -> str | None:
     )
 
 
+def judge_dependence(dependence: Sequence[Dependence]) -> str | None:
+    """On which earlier step the policy depends most; None if on none."""
+    most = max(dependence, key=lambda one: one.occlusion.value, default=None)
+    if most is None or most.occlusion.interval.low < LEAST:
+        return None
+    steps = "the step" if most.back == 1 else f"{most.back} steps"
+    return (
+        f"Of single inputs of its memory, that of {steps} before the action changes its policy most: with "
+        f"that of another episode the policy differs by {_nats(most.occlusion)}."
+    )
+
+
 def judge_contents(contents: Contents | None) -> str | None:
     """Which of the quantities that the state holds decides the policy; None if it holds none."""
     if contents is None or not contents.held:
@@ -109,10 +123,13 @@ def name_held(one: Held) -> str:
 def _effect(effect: Effect) -> str:
     """An effect as a clause."""
     if effect.changed is None:
-        numbers = effect.divergence.value, *effect.divergence.interval
-        value, low, high = (number(float(f"{x:.2g}")) for x in numbers)
-        return f"the policy differs by {value} nats ({low} to {high})"
+        return f"the policy differs by {_nats(effect.divergence)}"
     return f"the most likely action is another at {_share(effect.changed)} of the steps"
+
+
+def _nats(estimate: Estimate) -> str:
+    value, low, high = (number(float(f"{x:.2g}")) for x in (estimate.value, *estimate.interval))
+    return f"{value} nats ({low} to {high})"
 
 
 def _share(estimate: Estimate) -> str:

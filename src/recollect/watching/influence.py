@@ -22,11 +22,11 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..agent.agent import Agent, Branch
 from ..agent.nets import Rows
+from ..agent.policies import compute_log_odds
 from ..common.intervals import Floats
 from ..common.tree import Tree
 from ..learn.rollout import slice_rows
@@ -118,20 +118,6 @@ def _with_memory(outputs: Floats) -> Floats:
 def _difference(outputs: Floats) -> Floats:
     """The change by each step back (T, K, Q); 0 for the present step and before the episode."""
     return np.diff(outputs, axis=1, prepend=outputs[:, :1])
-
-
-def compute_log_odds(params: Tensor, action: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """log(p / (1 - p)) of actions (B, C) with C components, from logits (B, sum of sizes): (B,).
-
-    From logits, because a probability of 1 - 1e-12 rounds to 1 in 32 bits.
-    """
-    misses = params.new_zeros(len(params))  # -log p
-    for logits, taken in zip(params.split(sizes, -1), action.long().unbind(-1), strict=True):
-        others = logits.scatter(-1, taken[:, None], -torch.inf).logsumexp(-1)
-        misses += F.softplus(others - logits.gather(-1, taken[:, None])[:, 0])
-    misses = misses.clamp(min=torch.finfo(misses.dtype).tiny)  # with a single choice p is 1
-    # expm1, because 1 - exp(-x) loses its digits where x is small, as for a nearly certain action.
-    return -misses - torch.log(-torch.expm1(-misses))
 
 
 # Windows --------------------------------------------------------------------------------------

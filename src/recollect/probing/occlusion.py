@@ -1,0 +1,161 @@
+"""How the policy depends on what the memory was given k steps before.
+
+From a recorded step on, the steps are computed again with one input of the memory changed: that of this step
+gets the features of the same step of another episode. All other inputs, and the state before, stay as
+recorded. So the change of the policy k steps later is an effect of that one input, through the memory.
+
+    occlusion   KL(unchanged || changed) of the policy
+    gradient    length of the gradient of the output with respect to the input, each of its features in
+                standard deviations. The output is the log-odds of the most likely action, or the mean of
+                real actions in deviations. It is the effect of a small change, occlusion that of a large one
+
+Shapes.  S sources, K + 1 rows of a window, T steps of N environments, P parameters, F features.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..agent.agent import Agent
+from ..agent.nets import Rows
+from ..agent.policies import compute_log_odds
+from ..common import rng
+from ..common.tree import Tree
+from ..envs import Array
+from ..memory import Memory
+from ..run.recording import Record
+from .interventions import Altered, altered, record_inputs
+from .open_loop import FEWEST, Estimate, average_steps
+from .samples import Sample, draw_sample, find_donors
+
+LONGEST = 64  # steps
+SOURCES = 200  # steps whose input is changed
+GRADIENTS = (*range(1, 9), 16, 32, 64)  # steps later
+NUMBER = 6  # of the generator: contents.py has 5
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How the policy depends on the input of some steps before."""
+
+    back: int
+    """Number of steps."""
+    steps: int
+    """Steps over which it is a mean."""
+    occlusion: Estimate
+    gradient: Estimate | None
+    """For 1 to 8 steps, 16, 32 and 64."""
+
+
+class Shifted(Altered):
+    """Adds a shift (S, F) to the input of the first row of a call."""
+
+    def __init__(self, memory: Memory, resets: bool, shift: Tensor) -> None:
+        super().__init__(memory, resets)
+        self.shift = shift
+
+    def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        return self.step(torch.cat([x[:1] + self.shift, x[1:]]), state, first)
+
+    def step(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+        return self.call(x, state, first)
+
+
+class Window(NamedTuple):
+    """The steps from each source on.
+
+    rows    (K + 1, S, ...); after the end of an episode the last row of the record
+    inside  whether a row is of the episode of its source (K + 1, S)
+    """
+
+    rows: Rows
+    inside: Array
+
+
+def measure_dependence(agent: Agent, record: Record, episode: Array, seed: int) -> list[Dependence]:
+    """The dependence on each number of steps before, as far as episodes go.
+
+    episode  number of the episode of each step (T, N); -1: it does not count
+    """
+    random = rng.generator(seed, rng.Purpose.PROBE, NUMBER)
+    sample = draw_sample(agent, record, record.valid, episode, random, SOURCES, firsts=True)
+    if sample is None:
+        return []
+    donors = find_donors(sample)
+    keep = donors >= 0
+    if keep.sum() < FEWEST:
+        return []
+    inputs = record_inputs(agent.actor, record)
+    shift = inputs[sample.row[donors], sample.env[donors]] - inputs[sample.row, sample.env]
+    window = _cut_window(agent, record, sample, episode)
+    window = window._replace(inside=window.inside & keep)
+    with torch.no_grad():
+        unchanged, changed = (_params(agent, window, sample, x) for x in (torch.zeros_like(shift), shift))
+        divergence = agent.policy.kl(unchanged, changed).clamp(min=0).double().numpy()
+    valid = torch.from_numpy(record.valid)
+    lengths = _measure_gradients(agent, window, sample, inputs[:-1][valid].std(0))
+    return list(_average(sample, window, divergence, lengths))
+
+
+def _average(
+    sample: Sample, window: Window, divergence: Array, lengths: dict[int, Array]
+) -> Iterator[Dependence]:
+    """Means over sources, for each number of steps with enough of them."""
+    for back in range(1, len(divergence)):
+        inside = window.inside[back]
+        if inside.sum() < FEWEST:
+            return
+        gradient = average_steps(lengths[back], inside, sample.episode) if back in lengths else None
+        occlusion = average_steps(divergence[back], inside, sample.episode)
+        yield Dependence(back, int(inside.sum()), occlusion, gradient)
+
+
+def _cut_window(agent: Agent, record: Record, sample: Sample, episode: Array) -> Window:
+    """The rows from each source on, at most LONGEST after it."""
+    place = sample.row + np.arange(LONGEST + 1)[:, None]
+    last = len(record.valid) - 1
+    number = np.where(place <= last, episode[place.clip(max=last), sample.env], -1)
+    inside = np.logical_and.accumulate(number == sample.episode)
+    place = place[: int(inside.any(1).sum())]
+    rows = record.rows.map(lambda x: x[place.clip(max=last), sample.env]).to(agent.device)
+    return Window(rows, inside[: len(place)])
+
+
+def _params(agent: Agent, window: Window, sample: Sample, shift: Tensor) -> Tensor:
+    """Parameters of the policy (K + 1, S, P) with the input of the first row shifted (S, F), on the CPU."""
+    with altered(agent.actor, lambda memory, resets: Shifted(memory, resets, shift)):
+        return agent.actor(window.rows, sample.state)[0].cpu()
+
+
+def _measure_gradients(agent: Agent, window: Window, sample: Sample, scale: Tensor) -> dict[int, Array]:
+    """The length of the gradient of each source (S,), by the number of steps.
+
+    scale  standard deviation of each feature of the inputs (F,)
+    """
+    shift = torch.zeros(len(sample.row), len(scale), device=scale.device, dtype=scale.dtype)
+    with torch.enable_grad():
+        params = _params(agent, window, sample, shift.requires_grad_())
+        lengths = {}
+        for back in GRADIENTS:
+            if back < len(params):
+                # Sequences are independent, so one pass backward gives the gradient of each. The second
+                # term is for memories that ignore their input.
+                gradients = [
+                    torch.autograd.grad(x.sum() + 0 * shift.sum(), shift, retain_graph=True)[0]
+                    for x in _outputs(agent, params[back])
+                ]
+                squares = (torch.stack(gradients) * scale).square().sum((0, 2))
+                lengths[back] = squares.sqrt().cpu().double().numpy()
+    return lengths
+
+
+def _outputs(agent: Agent, params: Tensor) -> list[Tensor]:
+    """Log-odds of the most likely action, or each mean in deviations (S,), of parameters (S, P)."""
+    if agent.policy.discrete:
+        return [compute_log_odds(params, agent.policy.mode(params), agent.action_spec.sizes)]
+    mean, log_deviation = params.chunk(2, -1)
+    return list((mean * (-log_deviation.detach()).exp()).unbind(-1))

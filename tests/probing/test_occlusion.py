@@ -1,0 +1,98 @@
+"""How the policy depends on single earlier inputs, of agents that were built by hand."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.agent.agent import build_agent
+from recollect.envs import EnvConfig, make
+from recollect.probing import probe
+from recollect.probing.interventions import Altered, altered, record_inputs
+from recollect.probing.occlusion import _cut_window, _params
+from recollect.probing.open_loop import number_episodes
+from recollect.probing.samples import draw_sample, find_donors
+from recollect.run.recording import record_deterministic
+
+from ..helpers import MEMORIES, branch, lively
+from .test_open_loop import Slide
+from .test_probe import LagConfig, Repeat, trained
+
+WEIGHT = 1.5
+TURNED = (2 / (1 + math.exp(-WEIGHT)) - 1) * WEIGHT  # KL of the policy of one sign from that of the other
+
+
+@pytest.fixture(scope="module")
+def repeating():
+    """It repeats the sign of three steps before; episodes have 16 steps."""
+    return probe(trained(WEIGHT, LagConfig(lag=3), EnvConfig(), factory=partial(Repeat, 3)), episodes=100)
+
+
+def test_only_the_input_of_three_steps_before_matters(repeating):
+    by = {one.back: one for one in repeating.dependence}
+    assert list(by) == list(range(1, 15))  # of 15 steps before are too few
+    assert {back for back, one in by.items() if one.occlusion.value > 1e-9} == {3}
+    # Half of the signs of another episode are the same.
+    low, high = by[3].occlusion.interval
+    assert low < TURNED / 2 < high and by[3].steps == 200
+    assert by[3].gradient.value == pytest.approx(WEIGHT, rel=0.01)
+    assert by[2].gradient.value == by[4].gradient.value == 0
+    assert "that of 3 steps before the action changes its policy most" in repeating.depends
+
+
+def test_real_actions():
+    """The mean is twice the number of two steps before, and the deviation 1."""
+    probed = probe(trained(2.0, LagConfig(lag=2), EnvConfig(), factory=Slide), episodes=100)
+    by = {one.back: one for one in probed.dependence}
+    assert by[1].occlusion.value == by[1].gradient.value == 0
+    # Numbers are uniform in -1 to 1: the mean square of a difference of two is 2 / 3.
+    assert by[2].occlusion.value == pytest.approx(2 * 2 / 3, rel=0.25)
+    assert by[2].gradient.value == pytest.approx(2 / math.sqrt(3), rel=0.05)
+
+
+def test_an_agent_that_ignores_its_memory_depends_on_no_step():
+    probed = probe(trained(0.0, LagConfig(lag=3), EnvConfig(), factory=partial(Repeat, 3)), episodes=40)
+    assert {one.occlusion.value for one in probed.dependence} == {0.0} and probed.depends is None
+    assert probe(trained(1.0, MEMORIES["mlp"]()), episodes=20).dependence == []
+
+
+class ShiftedLater(Altered):
+    """Adds a shift to the input of one row of a call."""
+
+    def __init__(self, memory, resets, row, shift):
+        super().__init__(memory, resets)
+        self.row, self.shift = row, shift
+
+    def forward(self, x, state, first):
+        x = x.clone()
+        x[self.row] += self.shift
+        return self.step(x, state, first)
+
+    def step(self, x, state, first):
+        return self.call(x, state, first)
+
+
+@pytest.mark.parametrize("name", ["gru", "mlstm", "gpt2", "gtrxl", "stack"])
+def test_windows_continue_as_whole_episodes_do(name):
+    """Of each source the episode is computed again from its start, with the one input changed."""
+    envs = make(EnvConfig(id="probe:recall", kwargs={"delay": 3}, num_envs=6))
+    spaces = envs.obs_spec, envs.action_spec
+    agent = lively(build_agent(spaces, branch(name), branch("mlp"), False, 0).double())
+    _, record = record_deterministic(agent, envs, 12, 0)
+    episode = number_episodes(record, 12, 1)
+    sample = draw_sample(agent, record, record.valid, episode, np.random.default_rng(0), 99, firsts=True)
+    donors, inputs = find_donors(sample), record_inputs(agent.actor, record)
+    shift = inputs[sample.row[donors], sample.env[donors]] - inputs[sample.row, sample.env]
+    window = _cut_window(agent, record, sample, episode)
+    assert len(sample.row) > 30 and window.inside[0].all() and not window.inside[-1].all()
+    with torch.no_grad():
+        short = _params(agent, window, sample, shift)
+        for i, (row, column) in enumerate(zip(sample.row, sample.env, strict=True)):
+            start, stop = row - sample.step[i], row + int(window.inside[:, i].sum())
+            rows = record.rows.map(lambda x, a=start, b=stop, n=column: x[a:b, n : n + 1])
+            later = partial(ShiftedLater, row=sample.step[i], shift=shift[i])
+            with altered(agent.actor, later):
+                whole = agent.actor(rows, agent.actor.initial_state(1))[0][sample.step[i] :, 0]
+            torch.testing.assert_close(short[: len(whole), i], whole, rtol=1e-9, atol=1e-9)
