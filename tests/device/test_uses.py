@@ -11,9 +11,11 @@ from recollect import cli
 from recollect.agent.agent import build_agent
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, make
+from recollect.probing.contents import measure_contents
 from recollect.probing.interventions import measure_spread
 from recollect.probing.measure import probe
-from recollect.probing.readout import build_untrained
+from recollect.probing.open_loop import number_episodes
+from recollect.probing.readout import build_untrained, collect_material
 from recollect.run import api, onnx
 from recollect.run.recording import has_memory, record_deterministic
 from recollect.run.run import Trained
@@ -83,6 +85,21 @@ def test_probe_measures_the_same(memory):
         here, there = (probe(one, episodes=10) for one in trained(memory, memory))
     assert there.actor == memory
     assert_close(*map(without_noise, (there, here)))
+
+
+def test_contents_of_a_memory_are_the_same():
+    """With enough episodes for read-outs to be erased."""
+    results = []
+    for one in trained("gru", "mlp"):
+        envs = make(replace(ENV, num_envs=30))
+        _, record = record_deterministic(one.agent, envs, 30, 0)
+        envs.adapter.close()
+        material = collect_material(one.agent, one.config, record, 0)
+        visited, episode = measure_spread(one.agent.actor, record), number_episodes(record, 30, 1)
+        arguments = material, material.read(), visited, episode, 0
+        results.append(measure_contents(one.agent, record, *arguments))
+    assert results[0].held and results[0].parts
+    assert_close(*results)
 
 
 def without_noise(result):

@@ -68,7 +68,7 @@ class PastSelves:
         """Actions (n, ...) of one opponent in n games."""
         policy, spec = opponent.policy, opponent.action_spec
         sequences = np.array([turn.game * self._seats + turn.seat for turn in turns])
-        places = torch.from_numpy(sequences).to(opponent.device)
+        places = torch.from_numpy(sequences)
         memory = map_leaves(lambda x: x[places], self._memory)
         player = Player(opponent, len(turns), deterministic=False, seed=0)
         player.continue_from(PlayerState(memory, self._actions[sequences]))
