@@ -95,7 +95,7 @@ def test_contents_of_a_memory_are_the_same():
         _, record = record_deterministic(one.agent, envs, 30, 0)
         envs.adapter.close()
         material = collect_material(one.agent, one.config, record, 0)
-        visited, episode = measure_spread(one.agent.actor, record), number_episodes(record, 30, 1)
+        visited, episode = measure_spread(one.agent.actor, record), number_episodes(record, 30)
         arguments = material, material.read(), visited, episode, 0
         results.append(measure_contents(one.agent, record, *arguments))
     assert results[0].held and results[0].parts

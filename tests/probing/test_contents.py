@@ -34,8 +34,8 @@ WEIGHT = 1.5
 TURNED = (2 / (1 + math.exp(-WEIGHT)) - 1) * WEIGHT  # KL of the policy of one sign from that of the other
 
 
-def held_with(probed, name, lag=None):
-    return next(one for one in probed.contents.held if (one.name, one.lag) == (name, lag))
+def held_with(probed, name, back=1):
+    return next(one for one in probed.contents.held if (one.name, one.back) == (name, back))
 
 
 class Signs(gymnasium.Env):
@@ -117,7 +117,7 @@ def test_a_turned_cue_turns_the_choice_and_another_sign_does_not(keeping):
     cue, other = (held_with(keeping, name) for name in ("cue", "other"))
     assert cue.measure == other.measure == "accuracy" and cue.memory == other.memory == 1
     assert cue.turned.divergence.value == pytest.approx(TURNED, rel=0.05)
-    assert cue.turned.changed.value == 1 and cue.decides and cue.drawn > 50
+    assert cue.turned.changed.value == 1 and cue.decides and cue.random.drawn > 50
     assert other.turned.changed.value == 0 and not other.decides
     assert other.turned.divergence.value < 0.1 * TURNED  # as the signs of so many episodes are correlated
     assert cue.erased.divergence.value > 10 * other.erased.divergence.value
@@ -173,14 +173,14 @@ def test_an_agent_that_ignores_its_memory_follows_nothing():
     effects = [one.strongest.divergence.value for one in probed.contents.held]
     assert len(effects) >= 2 and set(effects) == {0.0}
     assert not any(one.decides or one.followed for one in probed.contents.held)
-    assert "cannot be told" in probed.decides
+    assert "nothing that differs between episodes decides" in probed.decides
 
 
 def test_of_three_remembered_signs_the_one_that_is_repeated_decides():
     factory = partial(Repeat, 3)
     probed = probe(trained(WEIGHT, LagConfig(lag=3), EnvConfig(), factory=factory), episodes=100)
     # Two steps before the state, so three before the action.
-    repeated, later = (held_with(probed, "entry 0", lag) for lag in (2, 1))
+    repeated, later = (held_with(probed, "entry 0", back) for back in (3, 2))
     assert repeated.decides and not later.decides
     assert repeated.turned.changed.value == pytest.approx(1)
     assert later.turned.changed.value < 0.1
@@ -194,13 +194,104 @@ def test_a_state_of_one_number_has_no_random_direction_of_smaller_effect():
     assert probed.decides.startswith('Its policy follows "secret 0", or what goes with it')
 
 
+class LongSlide(Slide):
+    """Twelve steps of noise."""
+
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, self.time == 12, truncated, info
+
+
 def test_real_actions_are_judged_by_their_divergence():
-    probed = probe(trained(2.0, LagConfig(lag=2), EnvConfig(), factory=Slide), episodes=100)
-    read = held_with(probed, "entry 0", 1)
-    assert read.erased.changed is None and read.turned is None and read.decides
-    # The mean of the action is twice the number, whose mean square is a third; one of four states has none.
-    assert read.erased.divergence.value == pytest.approx(3 / 4 * 4 / 2 / 3, rel=0.15)
-    assert "without it the policy differs by 0." in probed.decides
+    probed = probe(trained(2.0, LagConfig(lag=5), EnvConfig(), factory=LongSlide), episodes=100)
+    read, other = (held_with(probed, "entry 0", back) for back in (5, 3))
+    assert read.erased.changed is None and read.turned is None and read.decides and not other.decides
+    # The mean of the action is twice the number, whose mean square is a third; the first four of eleven
+    # states have none.
+    assert read.erased.divergence.value == pytest.approx(7 / 11 * 4 / 2 / 3, rel=0.15)
+    assert '"entry 0, 5 steps before the action": without it the policy differs by 0.' in probed.decides
+
+
+class Flicker(Signs):
+    """Nine steps; "other" has a random sign at every second one, and is 1 at the rest."""
+
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, self.time == 9, truncated, info
+
+    def _info(self):
+        return {"other": float(self.signs[1]) if self.time % 2 == 0 else 1.0}
+
+
+class Phases(Keep):
+    """Keeps seven signs, the phase, and what Flicker calls "other"; follows the first sign in one phase."""
+
+    def initial_state(self, batch):
+        return torch.zeros(batch, 9)
+
+    def forward(self, x, state, first):
+        outputs = []
+        for row, opens in zip(x, first, strict=True):
+            signs = torch.where(opens[:, None], row[:, :7], state[:, :7])
+            odd = torch.where(opens, 0.0, 1 - state[:, 7])
+            state = torch.cat([signs, odd[:, None], torch.where(odd > 0, 1.0, signs[:, 1])[:, None]], 1)
+            outputs.append((odd * signs[:, 0])[:, None])
+        return torch.stack(outputs), state
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasesConfig(MemoryConfig):
+    """Signs of the first step, which are followed in every second one."""
+
+    name: ClassVar[str] = "phases"
+
+    def build(self, in_dim, action_dim=0):
+        return Phases(CODES["plain"])
+
+
+def test_states_with_the_other_value_and_with_the_same_are_compared_at_the_same_steps():
+    """The sign that is followed has an effect at the steps at which "other" is constant."""
+    probed = probe(trained(WEIGHT, PhasesConfig(), EnvConfig(), factory=Flicker), episodes=200)
+    other = held_with(probed, "other")
+    assert probed.contents.exchanged.changed.value > 0.1
+    assert not other.followed and not other.decides
+
+
+class Frail(Keep):
+    """Not finite if one of its numbers is larger than any sign."""
+
+    def read(self, state):
+        return torch.where((state.abs() > 1.01).any(1), torch.nan, 0 * state[:, 6])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrailConfig(MemoryConfig):
+    """Signs of the first step; no other numbers are possible."""
+
+    name: ClassVar[str] = "frail"
+
+    def build(self, in_dim, action_dim=0):
+        return Frail(CODES["plain"])
+
+
+def test_random_changes_after_which_the_policy_is_not_finite_show_nothing():
+    probed = probe(trained(WEIGHT, FrailConfig(), EnvConfig(), factory=Signs), episodes=100)
+    assert not any(one.decides for one in probed.contents.held)
+    assert all(one.random.drawn == 0 for one in probed.contents.held if one.turned)
+
+
+class Noise(Signs):
+    """Hidden variables that nothing shows."""
+
+    def _info(self):
+        return {f"noise {i}": float(self.np_random.standard_normal()) for i in range(12)}
+
+
+def test_what_a_state_does_not_hold_is_not_erased():
+    probed = probe(trained(WEIGHT, KeepConfig(), EnvConfig(), factory=Noise), episodes=100)
+    names = [one.name for one in probed.contents.held]
+    assert len([name for name in names if name.startswith("noise")]) <= 1  # of 12, at 2.5 % each
+    assert any(name.startswith("entry") for name in names)
 
 
 # Directions -----------------------------------------------------------------------------------
@@ -253,6 +344,18 @@ def test_random_directions_have_the_share_of_variance_that_is_asked_for(directio
     assert [directions.share(w) for w in drawn] == pytest.approx([share] * 20, rel=0.02)
     assert [directions.deviation(w) for w in drawn] == pytest.approx([1.0] * 20)
     assert np.linalg.matrix_rank(np.array(drawn), tol=1e-3) == 5
+
+
+def test_random_directions_of_projected_features_have_another_share_of_the_floats(monkeypatch):
+    """Half of the floats are a hundred times as large, so that they make up the projected features."""
+    random = np.random.default_rng(0)
+    floats = random.standard_normal((400, 20)) * np.repeat([1.0, 100.0], 10)
+    states = torch.from_numpy(floats.reshape(10, 40, 20)).float()
+    monkeypatch.setattr("recollect.probing.directions.memory_states", lambda *_: iter(states))
+    projected = floats @ random.standard_normal((20, 8))
+    directions = Directions(None, SimpleNamespace(rows=None), material_of(projected))
+    v = directions.draw(1 / 8, random)
+    assert directions.share(v) < 0.6 / 8  # which is why a move along it is scaled by the shares of the floats
 
 
 def test_a_turn_goes_to_the_mean_read_out_of_the_other_value():

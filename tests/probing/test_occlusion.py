@@ -81,7 +81,7 @@ def test_windows_continue_as_whole_episodes_do(name):
     spaces = envs.obs_spec, envs.action_spec
     agent = lively(build_agent(spaces, branch(name), branch("mlp"), False, 0).double())
     _, record = record_deterministic(agent, envs, 12, 0)
-    episode = number_episodes(record, 12, 1)
+    episode = number_episodes(record, 12)
     sample = draw_sample(agent, record, record.valid, episode, np.random.default_rng(0), 99, firsts=True)
     donors, inputs = find_donors(sample), record_inputs(agent.actor, record)
     shift = inputs[sample.row[donors], sample.env[donors]] - inputs[sample.row, sample.env]

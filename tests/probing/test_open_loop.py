@@ -18,6 +18,7 @@ from recollect.probing.interventions import Noisy
 from recollect.probing.open_loop import average_steps, number_episodes
 from recollect.probing.screen import write_text
 from recollect.reporting.summary import to_json_data
+from recollect.run.recording import Record
 
 from ..helpers import MEMORIES
 from .test_probe import RECALL, CountConfig, Lag, LagConfig, Parity, Repeat, trained
@@ -180,20 +181,21 @@ def test_means_are_over_steps_and_intervals_over_episodes():
 def test_steps_that_are_played_after_the_share_of_an_environment_do_not_count():
     """Three episodes in two environments: two of the first, one of the second, which goes on meanwhile."""
     record = recorded([[1, 1, 0, 1, 1], [1, 0, 1, 0, 1]], [[1, 0, 0, 1, 0, 0], [1, 0, 1, 0, 1, 0]])
-    assert (number_episodes(record, 3, 1) >= 0).T.astype(int).tolist() == [[1, 1, 0, 1, 1], [1, 0, 0, 0, 0]]
+    assert (number_episodes(record, 3) >= 0).T.astype(int).tolist() == [[1, 1, 0, 1, 1], [1, 0, 0, 0, 0]]
 
 
 def test_an_episode_of_several_agents_lasts_until_all_have_ended():
-    record = recorded([[1, 1, 0, 1, 1], [1, 0, 0, 1, 0]], [[1, 0, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0]])
-    assert (number_episodes(record, 1, 2) >= 0).T.astype(int).tolist() == [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
+    record = recorded([[1, 1, 0, 1, 1], [1, 0, 0, 1, 0]], [[1, 0, 0, 1, 0, 0], [1, 0, 0, 1, 0, 0]], 2)
+    assert record.episode.T.tolist() == [[1, 1, 1, 2, 2]] * 2
+    assert (number_episodes(record, 1) >= 0).T.astype(int).tolist() == [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
 
 
-def recorded(valid, first):
+def recorded(valid, first, agents=1):
     """A record of two entries: whether a step (T,) is one, and whether a row (T + 1,) begins an episode."""
     first = np.array(first, dtype=bool).T
-    rows = SimpleNamespace(first=torch.from_numpy(first))
-    episode = first[:-1].cumsum(0) * 2 + np.arange(2)
-    return SimpleNamespace(valid=np.array(valid, dtype=bool).T, rows=rows, episode=episode)
+    rows, blank = SimpleNamespace(first=torch.from_numpy(first)), np.zeros(0)
+    acted = np.array(valid, dtype=bool).T
+    return Record(rows, acted, blank, blank, blank, {}, [], agents)
 
 
 def test_the_open_loop_has_the_steps_of_the_scored_episodes():

@@ -7,7 +7,7 @@ state: with r the linear read-out and c = cov(s, r) / var(r) the slope of each f
     turned   s + c (m - m')                 a quantity of two values gets the read-out of the other value,
                                             m and m' the mean read-outs of that value and of its own
 
-(least-squares concept erasure: of all linear changes after which the read-out is constant, the least one).
+(least-squares concept erasure: of all linear changes with which no linear map finds r, the least one).
 Every direction carries something, and a quantity that dominates the state does so whatever it is used for.
 So the same is done with random directions that take as much variance away. A quantity of two values is
 also exchanged as a whole: the state is replaced by that of another episode after as many steps, where the
@@ -44,12 +44,26 @@ NUMBER = 5  # of the generator: read-outs and noise have others
 
 
 @dataclass(frozen=True)
+class RandomMoves:
+    """The effects of random directions, moved as far as a read-out."""
+
+    drawn: int
+    """Directions that were tried, until one had as large an effect."""
+    largest: Effect | None
+    """The largest effect of these."""
+    smaller: bool
+    """Whether all effects are smaller than that of the read-out, which is not 0."""
+
+
+@dataclass(frozen=True)
 class Held:
     """A quantity that the state holds, and the policy without it."""
 
     name: str
-    lag: int | None
-    """Steps ago; None if it is not about the past."""
+    action: bool
+    """Whether it is an earlier action, of which a state that decides actions says something anyway."""
+    back: int
+    """Steps before the action."""
     measure: Measure
     memory: float
     """How well it is read out of the state."""
@@ -58,16 +72,16 @@ class Held:
     erased: Effect
     turned: Effect | None
     """None: it has more than two values."""
-    drawn: int
-    """Random directions that were tried, until one had as large an effect."""
-    random: Effect | None
-    """The largest effect of these."""
-    decides: bool
-    """Whether no random direction has as large an effect."""
+    random: RandomMoves
     other: Effect | None
     """With the state of another episode, where it has the other value."""
     same: Effect | None
     """With the state of another episode, where it has the same value."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether no random direction has as large an effect."""
+        return self.random.smaller
 
     @property
     def followed(self) -> bool:
@@ -136,19 +150,17 @@ def measure_contents(
 
 
 def choose_held(answers: Sequence[ReadOut], hidden: Container[str]) -> list[ReadOut]:
-    """The read-outs that exceed those of the observation, and of another episode's values.
+    """The read-outs of what the memory state holds, hidden variables first, then earlier observations.
 
-    Hidden variables come first, then previous actions, then by how much they exceed. Effects play no part in
-    the choice, so that they can be tested.
+    Actions come last: that a state holds what the agent chose follows from its choosing by the state. Effects
+    play no part in the choice, so that they can be tested.
     """
 
-    def margin(answer: ReadOut) -> float:
-        return answer.memory - float(np.nanmax([answer.observation, answer.chance]))
+    def order(answer: ReadOut) -> tuple[int, float]:
+        kind = 0 if answer.name in hidden else 2 if answer.lag is None else 1
+        return kind, max(answer.observation, answer.chance) - answer.memory
 
-    def order(answer: ReadOut) -> tuple[bool, bool, float]:
-        return answer.lag is not None, answer.name not in hidden, -margin(answer)
-
-    return sorted((answer for answer in answers if margin(answer) > 0), key=order)[:MOST]
+    return sorted((answer for answer in answers if answer.held), key=order)[:MOST]
 
 
 class _Erasing:
@@ -156,13 +168,15 @@ class _Erasing:
 
     def __init__(self, agent: Agent, record: Record, material: Material, sample: Sample) -> None:
         self.agent, self.material, self.sample = agent, material, sample
+        self.hidden = record.hidden
         self.directions = Directions(agent.actor, record, material)
         places = unravel(material.selected, np.arange(len(material.parts.score)), -1)
         self.before = places[sample.row - 1, sample.env]  # the recorded step before each step (S,)
 
     def measure(self, answers: Sequence[ReadOut], random: np.random.Generator) -> list[Held]:
         """All quantities, those with the largest effects first."""
-        # If a quantity is like a random direction, it is the largest of n + 1 with probability 1 / (n + 1).
+        # A quantity that is like a random direction has the largest effect of n + 1 with probability
+        # 1 / (n + 1).
         draws = math.ceil(len(answers) / ERROR) - 1
         held = [self._measure(answer, draws, random) for answer in answers]
         # Rounded, so that of quantities that go together the first stays first.
@@ -174,37 +188,60 @@ class _Erasing:
         known = leave_out_unknown(target, self.material.parts)
         w = self.directions.weights(fit(self.material.sources.memory, target.values[:, None], known))
         r, present = self.directions.features @ w, target.values[self.before]
-        erase, turn, other, same = -r[self.before], None, None, None
+        turn = None
         if answer.measure == "accuracy":
             turn = measure_turn(r, target.values, self.material.parts.train, present)
-            other, same = (
-                exchange(self.agent, self.sample, find_donors(self.sample, present, equal))
-                for equal in (False, True)
-            )
-        erased, turned = self._move(w, erase), None if turn is None else self._move(w, turn)
+        erased = self._move(w, -r[self.before])
         if erased is None:
             return None
-        effect, move = (erased, erase) if turned is None or turn is None else (turned, turn)
-        share, drawn, largest = self.directions.share(w), 0, None
-        while drawn < draws and not _exceeds(largest, effect):
-            v = self.directions.draw(share, random)
-            scale = self.directions.deviation(v) / max(self.directions.deviation(w), 1e-30)
-            one = self._move(v, scale * move)
-            drawn, largest = drawn + 1, one if largest is None or _exceeds(one, largest) else largest
+        turned = None if turn is None else self._move(w, turn)
+        random_moves = self._draw(w, turn if turned else None, draws, turned or erased, random)
+        other, same = self._exchange(present) if turn is not None else (None, None)
+        action = answer.lag is None and answer.name not in self.hidden
         return Held(
-            name=answer.name,
-            lag=answer.lag,
+            # Of the step before; the action that the state has seen last is that of two steps before.
+            name=answer.name.replace("action before", "earlier action", 1) if action else answer.name,
+            action=action,
+            back=2 if action else 1 + (answer.lag or 0),
             measure=answer.measure,
             memory=answer.memory,
-            variance=share,
+            variance=self.directions.share(w),
             erased=erased,
             turned=turned,
-            drawn=drawn,
-            random=largest,
-            decides=not _exceeds(largest, effect),
+            random=random_moves,
             other=other,
             same=same,
         )
+
+    def _draw(
+        self, w: Floats, turn: Floats | None, draws: int, effect: Effect, random: np.random.Generator
+    ) -> RandomMoves:
+        """Random directions moved as far as w, until one has as large an effect.
+
+        turn  how far w was moved (S,); None: it was erased
+        """
+        share, drawn, largest = self.directions.share(w), 0, None
+        for _ in range(2 * draws):  # some may give no finite policy
+            if drawn == draws or (largest is not None and _exceeds(largest, effect)):
+                break
+            v = self.directions.draw(share, random)
+            # Of projected features the share of the variance is another one than of the floats.
+            size = math.sqrt(share / max(self.directions.share(v), 1e-30))
+            r = (self.directions.features @ v)[self.before]
+            scale = self.directions.deviation(v) / max(self.directions.deviation(w), 1e-30)
+            one = self._move(v, size * (-r if turn is None else -np.sign(r) * scale * np.abs(turn)))
+            if one is not None:
+                drawn += 1
+                largest = one if largest is None or _exceeds(one, largest) else largest
+        every = drawn == draws and largest is not None and not _exceeds(largest, effect)
+        return RandomMoves(drawn, largest, every and effect.divergence.value > 0)
+
+    def _exchange(self, present: Floats) -> tuple[Effect | None, Effect | None]:
+        """The policy with states where a quantity differs, and where it is the same, at the same steps."""
+        other, same = (find_donors(self.sample, present, equal) for equal in (False, True))
+        both = (other >= 0) & (same >= 0)
+        one, two = (exchange(self.agent, self.sample, np.where(both, donors, -1)) for donors in (other, same))
+        return one, two
 
     def _move(self, w: Floats, distance: Floats) -> Effect | None:
         """The policy with the states moved so that a read-out changes by a distance (S,); NaN: not known."""
@@ -252,10 +289,8 @@ def exchange(agent: Agent, sample: Sample, donors: Array) -> Effect | None:
 def find_by_progress(sample: Sample, record: Record) -> Array:
     """For each step the place (S,) of the step of the next episode that is as far from its end, in shares."""
     numbers = record.episode
-    length = {
-        n: int((record.valid & (numbers == n)).sum()) for n in np.unique(numbers[sample.row, sample.env])
-    }
-    lengths = np.array([length[n] for n in numbers[sample.row, sample.env]])
+    present = numbers[sample.row, sample.env]
+    lengths = (record.valid[:, sample.env] & (numbers[:, sample.env] == present)).sum(0)
     progress, names = sample.step / lengths, np.unique(sample.episode)
     donors = np.full(len(sample.row), -1)
     if len(names) < 2:

@@ -48,7 +48,7 @@ def _chart(contents: Contents) -> Iterator[Block]:
     rows = []
     for one in contents.held:
         effect = one.strongest.divergence
-        random = [one.random.divergence.value] if one.random else []
+        random = [one.random.largest.divergence.value] if one.random.largest else []
         rows.append(DotRow(name_held(one), np.array(random), effect.value, effect.interval))
     if len(rows) > 1:
         text = "KL divergence: " + ", ".join(f"{row.label} {number(row.value)}" for row in rows) + "."
@@ -61,11 +61,11 @@ def tabulate_held(contents: Contents) -> list[list[str]]:
     return [
         [
             one.name,
-            "-" if one.lag is None else str(one.lag + 1),
+            str(one.back),
             _divergence(one.erased),
             _divergence(one.turned),
-            _divergence(one.random),
-            str(one.drawn),
+            _divergence(one.random.largest),
+            str(one.random.drawn),
             "yes" if one.decides else "no",
         ]
         for one in contents.held
@@ -77,7 +77,7 @@ def tabulate_exchanged(contents: Contents) -> list[list[str]]:
     return [
         [
             one.name,
-            "-" if one.lag is None else str(one.lag + 1),
+            str(one.back),
             *map(_choice, (one.turned, one.other, one.same)),
         ]
         for one in contents.held

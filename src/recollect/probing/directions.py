@@ -42,9 +42,10 @@ class Directions:
         total, squares, products = np.zeros(()), np.zeros(()), np.zeros(())
         # strict=False: row T has a state, but is no step.
         for chosen, x, state in zip(here, rows, memory_states(branch, record.rows), strict=False):
-            s = flatten(state).cpu().double().numpy()[chosen]
-            total, squares = total + s.sum(0), squares + np.square(s).sum(0)
-            products = products + s.T @ x[chosen]
+            if chosen.any():
+                s = flatten(state).cpu().double().numpy()[chosen]
+                total, squares = total + s.sum(0), squares + np.square(s).sum(0)
+                products = products + s.T @ x[chosen]
         # The features are centred, so means of products are covariances.
         self.cross, mean = products / len(fitted), total / len(fitted)
         self.variance = np.maximum(squares / len(fitted) - np.square(mean), 0)

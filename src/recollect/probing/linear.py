@@ -64,6 +64,8 @@ class ReadOut:
     gain_interval: Interval | None
     """95 % interval of the gain over episodes; None if too few are scored."""
     observation: float
+    beyond_interval: Interval | None
+    """95 % interval of memory - observation over episodes; None if too few are scored."""
     chance: float
     """Read-out of the values of another episode at the same steps; NaN if none match."""
     rows: int
@@ -72,6 +74,12 @@ class ReadOut:
     def learned(self) -> bool:
         """Whether training improved the read-out: the interval of the gain is above 0."""
         return self.gain_interval is not None and self.gain_interval.low > 0
+
+    @property
+    def held(self) -> bool:
+        """Whether the state holds more of it than the observation says, and than chance gives."""
+        beyond = self.beyond_interval is not None and self.beyond_interval.low > 0
+        return beyond and self.memory > max(0.0, self.chance if math.isfinite(self.chance) else 0.0)
 
 
 class Sources(NamedTuple):
@@ -183,6 +191,7 @@ def _score(
     of_untrained = np.mean([good for good, _ in sums[2:]], axis=0)
     total = sums[0][1]
     interval = _over_episodes(sums[0][0] - of_untrained, total, episodes)
+    beyond = _over_episodes(sums[0][0] - sums[1][0], total, episodes)
     before = float(np.mean(untrained))
     return ReadOut(
         target.name,
@@ -193,6 +202,7 @@ def _score(
         memory - before,
         interval,
         observation,
+        beyond,
         chance,
         len(truth),
     )

@@ -55,7 +55,7 @@ class ProbeResult:
     depends: str | None
     """On which earlier step the policy depends most; None if on none."""
     decides: str | None
-    """Which quantity in the memory state decides; None if none was read out of it."""
+    """Which quantity in the memory state decides; None if it holds none, or episodes are too few."""
     needs: str
     source: Source
     whole: Score
@@ -92,7 +92,7 @@ def probe(
         check_spaces(agent, envs, env.id)
         whole, record = record_deterministic(agent, envs, episodes, seed)
         # All plays share environments and seeds with `whole`, so that losses can be paired by episode.
-        episode = number_episodes(record, episodes, max(1, len(envs.agents)))
+        episode = number_episodes(record, episodes)
         visited = measure_spread(agent.actor, record) if has_memory(agent.actor) else None
         plays, policy = _alter_memory(agent, envs, seed, whole, record, visited, episode)
         others = [_play_control(control, envs, episodes, seed) for control in controls]

@@ -189,21 +189,14 @@ def _measure_patching(
 # Estimates ------------------------------------------------------------------------------------
 
 
-def number_episodes(record: Record, episodes: int, agents: int) -> Array:
+def number_episodes(record: Record, episodes: int) -> Array:
     """The number of the episode of each step (T, N); -1: a tail or waiting row, or played by an environment
-    after its share.
-
-    agents  of each environment
-    """
-    first = record.rows.first[:-1].numpy()
-    envs = first.shape[1] // agents
-    # Agents of one environment begin together, or join later.
-    begins = np.asarray(first.reshape(len(first), envs, agents).any(axis=2))
-    goes_on = record.valid[:-1].reshape(len(first) - 1, envs, agents).any(axis=2)
-    begins = np.concatenate([begins[:1], begins[1:] & ~goes_on])
+    after its share."""
+    number, envs = record.episode, record.valid.shape[1] // record.agents
     share = episodes // envs + (np.arange(envs) < episodes % envs)
-    scored = (begins.cumsum(0) <= share).repeat(agents, axis=1)
-    return np.where(record.valid & scored, record.episode, -1)
+    # The n-th episode of environment e has the number n envs + e.
+    scored = number // envs <= share.repeat(record.agents)
+    return np.where(record.valid & scored, number, -1)
 
 
 def average_steps(x: Array, mask: Array, episode: Array, is_share: bool = False) -> Estimate:

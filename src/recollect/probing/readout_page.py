@@ -1,6 +1,7 @@
 """Read-outs of a memory state as charts and a table."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,12 +71,17 @@ def average_by_lag(answers: Sequence[ReadOut]) -> list[ReadOut]:
         here = [answer for answer in answers if (answer.lag, answer.measure) == (lag, measure)]
         columns = [(x.memory, x.untrained, x.gain, x.observation, x.chance) for x in here]
         memory, untrained, gain, observation, chance = np.mean(columns, axis=0).tolist()
-        interval = here[0].gain_interval if len(here) == 1 else None
         name = f"observation, mean of {len(here)} entries" if len(here) > 1 else "observation"
-        mean = ReadOut(
-            name, lag, measure, memory, untrained, gain, interval, observation, chance, here[0].rows
+        mean = replace(
+            here[0],
+            name=name,
+            memory=memory,
+            untrained=untrained,
+            gain=gain,
+            observation=observation,
+            chance=chance,
         )
-        means.append(mean)
+        means.append(mean if len(here) == 1 else replace(mean, gain_interval=None, beyond_interval=None))
     return means
 
 

@@ -26,7 +26,7 @@ LARGEST = 2**21  # floats of all states of a sample
 
 
 class Sample(NamedTuple):
-    """Steps of a record after the first of their episodes.
+    """Steps of a record.
 
     row, env   where they are in the record (S,)
     episode    its number (S,)

@@ -92,16 +92,17 @@ def judge_contents(contents: Contents | None) -> str | None:
     """Which of the quantities that the state holds decides the policy; None if it holds none."""
     if contents is None or not contents.held:
         return None
+    exchanged = contents.exchanged
+    if exchanged and exchanged.divergence.interval.high < LEAST:
+        return (
+            "With the memory state of another episode after as many steps its policy is the same "
+            f"({_nats(exchanged.divergence)}): nothing that differs between episodes decides."
+        )
     decisive = [one for one in contents.held if one.decides]
     turned = [one for one in decisive if one.turned]
-    if turned or decisive:
-        one = (turned or decisive)[0]
-        how = "with the other value" if one.turned else "without it"
-        return (
-            f'Its policy follows what its memory state says of "{name_held(one)}": {how} '
-            f"{_effect(one.strongest)}, more than with any of {one.drawn} random changes of equal size."
-        )
-    followed = [one for one in contents.held if one.followed]
+    followed = [one for one in contents.held if one.followed and not one.action]
+    if turned or (decisive and not followed):
+        return _describe_decisive((turned or decisive)[0])
     if followed:
         one = followed[0]
         assert one.other and one.same
@@ -115,9 +116,21 @@ def judge_contents(contents: Contents | None) -> str | None:
     )
 
 
+def _describe_decisive(one: Held) -> str:
+    how, effect = "with the other value" if one.turned else "without it", one.strongest
+    choice = ""
+    if effect.changed:
+        choice = f", and the most likely action is another at {_share(effect.changed)} of the steps"
+    return (
+        f'Its policy follows what its memory state says of "{name_held(one)}": {how} the policy differs by '
+        f"{_nats(effect.divergence)}, more than with any of {one.random.drawn} random changes of equal "
+        f"size{choice}."
+    )
+
+
 def name_held(one: Held) -> str:
     """A quantity and when it was so."""
-    return one.name if one.lag is None else f"{one.name}, {one.lag + 1} steps before the action"
+    return one.name if one.back == 1 else f"{one.name}, {one.back} steps before the action"
 
 
 def _effect(effect: Effect) -> str:

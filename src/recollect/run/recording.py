@@ -44,6 +44,7 @@ class Record:
     truncated   whether the step ended the episode by a limit (T, N)
     hidden      name -> variable that the observation does not show (T + 1, N); NaN where it shows it
     pictures    what `keep` returned for the images of environment 0 (T + 1); empty if none were kept
+    agents      of each environment: consecutive entries of N
     """
 
     rows: Rows
@@ -53,6 +54,7 @@ class Record:
     truncated: Array
     hidden: dict[str, Floats]
     pictures: list[Any]
+    agents: int = 1
 
     @property
     def step(self) -> Array:
@@ -64,9 +66,14 @@ class Record:
 
     @property
     def episode(self) -> Array:
-        """A number of the episode of each row (T, N), unique over environments."""
+        """A number of the episode of each row (T, N), the same for all agents of an environment."""
         first = self.rows.first[:-1].numpy()
-        return np.asarray(first.cumsum(0) * first.shape[1] + np.arange(first.shape[1]))
+        shape = len(first), first.shape[1] // self.agents, self.agents
+        # Agents of one environment begin together, or join later.
+        begins, acts = (np.asarray(x.reshape(shape).any(axis=2)) for x in (first, self.valid))
+        begins = np.concatenate([begins[:1], begins[1:] & ~acts[:-1]])
+        numbers = begins.cumsum(0) * shape[1] + np.arange(shape[1])
+        return np.asarray(numbers.repeat(self.agents, axis=1))
 
     def alone(self, entry: int) -> "Record":
         """The first episode of one entry of the batch, with its final observation."""
@@ -221,6 +228,7 @@ def _assemble(recorder: Recorder, valid: Array) -> Record:
         truncated=np.stack([step.truncated for step in recorder.steps]) & valid,
         hidden={n: np.stack([row.get(n, unknown) for row in recorder.hidden_rows]) for n in names},
         pictures=recorder.pictures,
+        agents=max(1, len(recorder.agents)),
     )
 
 
