@@ -34,7 +34,7 @@ CLASSIC = [
     case("MountainCarContinuous-v0", "gymnasium"),
     case("Pendulum-v1", "gymnasium"),
 ]
-NATIVE = [case(f"probe:{name}") for name in probe.listing()] + CLASSIC
+NATIVE = [case(f"probe:{name}") for name in probe.listing()] + [case("tmaze"), *CLASSIC]
 ENVPOOL = [
     case("CartPole-v1", "envpool", threads=1),
     case("LunarLander-v3", "envpool", threads=1),

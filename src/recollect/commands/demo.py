@@ -40,7 +40,7 @@ STEPS = {
 OTHER_STEPS = 100_000  # of other tasks
 TRANSFORMERS, SLOWDOWN = {"gpt2", "trxl", "gtrxl"}, 5  # their training takes that many times as long
 # Suites and suffixes of tasks that need a memory: there the model is ppo_gru.
-MEMORY_SUITES = ("poc", "minigrid", "popgym", "memory_gym")
+MEMORY_SUITES = ("poc", "tmaze", "minigrid", "popgym", "memory_gym")
 MEMORY_SUFFIXES = ("Masked", "NoVel")
 
 

@@ -38,7 +38,7 @@ class EnvConfig:
     """N, the number of environments stepped together; at least 1."""
     backend: Backend = "auto"
     """auto: EnvPool if it has the id, else gymnasium (in this process); workers: one process each; own: the
-    implementation in recollect (poc, probe and popgym)."""
+    implementation in recollect (poc, probe, tmaze and popgym)."""
     kwargs: Mapping[str, Scalar] = field(default_factory=dict)
     """Keyword arguments of the environment, e.g. --env.kwargs.continuous true."""
     mask: tuple[int, ...] = ()
