@@ -172,7 +172,7 @@ def test_the_time_limit_is_stated(envs):
 @pytest.mark.parametrize("config", CASES[len(probe.listing()) :], ids=name_of)
 def test_without_an_override_the_limit_is_the_environments_own(config):
     known = {"CartPole": 500, "Acrobot": 500, "MountainCar": 200, "MountainCarContinuous": 999}
-    known |= {"Pendulum": 200, "LunarLander": 1000, "BipedalWalker": 1600}
+    known |= {"tmaze": 24, "Pendulum": 200, "LunarLander": 1000, "BipedalWalker": 1600}
     envs = build(replace(config, time_limit=None))
     assert envs.adapter.time_limit == known[config.id.split("-")[0]]
     envs.adapter.close()

@@ -27,7 +27,7 @@ class Maze:
         if self.place == self.length and action in (tmaze.UP, tmaze.DOWN):
             right = (action == tmaze.UP) == (self.sign == 1)
             return [0.0, 1.0], 1.0 if right else -1.0, True, False, float(right)
-        reward = 0.0 if self.place == self.length or action == tmaze.FORWARD else -0.1
+        reward = 0.0 if self.place < self.length and action == tmaze.FORWARD else -0.1
         if action == tmaze.FORWARD:
             self.place = min(self.place + 1, self.length)
         if action == tmaze.BACK:

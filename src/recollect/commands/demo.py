@@ -32,6 +32,7 @@ STEPS = {
     "MountainCarContinuous": 300_000,
     "MountainCarContinuousNoVel": 300_000,
     "poc": 100_000,
+    "tmaze": 200_000,
     "minigrid": 400_000,
     "popgym": 500_000,
     "memory_gym": 50_000,

@@ -92,6 +92,11 @@ def poc() -> RunConfig:
     )
 
 
+def tmaze() -> RunConfig:
+    """As poc, with a larger budget."""
+    return replace(poc(), env=replace(poc().env, id="tmaze"), steps=200_000)
+
+
 def cartpole_no_velocity() -> RunConfig:
     """As with velocities, with longer rollouts for back-propagation through time."""
     ppo = PPOConfig(num_steps=64, learning_rate=2.5e-3, lr_decay=TO_ZERO)
@@ -207,6 +212,7 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "LunarLander": lunar_lander,
     "BipedalWalker": bipedal_walker,
     "poc": poc,
+    "tmaze": tmaze,
     "minigrid": minigrid,
     "popgym": popgym,
     "memory_gym": memory_gym,

@@ -18,7 +18,7 @@ from .spaces import Array
 
 LENGTH = 10
 FORWARD, BACK, UP, DOWN = range(4)
-WASTED = 0.1  # cost of a step in the corridor that does not go forward
+WASTED = 0.1  # cost of a step that goes neither forward in the corridor nor up or down at its end
 
 
 class TMaze(VecEnv):
@@ -65,7 +65,7 @@ class TMaze(VecEnv):
         truncated = live & (self._steps >= self._limit) & ~turns
         self._ended = turns | truncated
         right = turns & (np.where(action == UP, 1, -1) == self._sign)
-        cost = np.where(live & ~at_junction & ~forward, -WASTED, 0.0)
+        cost = np.where(live & ~(forward & ~at_junction), -WASTED, 0.0)
         reward = np.where(turns, np.where(right, 1.0, -1.0), cost)
         success = np.where(self._ended, right, np.nan)
         return Step(self._observe(), reward, turns, truncated, success)
