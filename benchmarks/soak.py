@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 EIGHT_HOURS = 60_000  # rollouts
-EVERY = 0.5  # seconds between two measurements
+EVERY, LAST = 0.5, 8  # seconds between two measurements; measurements of the end, which may lack processes
 SMALL = [
     *("--ppo.num-steps", "16", "--env.num-envs", "4", "--ppo.update-epochs", "1"),
     *("--ppo.num-minibatches", "1", "--save-interval", "200", "--val-check-interval", "2000"),
@@ -72,8 +72,8 @@ def soak(name: str, rollouts: int) -> dict[str, Any]:
     return {
         "case": name,
         "rollouts": finished,
-        "seconds": seconds,
-        "mebibytes": [round(size / 2**20, 2) for size in sizes],
+        "seconds": seconds[:-LAST],
+        "mebibytes": [round(size / 2**20, 2) for size in sizes[:-LAST]],
         "checkpoints": len(checkpoints),
         "log_bytes": sum(size for _, size in files) - sum(checkpoints),
     }
