@@ -35,6 +35,7 @@ CASES = {
     "transformer": ["poc", "-m", "ppo_trxl", "--ppo.bptt", "16"],
 }
 PAGE = 4096
+RESULTS = Path("docs/results/soak.json")
 
 
 def resident(pid: int) -> int:
