@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -86,18 +87,8 @@ def probe(
         raise UsageError(f"{episodes} episodes: at least {FEWEST} are needed")
     check_controls(controls, trained)
     torch.set_num_threads(1)  # batches are small: a second thread would only wait
-    agent, env = trained.agent, trained.config.env
-    envs = make_for_evaluation(replace(env, num_envs=min(episodes, MAX_ENVS)), trained.factory)
-    try:
-        check_spaces(agent, envs, env.id)
-        whole, record = record_deterministic(agent, envs, episodes, seed)
-        # All plays share environments and seeds with `whole`, so that losses can be paired by episode.
-        episode = number_episodes(record, episodes)
-        visited = measure_spread(agent.actor, record) if has_memory(agent.actor) else None
-        plays, policy = _alter_memory(agent, envs, seed, whole, record, visited, episode)
-        others = [_play_control(control, envs, episodes, seed) for control in controls]
-    finally:
-        envs.adapter.close()
+    agent = trained.agent
+    whole, record, episode, visited, plays, policy, others = _play_all(trained, episodes, seed, controls)
     by = choose_source(whole, *(play.scores for play in plays), *others)
     unchanged = average(whole, by)
     ablations = [measure_loss(play, unchanged, by) for play in plays]
@@ -108,7 +99,7 @@ def probe(
     readout, contents = _read_memory(trained, record, seed, visited, episode)
     return ProbeResult(
         agent=str(trained.folder),
-        env=env.id,
+        env=trained.config.env.id,
         episodes=episodes,
         seed=seed,
         actor=actor,
@@ -129,6 +120,40 @@ def probe(
         dependence=dependence,
         contents=contents,
     )
+
+
+class Played(NamedTuple):
+    """All episodes of a probe.
+
+    episode  number of the episode of each recorded step (T, N); -1: it does not count
+    visited  mean and deviation of the states; None: the actor has no memory
+    others   the episodes of each control
+    """
+
+    whole: EpisodeScores
+    record: Record
+    episode: Array
+    visited: Spread | None
+    plays: list[AlteredPlay]
+    policy: OpenLoop | None
+    others: list[EpisodeScores]
+
+
+def _play_all(trained: Trained, episodes: int, seed: int, controls: Sequence[Trained]) -> Played:
+    """The episodes of the agent, with its memory unchanged and altered, and of the controls."""
+    agent, env = trained.agent, trained.config.env
+    envs = make_for_evaluation(replace(env, num_envs=min(episodes, MAX_ENVS)), trained.factory)
+    try:
+        check_spaces(agent, envs, env.id)
+        whole, record = record_deterministic(agent, envs, episodes, seed)
+        # All plays share environments and seeds with `whole`, so that losses can be paired by episode.
+        episode = number_episodes(record, episodes)
+        visited = measure_spread(agent.actor, record) if has_memory(agent.actor) else None
+        plays, policy = _alter_memory(agent, envs, seed, whole, record, visited, episode)
+        others = [_play_control(control, envs, episodes, seed) for control in controls]
+    finally:
+        envs.adapter.close()
+    return Played(whole, record, episode, visited, plays, policy, others)
 
 
 def _alter_memory(

@@ -111,7 +111,7 @@ def judge_contents(contents: Contents | None) -> str | None:
             f"episode where it differs {_effect(one.other)}, where it is the same {_effect(one.same)}."
         )
     return (
-        "Which quantity decides cannot be told: of those that are read out of its memory state "
+        "Which quantity decides cannot be told: of the quantities that are read out of its memory state "
         f"({len(contents.held)}), none changes the policy more than random changes of equal size."
     )
 
