@@ -297,14 +297,15 @@ def probe_jobs(out: Path, *arguments: str) -> list[Job]:
 def test_verdicts_of_probes_are_counted():
     jobs = [Job(resolved_config(RunConfig()), Path("x"), verdict=verdict) for verdict in VERDICTS]
     assert RunGroup("env", "model", jobs).verdict == (
-        "uses about 4 steps of memory (2), Only its critic has a memory (gru); its actor has none (1)"
+        "uses about 3 to 12 steps of memory (3), Only its critic has a memory (gru); its actor has none (1)"
     )
 
 
 VERDICTS = (
     "It uses about 4 steps (4 to 8) of memory: without it the return falls from 200 to 42.",
     "Only its critic has a memory (gru); its actor has none.",
-    "It uses about 4 steps (2 to more than 8) of memory: without it the return falls from 190 to 40.",
+    "It uses about 12 steps (12 to 13) of memory: without it the return falls from 190 to 40.",
+    "It uses about 3 steps (2 to more than 8) of memory: without it the return falls from 190 to 40.",
     "",
 )
 

@@ -70,6 +70,7 @@ def test_an_agent_that_ignores_its_memory_has_the_policy_that_it_had():
     # 60 episodes without a change do not show that there is none.
     assert all(0.02 < one.changed.interval.high < 0.1 for one in probed.policy.changes)
     assert probed.policy.patching is None and probed.follows is None
+    assert probed.policy.length is None and probed.reaches is None
 
 
 class Idle(Repeat):
@@ -83,7 +84,9 @@ class Idle(Repeat):
 def test_a_policy_may_change_without_a_loss_of_score():
     """The control of both: the score says that the memory is not used, and the policy depends on it."""
     probed = probe(trained(1.0, LagConfig(lag=1), EnvConfig(), factory=partial(Idle, 1)), episodes=20)
-    assert {one.lost.by for one in probed.ablations} == {0.0}
+    assert {one.lost.by for one in probed.ablations} == {0.0} and probed.length is None
+    assert (probed.policy.length.steps, probed.policy.length.interval) == (2, (2, 2))
+    assert probed.reaches.startswith("Its policy depends on about 2 steps (2 to 2) of memory: with fewer")
     assert change_with(probed, "cleared at every step").divergence.value > 0.1
     assert change_with(probed, "only the last 2 steps").divergence.value == pytest.approx(0, abs=1e-9)
     assert probed.policy.patching.other.value > 0.9 and probed.policy.patching.same.value < 0.1

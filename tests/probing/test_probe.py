@@ -1,6 +1,7 @@
 """What a probe says of agents whose use of memory is known because it was built by hand."""
 
 import json
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +12,8 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recollect import cli
 from recollect.agent.agent import BranchConfig, build_agent
@@ -21,7 +24,14 @@ from recollect.envs import EnvConfig, make
 from recollect.learn.rollout import slice_rows
 from recollect.memory import Memory, MemoryConfig
 from recollect.probing import probe, write
-from recollect.probing.ablate import AlteredPlay, average, compare, measure_loss, measure_unmatched
+from recollect.probing.ablate import (
+    AlteredPlay,
+    average,
+    compare,
+    measure_loss,
+    measure_memory_length,
+    measure_unmatched,
+)
 from recollect.probing.controls import compare_controls, interval_over_runs
 from recollect.probing.critic import compute_returns_to_go
 from recollect.probing.interventions import (
@@ -45,8 +55,8 @@ from recollect.probing.linear import (
     split_episodes,
     swap_episodes,
 )
-from recollect.probing.memory_length import measure_length
-from recollect.probing.probe_page import write_command
+from recollect.probing.memory_length import measure_length, search_fewest
+from recollect.probing.probe_page import list_verdict, write_command
 from recollect.probing.screen import write_text
 from recollect.probing.verdict import judge_need, judge_use
 from recollect.run.evaluate import evaluate
@@ -151,7 +161,7 @@ def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(rem
     assert score_with(remembering, "frozen after the first step") == 1.0
     assert score_with(remembering, "noise of 0.1 deviations") == 1.0
     assert remembering.uses.startswith(
-        "It uses more than 2 steps of memory: without it the success rate falls"
+        "It uses about 4 steps (4 to 4) of memory: without it the success rate falls"
     )
     assert remembering.needs.startswith("The task seems to need a memory: the control without one reaches 0.")
     assert remembering.needs.endswith("One control is a hint; test it with --control and at least 3 runs.")
@@ -207,23 +217,54 @@ class Repeat(gymnasium.Env):
         return np.array(self.signs[-1:], np.float32), float(right), len(self.signs) > 16, False, {}
 
 
-@pytest.mark.parametrize(("lag", "length"), [(1, "2 steps (2 to 2)"), (3, "4 steps (4 to 4)")])
-def test_the_steps_of_memory_of_an_agent_that_repeats_an_earlier_observation(lag, length):
+@pytest.mark.parametrize("lag", [1, 2, 3, 5, 8, 15])
+def test_the_steps_of_memory_of_an_agent_that_repeats_an_earlier_observation(lag):
     factory = partial(Repeat, lag)
     probed = probe(trained(1.0, LagConfig(lag=lag), EnvConfig(), factory=factory), episodes=40)
-    assert probed.uses.startswith(f"It uses about {length} of memory: without it the return falls from")
+    length = f"about {lag + 1} steps ({lag + 1} to {lag + 1}) of memory"
+    assert probed.uses.startswith(f"It uses {length}: without it the return falls from")
+    assert probed.reaches.startswith(f"Its policy depends on {length}: with fewer it differs by more than")
+    assert list_verdict(probed)[:2] == [probed.uses, probed.reaches]
+    assert (probed.length.steps, probed.policy.length.steps) == (lag + 1, lag + 1)
+
+
+@given(enough=st.integers(2, 40), longest=st.none() | st.integers(2, 50), largest=st.integers(1, 70))
+def test_the_search_finds_the_fewest_steps_that_are_enough(enough, longest, largest):
+    tried = []
+
+    def is_enough(steps):
+        tried.append(steps)
+        return steps >= enough
+
+    search_fewest(is_enough, longest, largest)
+    assert len({*tried}) == len(tried) <= 2 * largest.bit_length()
+    assert all(2 <= steps <= largest for steps in tried)
+    ends = math.inf if longest is None else longest
+    assert all(steps < ends for steps in tried)
+    if min(enough, ends) <= largest and 2 ** (enough - 1).bit_length() <= largest:
+        # The fewest is known: it is enough, or as long as episodes are, and one fewer is not.
+        least = min(enough, ends)
+        assert least == ends or least in tried
+        assert least - 1 in tried or least == 2
+
+
+def test_as_many_steps_as_the_longest_episode_has_are_enough():
+    losses = {1: np.ones(20), 2: np.ones(20)}
+    assert measure_length(losses, 3).steps == 3
+    assert measure_length(losses, 4).steps == np.inf  # 3 were not measured
+    assert measure_length(losses, None).steps == np.inf  # memories last longer than episodes
 
 
 def test_the_interval_of_a_memory_length_is_that_of_its_rule_over_episodes():
     fails = np.ones(100)
     seldom = np.repeat([1.0, -1.0, 0.0], [3, 2, 95])  # 0.01 on average, where 0.05 is small
     losses = {1: fails, 2: fails / 2, 4: seldom, 8: np.zeros(100)}
-    length = measure_length(losses)
+    length = measure_length(losses, None)
     assert (length.steps, length.interval, length.measured) == (4, (4, 8), 8)
     del losses[8]
-    assert measure_length(losses).interval == (4, np.inf)
+    assert measure_length(losses, None).interval == (4, np.inf)
     del losses[4]
-    length = measure_length(losses)
+    length = measure_length(losses, None)
     assert (length.steps, length.interval, length.measured) == (np.inf, (np.inf, np.inf), 2)
 
 
@@ -246,7 +287,13 @@ def test_a_memory_length_is_written_with_its_interval(seldom, rest, text):
     ]
     swapped = AlteredPlay("that of another episode", None, None, played_as([0] * 100))
     ablations = [measure_loss(play, whole, "success") for play in (*plays, swapped)]
-    assert judge_use("success", whole, ablations, "gru", None).startswith(text + ": without it")
+    assert judged(whole, ablations).startswith(text + ": without it")
+
+
+def judged(whole, ablations):
+    """The verdict on successes of an agent with a GRU."""
+    length = measure_memory_length(whole, ablations, None)
+    return judge_use("success", whole, ablations, length, "gru", None)
 
 
 def test_an_agent_that_ignores_its_memory_does_not_use_it():
@@ -346,7 +393,7 @@ def test_a_memory_that_may_hold_anything_but_nothing_is_told_from_one_that_is_us
         AlteredPlay("cleared at every step", 1, None, EpisodeScores(*np.zeros((3, 50)))),
         AlteredPlay("that of another episode", None, None, EpisodeScores(*np.ones((3, 50)))),
     ]
-    text = judge_use("success", whole, [measure_loss(one, whole, "success") for one in tries], "gru", None)
+    text = judged(whole, [measure_loss(one, whole, "success") for one in tries])
     assert text.startswith("It needs a memory state other than the initial one, but not its content")
 
 
@@ -366,7 +413,7 @@ def test_that_nothing_was_lost_is_said_only_where_episodes_show_it(kept, cleared
     whole, after = (average(played_as(successes), "success") for successes in (kept, cleared))
     assert compare(whole, after, "success").interval.high >= 0 or "harms" in text
     tried = AlteredPlay("cleared at every step", 1, None, played_as(cleared))
-    assert text in judge_use("success", whole, [measure_loss(tried, whole, "success")], "gru", None)
+    assert text in judged(whole, [measure_loss(tried, whole, "success")])
     needed = judge_need("success", whole, compare_controls(whole, ["one"], [after], "success"), "gru")
     assert needed.startswith("The task does not need a memory") == ("cannot be determined" not in text)
 
@@ -380,9 +427,7 @@ def test_an_agent_that_never_succeeds_has_nothing_to_lose():
     one = measure_loss(
         AlteredPlay("cleared at every step", 1, None, EpisodeScores(*np.zeros((3, 50)))), failing, "success"
     )
-    assert "cannot be determined: no episode is a success" in judge_use(
-        "success", failing, [one], "gru", None
-    )
+    assert "cannot be determined: no episode is a success" in judged(failing, [one])
 
 
 def test_the_critic_knows_what_its_memory_knows():

@@ -20,6 +20,7 @@ from ..common.intervals import Interval, mean_weights
 from ..common.notebook import Output, terminal_page
 from ..config.data import to_dict
 from ..envs import EnvConfig
+from ..reporting.cells import range_cell
 from ..reporting.groups import group_runs
 from ..reporting.runs import Run
 from ..reporting.scores import SCORE_RANGES, are_equal, weighted_mean_interval
@@ -32,6 +33,7 @@ LINE_SECONDS = 15.0  # between two progress lines where there is no terminal
 BLOCKS = "▁▂▃▄▅▆▇█"
 MARKS = {"new": "·", "begun": "◌", "done": "[green]●[/]", "failed": "[red]✗[/]"}
 LEGEND = "each seed: [green]●[/] done  ▁ to █ progress  ◌ interrupted  · not started  [red]✗[/] failed"
+USES = r"uses about (\d+) steps"
 RESUME_HINT = "unfinished runs remain; repeat the command to resume them"
 
 
@@ -70,10 +72,13 @@ class RunGroup:
 
     @property
     def verdict(self) -> str:
-        """The verdicts of the probes up to a colon, without intervals, each with its number of runs."""
+        """The verdicts of the probes up to a colon, each with its number of runs; steps as a range."""
         verdicts = (job.verdict.partition(":")[0].removeprefix("It ").rstrip(".") for job in self.jobs)
-        # Intervals differ between seeds, so with them hardly two verdicts would be equal.
-        counts = Counter(re.sub(r" \(\w+ to [^)]*\)", "", verdict) for verdict in verdicts if verdict)
+        # Intervals and steps differ between seeds, so with them hardly two verdicts would be equal.
+        plain = [re.sub(r" \(\w+ to [^)]*\)", "", verdict) for verdict in verdicts if verdict]
+        steps = sorted(int(number) for text in plain for number in re.findall(USES, text))
+        reach = range_cell(str(steps[0]), str(steps[-1])) if steps else ""
+        counts = Counter(re.sub(USES, f"uses about {reach} steps", verdict) for verdict in plain)
         return ", ".join(f"{verdict} ({count})" for verdict, count in counts.most_common())
 
     @property

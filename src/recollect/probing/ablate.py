@@ -29,7 +29,7 @@ from .interventions import (
     Swapped,
     altered,
 )
-from .memory_length import NEARLY, MemoryLength, measure_length
+from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
 Source: TypeAlias = Literal["success", "return"]
 Direction: TypeAlias = Literal["better", "equal", "worse", "unclear"]
@@ -230,42 +230,39 @@ def list_alterations(visited: Spread, recorded: Sequences, longest: int, seed: i
 def _play_limited(
     agent: Agent, envs: Envs, seed: int, whole: EpisodeScores, resets: Sequence[AlteredPlay]
 ) -> list[AlteredPlay]:
-    """The same episodes with a memory of the last k steps, for growing k, until nearly all score is kept.
+    """The same episodes with a memory of the last k steps, to find the fewest that keep nearly all score.
 
     A memory that is reset every k steps mostly holds fewer than k, so resets do not show how many are needed.
     """
     by = choose_source(whole, *(play.scores for play in resets))
     unchanged = average(whole, by)
     lost = measure_loss(resets[0], unchanged, by).lost
-    plays: list[AlteredPlay] = []
     if lost.direction in ("equal", "worse"):
-        return plays
-    floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(envs.num_envs)).values())
-    for steps in (play.every for play in resets[1:] if play.every):
-        # Recent keeps as many copies of the state as steps.
-        if steps * floats > LARGEST:
-            break
+        return []
+    plays: dict[int, AlteredPlay] = {}
+
+    def is_enough(steps: int) -> bool:
         with altered(agent.actor, partial(Recent, steps=steps)):
             scores = play_deterministic(agent, envs, len(whole.returns), seed)
-        plays.append(AlteredPlay(f"only the last {steps} steps", None, steps, scores))
-        if measure_loss(plays[-1], unchanged, by).lost.by <= NEARLY * lost.by:
-            break
-    return plays
+        plays[steps] = AlteredPlay(f"only the last {steps} steps", None, steps, scores)
+        return measure_loss(plays[steps], unchanged, by).lost.by <= NEARLY * lost.by
+
+    floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(envs.num_envs)).values())
+    longest = int(whole.lengths.max())
+    # Recent keeps as many copies of the state as steps.
+    largest = min(LARGEST // floats, longest - 1)
+    search_fewest(is_enough, longest if agent.actor.resets else None, largest)
+    return [plays[steps] for steps in sorted(plays)]
 
 
-def count_used_steps(ablations: Sequence[Ablation]) -> tuple[int, bool]:
-    """The fewest last steps that keep nearly all of the score, and whether any number of steps does.
+def measure_memory_length(
+    whole: Score, ablations: Sequence[Ablation], longest: int | None
+) -> MemoryLength | None:
+    """The fewest last steps that keep nearly all of the score; None if a reset at every step loses none.
 
-    The loss must be at most a twentieth of the loss with resets at every step. If none is as small, the
-    largest number of steps that was measured.
+    longest  the steps of the longest episode; None if the memory is not reset with episodes
     """
-    lost = next(one.lost.by for one in ablations if one.every == 1)
-    losses = {one.last: one.lost.by for one in ablations if one.last is not None}
-    enough = [steps for steps in losses if losses[steps] <= NEARLY * lost]
-    return (min(enough), True) if enough else (max(losses, default=1), False)
-
-
-def measure_memory_length(whole: Score, ablations: Sequence[Ablation]) -> MemoryLength:
-    """The fewest last steps that keep nearly all of the score."""
+    if not any(one.every == 1 and one.lost.direction == "better" for one in ablations):
+        return None
     steps = {one.last or one.every: one for one in ablations if one.last or one.every == 1}
-    return measure_length({k: whole.scores - one.score.scores for k, one in steps.items() if k})
+    return measure_length({k: whole.scores - one.score.scores for k, one in steps.items() if k}, longest)

@@ -33,7 +33,7 @@ from .memory_length import MemoryLength
 from .occlusion import Dependence, measure_dependence
 from .open_loop import OpenLoop, measure_open_loop, number_episodes
 from .readout import collect_material
-from .verdict import judge_contents, judge_dependence, judge_need, judge_patching, judge_use
+from .verdict import judge_contents, judge_dependence, judge_need, judge_patching, judge_reach, judge_use
 
 FEWEST = 10  # episodes: the fewest that give an interval
 
@@ -51,6 +51,8 @@ class ProbeResult:
     critic: str | None
     """Name of the memory that values depend on; None: there is none."""
     uses: str
+    reaches: str | None
+    """How many steps the policy depends on; None if its memory makes no difference."""
     follows: str | None
     """Whether choices follow the memory state of another episode; None if that is not known."""
     depends: str | None
@@ -92,6 +94,8 @@ def probe(
     by = choose_source(whole, *(play.scores for play in plays), *others)
     unchanged = average(whole, by)
     ablations = [measure_loss(play, unchanged, by) for play in plays]
+    longest = int(whole.lengths.max()) if agent.actor.resets else None
+    length = measure_memory_length(unchanged, ablations, longest)
     folders = [str(control.folder) for control in controls]
     compared = compare_controls(unchanged, folders, [average(one, by) for one in others], by)
     actor, critic = memory_names(trained)
@@ -104,7 +108,8 @@ def probe(
         seed=seed,
         actor=actor,
         critic=critic,
-        uses=judge_use(by, unchanged, ablations, actor, critic),
+        uses=judge_use(by, unchanged, ablations, length, actor, critic),
+        reaches=judge_reach(policy),
         follows=judge_patching(policy),
         depends=judge_dependence(dependence),
         decides=judge_contents(contents),
@@ -112,7 +117,7 @@ def probe(
         source=by,
         whole=unchanged,
         ablations=ablations,
-        length=_measure_length(unchanged, ablations),
+        length=length,
         policy=policy,
         controls=compared,
         values=probe_critic(agent, trained.config, trained.folder, record),
@@ -172,12 +177,6 @@ def _alter_memory(
     alterations = list_alterations(visited, recorded, int(whole.lengths.max()), seed)
     plays = play_altered(agent, envs, episodes, seed, whole, alterations)
     return plays, measure_open_loop(agent, record, alterations, recorded, episode)
-
-
-def _measure_length(whole: Score, ablations: Sequence[Ablation]) -> MemoryLength | None:
-    """The steps of memory; None unless a reset at every step loses score."""
-    loses = any(one.every == 1 and one.lost.direction == "better" for one in ablations)
-    return measure_memory_length(whole, ablations) if loses else None
 
 
 def _read_memory(

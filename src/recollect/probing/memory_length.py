@@ -4,7 +4,7 @@ Shapes.  E episodes, K numbers of steps, R resamples.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,10 @@ NEARLY = 0.05  # share of the score, or of the loss with a reset at every step, 
 
 @dataclass(frozen=True)
 class MemoryLength:
-    """The fewest last steps whose loss is at most a twentieth of the loss with a reset at every step."""
+    """The fewest last steps whose loss is at most a twentieth of the loss with a reset at every step.
+
+    The loss is that of score, or the divergence of the policy.
+    """
 
     steps: float
     """Infinite (null in probe.json): more than were measured."""
@@ -25,11 +28,35 @@ class MemoryLength:
     """The largest number of steps that was measured."""
 
 
-def measure_length(losses: Mapping[int, Floats]) -> MemoryLength:
+def search_fewest(is_enough: Callable[[int], bool], longest: int | None, largest: int) -> None:
+    """Try 2, 4, 8, ... steps until a number is enough, then numbers between it and the last that is not.
+
+    longest  the steps of the longest episode, which are enough without a trial; None if memories last longer
+    largest  number of steps that can be tried
+    """
+    low, high = 1, 2
+    ends = math.inf if longest is None else longest
+    while high < ends and high <= largest and not is_enough(high):
+        low, high = high, 2 * high
+    if high > largest and high < ends:
+        return
+    high = int(min(high, ends))
+    while high - low > 1 and (middle := (low + high) // 2) <= largest:
+        if is_enough(middle):
+            high = middle
+        else:
+            low = middle
+
+
+def measure_length(losses: Mapping[int, Floats], longest: int | None) -> MemoryLength:
     """The memory length and its 95 % interval over episodes.
 
-    losses  number of last steps, ascending from 1 -> loss of each episode (E,)
+    losses   number of last steps, ascending from 1 -> loss of each episode (E,)
+    longest  the steps of the longest episode; None if memories last longer
     """
+    if longest is not None and longest - 1 in losses:
+        # As many steps as the longest episode has lose nothing, which needs no measurement.
+        losses = {k: x for k, x in losses.items() if k < longest} | {longest: np.zeros(len(losses[1]))}
     pairs = np.stack([*losses.values()], axis=1)  # (E, K)
     steps, means = np.array([*losses, math.inf]), pairs.mean(0)
     drawn, times = resamples(tuple(mean_weights(len(pairs))))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..agent.agent import Agent
 from ..common.intervals import (
+    Floats,
     Interval,
     mean_weights,
     one_factor,
@@ -31,7 +32,7 @@ from ..learn.rollout import slice_rows
 from ..run.recording import Record
 from .ablate import LARGEST, Alteration
 from .interventions import CHUNK, Alter, Recent, Sequences, Swapped, altered, split_sequences
-from .memory_length import NEARLY
+from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
 FEWEST = 20  # steps, below which nothing is measured
 FORBIDDEN = -1e20  # log-probabilities of choices that an action mask forbids are below
@@ -57,6 +58,8 @@ class PolicyChange:
     at some step, because the memory cannot have such a state."""
     changed: Estimate | None
     """Share of steps at which the most likely action is another; None for Box actions as well."""
+    sums: Floats | None
+    """The divergence summed over the steps of each episode (E,)."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class OpenLoop:
 
     steps: int
     changes: list[PolicyChange]
+    length: MemoryLength | None
+    """The steps of memory that keep nearly all of the policy; None if a reset at every step changes none."""
     patching: Patching | None
     """None for Box actions, and where the episodes took different actions at fewer than 20 steps."""
 
@@ -91,23 +96,28 @@ def measure_open_loop(
     episode   of every step that counts (T, N), by number_episodes
     """
     policy, unchanged = agent.policy, _params(agent, record, None)
+    counted = episode >= 0
+    _, of = np.unique(episode[counted], return_inverse=True)
 
     def change(name: str, last: int | None, alter: Alter) -> PolicyChange:
         params = _params(agent, record, alter)
-        if not params[torch.from_numpy(episode >= 0)].isfinite().all():
-            return PolicyChange(name, last, None, None)
+        if not params[torch.from_numpy(counted)].isfinite().all():
+            return PolicyChange(name, last, None, None, None)
         divergence = policy.kl(unchanged, params).clamp(min=0).double().numpy()
         changed = None
         if policy.discrete:
             differs = (policy.mode(params) != policy.mode(unchanged)).any(-1).numpy()
-            changed = average_steps(differs, episode >= 0, episode, is_share=True)
-        return PolicyChange(name, last, average_steps(divergence, episode >= 0, episode), changed)
+            changed = average_steps(differs, counted, episode, is_share=True)
+        mean = average_steps(divergence, counted, episode)
+        return PolicyChange(
+            name, last, mean, changed, np.bincount(of, divergence[counted]).astype(np.float64)
+        )
 
     resets = [change(one.name, None, one.alter) for one in alterations if one.every]
     others = [change(one.name, None, one.alter) for one in alterations if not one.every]
-    limited = _measure_limited(agent, record, resets[0], change)
+    limited, length = _measure_limited(agent, record, resets[0], change)
     patching = _measure_patching(agent, record, unchanged, recorded, episode) if policy.discrete else None
-    return OpenLoop(int((episode >= 0).sum()), [*resets, *limited, *others], patching)
+    return OpenLoop(int(counted.sum()), [*resets, *limited, *others], length, patching)
 
 
 def _params(agent: Agent, record: Record, alter: Alter | None) -> Tensor:
@@ -127,23 +137,31 @@ def _measure_limited(
     record: Record,
     reset: PolicyChange,
     change: Callable[[str, int | None, Alter], PolicyChange],
-) -> list[PolicyChange]:
-    """The policy with a memory of the last k steps, for growing k, until it is nearly that of the whole one.
+) -> tuple[list[PolicyChange], MemoryLength | None]:
+    """The policy with a memory of the last k steps, to find the fewest that keep nearly all of it.
 
     reset  the policy with a reset at every step
     """
-    changes: list[PolicyChange] = []
+    if reset.sums is None or reset.sums.sum() == 0:
+        return [], None
+    changes, losses = dict[int, PolicyChange](), {1: reset.sums}
+
+    def is_enough(steps: int) -> bool:
+        one = change(f"only the last {steps} steps", steps, partial(Recent, steps=steps))
+        changes[steps] = one
+        if one.sums is None:
+            return False
+        losses[steps] = one.sums
+        return bool(one.sums.sum() <= NEARLY * losses[1].sum())
+
     longest, num_envs = int(record.step[record.valid].max()) + 1, record.valid.shape[1]
     floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(num_envs)).values())
-    steps, without = 2, reset.divergence.value if reset.divergence else 0.0
     # Recent keeps as many copies of the state as steps.
-    while without > 0 and steps < longest and steps * floats <= LARGEST:
-        changes.append(change(f"only the last {steps} steps", steps, partial(Recent, steps=steps)))
-        divergence = changes[-1].divergence
-        if divergence is None or divergence.value <= NEARLY * without:
-            break
-        steps *= 2
-    return changes
+    largest = min(LARGEST // floats, longest - 1)
+    ends = longest if agent.actor.resets else None
+    search_fewest(is_enough, ends, largest)
+    length = measure_length(dict(sorted(losses.items())), ends)
+    return [changes[steps] for steps in sorted(changes)], length
 
 
 # Patching -------------------------------------------------------------------------------------

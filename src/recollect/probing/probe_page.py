@@ -63,9 +63,8 @@ def build_sections(result: ProbeResult) -> list[Section]:
 
 def list_verdict(result: ProbeResult) -> list[str]:
     """The sentences of the verdict: use and length, for what, whether the task needs it."""
-    return [
-        text for text in (result.uses, result.depends, result.follows, result.decides, result.needs) if text
-    ]
+    texts = result.uses, result.reaches, result.depends, result.follows, result.decides, result.needs
+    return [text for text in texts if text]
 
 
 def write_command(result: ProbeResult) -> str:
@@ -238,7 +237,8 @@ def _notes(result: ProbeResult) -> Iterator[str]:
     if result.length is not None:
         yield (
             "The steps of memory are the fewest last steps whose loss is at most a twentieth of the loss "
-            "with a reset at every step. Their 95 % interval resamples episodes."
+            "with a reset at every step; those of the policy the same with the divergence as the loss. "
+            "Their 95 % intervals resample episodes."
         )
     for one in result.ablations:
         if one.unmatched:

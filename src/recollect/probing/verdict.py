@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ..common.format import number
 from ..common.intervals import Interval
-from .ablate import Ablation, Difference, Score, Source, measure_memory_length
+from .ablate import Ablation, Difference, Score, Source
 from .contents import Contents, Held
 from .controls import FEWEST, Controls
 from .memory_length import MemoryLength
@@ -15,6 +15,7 @@ from .samples import Effect
 
 WHOLE = "unchanged"
 LEAST = 0.01  # nats: a smaller change of the policy is not worth a sentence
+LEAST_OF_EPISODE = 0.1  # nats, the sum over an episode: the policy may depend on its memory in one step only
 # Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
 LABELS = {
     "as it is": WHOLE,
@@ -27,10 +28,16 @@ NO_CONTROL = "Whether the task needs a memory was not tested: name memoryless ru
 
 
 def judge_use(
-    source: Source, whole: Score, ablations: Sequence[Ablation], actor: str | None, critic: str | None
+    source: Source,
+    whole: Score,
+    ablations: Sequence[Ablation],
+    length: MemoryLength | None,
+    actor: str | None,
+    critic: str | None,
 ) -> str:
     """Whether the actions depend on the memory state.
 
+    length         the steps of memory; None if a reset at every step loses no score
     actor, critic  names of their memories; None without memory
     """
     if actor is None:
@@ -60,9 +67,24 @@ def judge_use(
             f"It needs a memory state other than the initial one, but not its content: with a reset at every "
             f"step {at}, but with states of other steps and episodes it does as well."
         )
-    reach = _describe_length(measure_memory_length(whole, ablations))
+    assert length, "a reset at every step loses score"
+    reach = _describe_length(length)
     fell = f"falls from {unchanged} to {_score(source, cleared.score)}"
     return f"It uses {reach} of memory: without it the {name} {fell}."
+
+
+def judge_reach(policy: OpenLoop | None) -> str | None:
+    """How many steps the policy depends on; None if its memory makes no difference."""
+    if policy is None or policy.length is None:
+        return None
+    reset = policy.changes[0]
+    assert reset.divergence and reset.sums is not None, "a length is that of known divergences"
+    if reset.sums.mean() < LEAST_OF_EPISODE:
+        return None
+    return (
+        f"Its policy depends on {_describe_length(policy.length)} of memory: with fewer it differs by "
+        f"more than a twentieth of {_nats(reset.divergence)}, the difference with a reset at every step."
+    )
 
 
 def judge_patching(policy: OpenLoop | None) -> str | None:
