@@ -46,6 +46,7 @@ CASES = [
     case("LunarLander-v3", "gymnasium", kwargs={"continuous": True}),
     case("CartPole-v1", "workers", num_envs=2),
     *ENVPOOL,
+    case("atari:Pong", num_envs=2),
 ]
 RANDOM = [config for config in CASES if config.id not in FIXED]
 
@@ -55,8 +56,9 @@ def name_of(config: EnvConfig) -> str:
 
 
 def build(config: EnvConfig) -> Envs:
-    if config.backend == "envpool":
-        pytest.importorskip("envpool")
+    for package, needed in (("envpool", config.backend == "envpool"), ("ale_py", "atari" in config.id)):
+        if needed:
+            pytest.importorskip(package, reason=f"{package} is not installed")
     return suite.make(config)
 
 
@@ -126,7 +128,7 @@ def test_observations_are_leaves_of_the_stated_shape(envs):
         for name, leaf in envs.obs_spec.leaves.items():
             shape = (len(leaf.sizes),) if leaf.kind == "discrete" else leaf.shape
             assert obs[name].shape == (envs.num_envs, *shape)
-            kind = {"vector": "f", "discrete": "i", "binary": "i"}[leaf.kind]
+            kind = {"vector": "f", "discrete": "i", "binary": "i", "picture": "u"}[leaf.kind]
             assert obs[name].dtype == np.float32 if kind == "f" else obs[name].dtype.kind == kind
             if leaf.kind == "discrete":
                 assert (obs[name] >= 0).all() and (obs[name] < leaf.sizes).all()
@@ -172,7 +174,7 @@ def test_the_time_limit_is_stated(envs):
 @pytest.mark.parametrize("config", CASES[len(probe.listing()) :], ids=name_of)
 def test_without_an_override_the_limit_is_the_environments_own(config):
     known = {"CartPole": 500, "Acrobot": 500, "MountainCar": 200, "MountainCarContinuous": 999}
-    known |= {"tmaze": 24, "Pendulum": 200, "LunarLander": 1000, "BipedalWalker": 1600}
+    known |= {"atari:Pong": 27_000, "tmaze": 24, "Pendulum": 200, "LunarLander": 1000, "BipedalWalker": 1600}
     envs = build(replace(config, time_limit=None))
     assert envs.adapter.time_limit == known[config.id.split("-")[0]]
     envs.adapter.close()

@@ -156,7 +156,7 @@ LINES = {
     "negative threads": (["train", "CartPole-v1", "--env.threads", "-1"], "env.threads is -1"),
     "seeds": (["compare", "-e", "poc", "-m", "ppo", "--seeds", "99999999999"], "at most 10,000"),
     "a misspelled branch": (["train", "CartPole-v1", "--actr.memory.name", "gru"], "unknown option --actr"),
-    "Atari": (["train", "ALE/Pong-v5"], "pip install 'gymnasium[atari]', then ale_py:ALE/Pong-v5"),
+    "Atari": (["train", "ALE/Pong-v5"], "take atari:Pong, which has the usual preprocessing; pip install"),
     "POPGym's own id": (["train", "popgym-RepeatFirstEasy-v0"], "use popgym:RepeatFirstEasy"),
     "a callable": (
         ["train", "callable-TimeLimit"],
@@ -172,7 +172,8 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_bad_input_is_one_line(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(gymnasium.registry, "popgym-RepeatFirstEasy-v0", raising=False)  # after an import
+    for imported in ("popgym-RepeatFirstEasy-v0", "ALE/Pong-v5"):
+        monkeypatch.delitem(gymnasium.registry, imported, raising=False)
     command, message = LINES[name]
     assert cli.main(command) in (1, 2)
     error = capsys.readouterr().err

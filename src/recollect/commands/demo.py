@@ -37,6 +37,7 @@ STEPS = {
     "popgym": 500_000,
     "memory_gym": 50_000,
     "meta": 300_000,
+    "atari": 10_000,
 }
 OTHER_STEPS = 100_000  # of other tasks
 TRANSFORMERS, SLOWDOWN = {"gpt2", "trxl", "gtrxl"}, 5  # their training takes that many times as long

@@ -118,10 +118,11 @@ def forget_bias(config: RunConfig) -> float:
 
 
 def recurrent(config: RunConfig, kind: type[LayeredConfig], **settings: Any) -> RunConfig:
-    """Such a memory each for actor and critic, half as wide as the layer after it."""
+    """Such a memory each for actor and critic, half as wide as the layer after it, or before it."""
 
     def with_recurrence(branch: BranchConfig) -> BranchConfig:
-        return with_memory(branch, kind(width=max(64, branch.hidden[-1] // 2), **settings))
+        layers = branch.hidden or (getattr(branch.encoder, "features", None) or 128,)
+        return with_memory(branch, kind(width=max(64, layers[-1] // 2), **settings))
 
     return replace(config, actor=with_recurrence(config.actor), critic=with_recurrence(config.critic))
 

@@ -187,6 +187,25 @@ def popgym() -> RunConfig:
     )
 
 
+def atari() -> RunConfig:
+    """The usual hyperparameters for Atari: small steps, a small clip, and one encoder for both branches."""
+    branch = BranchConfig(encoder=NatureConfig(features=512), hidden=(), activation="relu")
+    return RunConfig(
+        env=EnvConfig(id="atari:Pong", num_envs=8, normalize_reward=True),
+        actor=branch,
+        critic=replace(branch, shared=True),
+        ppo=PPOConfig(
+            num_steps=128,
+            learning_rate=2.5e-4,
+            lr_decay=TO_ZERO,
+            clip=0.1,
+            vf_coef=0.5,
+            ent_coef=0.01,
+        ),
+        steps=10_000_000,
+    )
+
+
 def meta() -> RunConfig:
     """Rollouts that are longer than a trial, no discount, as each episode counts alike, and an entropy
     bonus, so that agents explore.
@@ -216,6 +235,7 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "minigrid": minigrid,
     "popgym": popgym,
     "memory_gym": memory_gym,
+    "atari": atari,
     "meta": meta,
     "Pendulum": pendulum,
     "PendulumNoVel": pendulum,

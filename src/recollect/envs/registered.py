@@ -2,7 +2,7 @@
 
 import gymnasium as gym
 
-from ..common.errors import UsageError, nearest
+from ..common.errors import UsageError, install_hint, nearest
 from ..common.named import import_named
 from . import envpool
 
@@ -34,10 +34,10 @@ def _advice(name: str) -> str:
             "and are those of EnvPool"
         )
     if name.startswith("ALE/"):
-        bare = name.removeprefix("ALE/")
+        game = name.removeprefix("ALE/").partition("-")[0]
         return (
-            f"Atari needs its package: pip install 'gymnasium[atari]', then ale_py:{name}; EnvPool (extra "
-            f"fast) has {bare}"
+            f"take atari:{game}, which has the usual preprocessing; {install_hint('atari')}. "
+            f"ale_py:{name} is the game with its whole pictures"
         )
     if name.startswith("popgym-"):
         return f"use popgym:{name.removeprefix('popgym-').removesuffix('-v0')}"
