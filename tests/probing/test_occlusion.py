@@ -32,7 +32,7 @@ def repeating():
 
 def test_only_the_input_of_three_steps_before_matters(repeating):
     by = {one.back: one for one in repeating.dependence}
-    assert list(by) == list(range(1, 15))  # of 15 steps before are too few
+    assert list(by) == list(range(1, 16))  # all that an episode has
     assert {back for back, one in by.items() if one.occlusion.value > 1e-9} == {3}
     # Half of the signs of another episode are the same.
     low, high = by[3].occlusion.interval
@@ -56,6 +56,30 @@ def test_an_agent_that_ignores_its_memory_depends_on_no_step():
     probed = probe(trained(0.0, LagConfig(lag=3), EnvConfig(), factory=partial(Repeat, 3)), episodes=40)
     assert {one.occlusion.value for one in probed.dependence} == {0.0} and probed.depends is None
     assert probe(trained(1.0, MEMORIES["mlp"]()), episodes=20).dependence == []
+
+
+def test_the_first_input_counts_where_an_episode_is_long_and_only_its_end_depends_on_it():
+    """Of 31 numbers of steps 200 sources have 2, and one number alone is followed by 30 steps."""
+    env = EnvConfig(id="probe:recall", kwargs={"delay": 30})
+    by = {one.back: one.occlusion for one in probe(trained(WEIGHT, env=env), episodes=100).dependence}
+    # The agent keeps the sign, so its policy depends on the first input at every step.
+    low, high = by[30].interval
+    assert low < TURNED / 2 < high
+    # All 100 first steps, and another number of steps, which stands for 30.
+    assert by[1].value == pytest.approx(by[30].value / 31, rel=1e-6)
+
+
+def test_the_steps_of_a_sample_stand_for_all():
+    envs = make(EnvConfig(id="probe:recall", kwargs={"delay": 9}, num_envs=6))
+    agent = build_agent((envs.obs_spec, envs.action_spec), branch("gru"), branch("mlp"), False, 0)
+    _, record = record_deterministic(agent, envs, 12, 0)
+    episode = number_episodes(record, 12)
+    for most, firsts, rows, steps in ((50, True, 48, 120), (50, False, 48, 108), (1, True, 12, 12)):
+        sample = draw_sample(
+            agent, record, record.valid, episode, np.random.default_rng(1), most, firsts=firsts
+        )
+        assert len(sample.row) == rows and sample.weight.sum() == pytest.approx(steps)
+        assert firsts == (0 in sample.step)
 
 
 class ShiftedLater(Altered):

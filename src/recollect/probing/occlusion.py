@@ -109,8 +109,9 @@ def _average(
         inside = window.inside[back]
         if inside.sum() < FEWEST:
             return
-        gradient = average_steps(lengths[back], inside, sample.episode) if back in lengths else None
-        occlusion = average_steps(divergence[back], inside, sample.episode)
+        weight = inside * sample.weight
+        gradient = average_steps(lengths[back], weight, sample.episode) if back in lengths else None
+        occlusion = average_steps(divergence[back], weight, sample.episode)
         yield Dependence(back, int(inside.sum()), occlusion, gradient)
 
 

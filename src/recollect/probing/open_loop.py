@@ -220,6 +220,7 @@ def number_episodes(record: Record, episodes: int) -> Array:
 def average_steps(x: Array, mask: Array, episode: Array, is_share: bool = False) -> Estimate:
     """The mean of x (T, N) over the steps of a mask, with an interval that resamples whole episodes.
 
+    mask     whether a step counts, or its weight (T, N)
     episode  number of the episode (T, N); -1: of none
     """
     counted = episode >= 0

@@ -34,6 +34,7 @@ class Sample(NamedTuple):
     rows       inputs of the actor (1, S, ...)
     state      of its memory before each step (S, ...)
     params     of the policy (S, P)
+    weight     of each step in means over all steps (S,)
     """
 
     row: Array
@@ -43,6 +44,7 @@ class Sample(NamedTuple):
     rows: Rows
     state: Tree
     params: Tensor
+    weight: Floats
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def draw_sample(
     """The chosen steps (T, N); if there are more than `most`, those at random numbers of steps.
 
     episode  number of the episode of each step (T, N); -1: it does not count
-    firsts   also steps at which the memory is reset, which leaves nothing of an altered state
+    firsts   with all first steps of episodes, the only ones that are followed by as many steps as an episode
+             has; without: no steps at which the memory is reset, which leaves nothing of an altered state
     """
     chosen = chosen & (episode >= 0)
     if not firsts:
@@ -76,12 +79,18 @@ def draw_sample(
         chosen &= ~(record.rows.first[:-1].numpy() & agent.actor.resets)
     step, most = record.step, min(most, LARGEST // max(1, _count_floats(agent)))
     # Whole numbers of steps, so that a step finds the same step of other episodes.
-    order = random.permutation(np.unique(step[chosen]))
-    counts = np.bincount(step[chosen], minlength=1)[order].cumsum()
-    chosen &= np.isin(step, order[: max(1, int((counts <= most).sum()))])
+    numbers = random.permutation(np.unique(step[chosen]))
+    if firsts:
+        numbers = numbers[np.argsort(numbers != 0, kind="stable")]
+    counts = np.bincount(step[chosen], minlength=1)[numbers].cumsum()
+    drawn = max(1, int((counts <= most).sum()))
+    chosen &= np.isin(step, numbers[:drawn])
     row, env = np.nonzero(chosen)
     if not len(row):
         return None
+    # First steps stand for themselves, and the other numbers that were drawn for all others.
+    others = (len(numbers) - firsts) / max(1, drawn - firsts)
+    weight = np.where((step[row, env] == 0) & firsts, 1.0, others)
     states = [
         {path: leaf[np.flatnonzero(chosen[t])] for path, leaf in leaves(state).items()}
         for t, state in enumerate(_states_before(agent, record))
@@ -92,7 +101,7 @@ def draw_sample(
     )
     rows = record.rows.map(lambda x: x[row, env][None]).to(agent.device)
     params = agent.actor(rows, state)[0][0].cpu()
-    return Sample(row, env, episode[row, env], step[row, env], rows, state, params)
+    return Sample(row, env, episode[row, env], step[row, env], rows, state, params, weight)
 
 
 def _states_before(agent: Agent, record: Record) -> Iterator[Tree]:
