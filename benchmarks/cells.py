@@ -17,7 +17,7 @@ def seconds(runs: Sequence[Result]) -> float:
 
 
 def result_cell(task: Task, runs: Sequence[Result], full: bool = True) -> str:
-    """Median time and steps to the target, or steps per second if there is no target.
+    """Median time to the target with the fastest and the slowest run, or steps per second without a target.
 
     full  include the steps
     """
@@ -30,10 +30,23 @@ def result_cell(task: Task, runs: Sequence[Result], full: bool = True) -> str:
         ends = [run[task.metric] for run in runs if run[task.metric] is not None] or [math.nan]
         low, high = (f"{end:.{digits}f}" for end in (min(ends), max(ends)))
         return f"not reached in {task.cap:g} s ({low} to {high})"
-    late = sum(run["reached"] is False for run in runs)
-    note = f" ({late} of {len(runs)} not reached in {task.cap:g} s)" if late else ""
+    late = [run for run in runs if run["reached"] is False]
+    times = [_duration(run["seconds"]) for run in sorted(runs, key=lambda run: float(run["seconds"]))]
+    span = f" ({times[0]} to {times[-1]})" if not late and len(runs) > 1 else ""
+    note = f" ({len(late)} of {len(runs)} not reached in {_end(task, late)})" if late else ""
     steps = statistics.median(run["steps"] for run in runs)
-    return f"{median:.{2 if median < 10 else 1}f} s{f', {steps:,.0f} steps, {pace}' if full else ''}{note}"
+    return f"{_duration(median)} s{span}{f', {steps:,.0f} steps, {pace}' if full else ''}{note}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.{2 if seconds < 10 else 1}f}"
+
+
+def _end(task: Task, late: Sequence[Result]) -> str:
+    """What ended the runs that did not reach the target: their number of steps, or the time limit."""
+    if all(run["steps"] / run["sps"] < task.cap - 1 for run in late):
+        return f"{max(run['steps'] for run in late):,} steps"
+    return f"{task.cap:g} s"
 
 
 def speed_cell(task: Task, ours: Sequence[Result], peer: Sequence[Result]) -> str:

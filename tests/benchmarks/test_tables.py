@@ -48,7 +48,20 @@ def test_a_run_at_its_cap_has_no_time():
 def test_one_late_run_of_three_leaves_a_median():
     peer = [run(90), run(240, False), run(70)]
     assert result_cell(TASK, peer, full=False) == "90.0 s (1 of 3 not reached in 240 s)"
+
     assert speed_cell(TASK, [run(9.0)] * 3, peer) == "10.0x faster"
+
+
+def test_the_range_of_the_runs_stands_beside_their_median():
+    assert result_cell(TASK, [run(3.27), run(26.61), run(3.59)], full=False) == "3.59 s (3.27 to 26.6)"
+    assert result_cell(TASK, [run(3.0)], full=False) == "3.00 s"
+
+
+def test_a_run_that_took_all_its_steps_did_not_stop_for_the_time():
+    ended = run(240, False) | {"steps": 100_096, "sps": 720.0}  # after 139 s
+    assert result_cell(TASK, [run(90), run(70), ended], full=False) == (
+        "90.0 s (1 of 3 not reached in 100,096 steps)"
+    )
 
 
 def test_ratios_are_words():

@@ -321,7 +321,8 @@ def preset(model: str, env_id: str) -> RunConfig:
         raise UsageError(f"model {model!r} is unknown; {nearest(model, sorted(MODELS))}")
     suite, _, name = env_id.rpartition(":")
     # A task before its suite: the hyperparameters of a suite are for tasks that have none.
-    tasks = [key for key in (name.partition("-")[0], suite) if key in TASKS]
+    task = name.removeprefix("MiniGrid-").partition("-")[0]
+    tasks = [key for key in (task, suite) if key in TASKS]
     config = TASKS[tasks[0]]() if tasks else default(env_id)
     config = replace(config, env=replace(config.env, id=env_id), model=model)
     return MODELS[model](config)

@@ -159,6 +159,11 @@ def minigrid() -> RunConfig:
     )
 
 
+def minigrid_generalising() -> RunConfig:
+    """MemoryS17Random, whose corridors have all lengths: an agent of it solves the smaller tasks as well."""
+    return replace(minigrid(), env=replace(minigrid().env, id="minigrid:MemoryS17Random"), steps=3_000_000)
+
+
 def memory_gym() -> RunConfig:
     """One memory, shared by actor and critic, and rollouts shorter than an episode."""
     wide = BranchConfig(hidden=(256,), encoder=NatureConfig(features=64), activation="relu")
@@ -233,6 +238,7 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "poc": poc,
     "tmaze": tmaze,
     "minigrid": minigrid,
+    "MemoryS17Random": minigrid_generalising,
     "popgym": popgym,
     "memory_gym": memory_gym,
     "atari": atari,
