@@ -81,6 +81,29 @@ VIEWS = {
         ),
         pairs=((1, 0), (2, 1), (3, 2), (4, 3)),
     ),
+    "gpt2ppo_published": View(
+        names=(
+            ("`ppo_published`", {"model": "ppo_published"}),
+            ("`ppo_gpt_published`, as their code ran", {"actor.trained_encoder": False}),
+            ("the same, all weights trained", {"model": "ppo_gpt_published", "actor.trained_encoder": True}),
+        ),
+        pairs=((1, 0), (2, 0), (2, 1)),
+    ),
+    "gpt2ppo_pretrained": View(
+        names=(
+            (
+                "GPT-2 not trained, random",
+                {"model": "ppo_gpt_frozen", "critic.memory.pretrained": None},
+            ),
+            (
+                "GPT-2 not trained, pretrained",
+                {"model": "ppo_gpt_frozen", "critic.memory.pretrained": "runs/gpt2_bytes"},
+            ),
+            ("`ppo_gpt`", {"model": "ppo_gpt", "critic.memory.pretrained": None}),
+            ("`ppo_gpt`, pretrained", {"model": "ppo_gpt", "critic.memory.pretrained": "runs/gpt2_bytes"}),
+        ),
+        pairs=((1, 0), (3, 2)),
+    ),
     "gpt2ppo_shared": View(
         names=(
             ("`ppo_published`", {"critic.shared": False}),

@@ -27,7 +27,7 @@ from ..run.run_folder import locked
 from ..run.weights import processor_name, versions
 
 PACKAGES = (
-    *("envpool", "minigrid", "popgym", "pettingzoo", "optuna", "ray"),
+    *("envpool", "minigrid", "popgym", "ale_py", "pettingzoo", "optuna", "ray"),
     *("onnx", "wandb", "huggingface-hub", "matplotlib"),
 )
 STEPS = 50  # of the check that an environment repeats
