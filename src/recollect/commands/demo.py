@@ -34,6 +34,7 @@ STEPS = {
     "poc": 100_000,
     "tmaze": 200_000,
     "minigrid": 400_000,
+    "MemoryS17Random": 400_000,
     "popgym": 500_000,
     "memory_gym": 50_000,
     "meta": 300_000,
