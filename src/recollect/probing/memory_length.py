@@ -31,6 +31,8 @@ class MemoryLength:
 def search_fewest(is_enough: Callable[[int], bool], longest: int | None, largest: int) -> None:
     """Try 2, 4, 8, ... steps until a number is enough, then numbers between it and the last that is not.
 
+    The result is exact up to 32 steps, and to a thirty-second above: every trial plays all episodes.
+
     longest  the steps of the longest episode, which are enough without a trial; None if memories last longer
     largest  number of steps that can be tried
     """
@@ -41,11 +43,16 @@ def search_fewest(is_enough: Callable[[int], bool], longest: int | None, largest
     if high > largest and high < ends:
         return
     high = int(min(high, ends))
-    while high - low > 1 and (middle := (low + high) // 2) <= largest:
+    while not _adjacent(low, high) and (middle := (low + high) // 2) <= largest:
         if is_enough(middle):
             high = middle
         else:
             low = middle
+
+
+def _adjacent(low: int, high: int) -> bool:
+    """Whether no number between two is worth a trial."""
+    return high - low <= 1 + low // 32
 
 
 def measure_length(losses: Mapping[int, Floats], longest: int | None) -> MemoryLength:
@@ -54,7 +61,7 @@ def measure_length(losses: Mapping[int, Floats], longest: int | None) -> MemoryL
     losses   number of last steps, ascending from 1 -> loss of each episode (E,)
     longest  the steps of the longest episode; None if memories last longer
     """
-    if longest is not None and longest - 1 in losses:
+    if longest is not None and _adjacent(max(k for k in losses if k < longest), longest):
         # As many steps as the longest episode has lose nothing, which needs no measurement.
         losses = {k: x for k, x in losses.items() if k < longest} | {longest: np.zeros(len(losses[1]))}
     pairs = np.stack([*losses.values()], axis=1)  # (E, K)
