@@ -115,6 +115,9 @@ def test_a_film_shows_what_the_agent_sees():
     assert envs.adapter.render().shape == (84, 84, 3)
     assert len(envs.adapter.names()["actions"]) == envs.action_spec.sizes[0] == 18
     envs.adapter.close()
+    envs = build(frameskip=100)
+    assert envs.adapter.fps == 1  # a film of fewer images per second would have none
+    envs.adapter.close()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class Atari(VecEnv):
         )
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
-        self.fps = FRAMES_PER_SECOND // skip
+        self.fps = max(1, FRAMES_PER_SECOND // skip)
 
     def reset(self, seeds: list[int]) -> Array:
         # ALE's seeds have 31 bits.
