@@ -1,8 +1,8 @@
 """A run of recollect, through its API.
 
 Settings: env, model, options, steps (None: the preset's), seed, metric (return or success), target
-and cap. A target of the return ends the run; for any other the run goes on to its end, and its
-metrics say when the target was reached.
+and cap, and episodes if the last weights are to be evaluated. A target of the return ends the run; for any
+other the run goes on to its end, and its metrics say when the target was reached.
 """
 
 import json
@@ -19,7 +19,7 @@ def run(settings: dict[str, Any]) -> Result:
     """Train; the seconds are those until the target, or all of them where there is none."""
     import recollect
 
-    metric, target, cap = (settings[key] for key in ("metric", "target", "cap"))
+    metric, target, cap, seed = (settings[key] for key in ("metric", "target", "cap", "seed"))
     options = dict(settings["options"])
     if metric == "return" and target is not None:
         options["ppo.target_return"] = target
@@ -31,7 +31,10 @@ def run(settings: dict[str, Any]) -> Result:
     rows = [json.loads(line) for line in lines]
     last = rows[-1]
     if target is None:
-        return result(last["time"], last["step"], last[metric], None, metric, backend=backend)
+        outcome = result(last["time"], last["step"], last[metric], None, metric, backend=backend)
+        if "episodes" in settings:
+            outcome["score"] = trained.evaluate(settings["episodes"], seed).mean
+        return outcome
     good = (row for row in rows if row[metric] is not None and row[metric] >= target)
     first = next((row for row in good if row["time"] <= cap), None)
     if first is None:

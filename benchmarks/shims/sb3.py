@@ -1,8 +1,8 @@
 """A run of Stable-Baselines3 or of sb3-contrib.
 
 Settings: algorithm (module:Class), policy, env, num_envs, normalize, hyperparameters, budget (over
-which schedules run), steps (instead of a target), seed, target, cap and threads (None: torch's choice); and
-mask, if observations are multiplied by one.
+which schedules run), steps (instead of a target), seed, target, cap and threads (None: torch's choice);
+mask, if observations are multiplied by one; and episodes, if the last weights are to be evaluated.
 """
 
 import importlib
@@ -18,9 +18,12 @@ import torch
 from gymnasium.wrappers import TransformObservation
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from ..common import Result, result
+
+EVALUATION_SEED = 1_000_000
 
 
 class Watch(BaseCallback):
@@ -63,7 +66,19 @@ def run(settings: dict[str, Any]) -> Result:
     reached = None if target is None else watch.mean >= target
     seconds = watch.seconds if reached else ended if settings["steps"] else max(ended, cap)
     took = watch.seconds if reached else ended
-    return result(min(seconds, cap), model.num_timesteps, watch.mean, reached, took=took)
+    outcome = result(min(seconds, cap), model.num_timesteps, watch.mean, reached, took=took)
+    if "episodes" in settings:
+        outcome["score"] = _evaluate(model, settings)
+    return outcome
+
+
+def _evaluate(model: Any, settings: dict[str, Any]) -> float:
+    """The mean return of deterministic episodes, on seeds that training did not use."""
+    envs = _envs({**settings, "seed": EVALUATION_SEED + settings["seed"]})
+    if isinstance(envs, VecNormalize):
+        envs.obs_rms, envs.training, envs.norm_reward = model.get_env().obs_rms, False, False
+    mean, _ = evaluate_policy(model, envs, settings["episodes"], deterministic=True)
+    return float(mean)
 
 
 def _envs(settings: dict[str, Any]) -> VecEnv:

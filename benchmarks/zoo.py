@@ -1,0 +1,236 @@
+"""The presets of recollect beside RL Zoo's settings of Stable-Baselines3, after equal numbers of steps.
+
+    python -m benchmarks.zoo [--tasks CartPole-v1 ...] [--seeds 5] [--jobs 2] [--out benchmarks/results]
+
+Steps are those of RL Zoo, but one million of its five in BipedalWalker. A score is the mean return of 100
+deterministic episodes of the last weights, on seeds that training did not use. The tasks of the list without
+a preset of their own, MountainCar-v0 and LunarLanderContinuous-v3, have the defaults of any environment.
+
+Runs of both take turns, each in a process of its own, with one thread for torch and one for EnvPool. With
+two jobs, two runs at a time slow each other alike. Finished runs are kept in files, and not repeated.
+
+RL Zoo: hyperparams/ppo.yml at 208b6fd and hyperparams/ppo_lstm.yml at 038ab16.
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recollect.common.intervals import Floats, Interval, mean_weights, stratified
+from recollect.reporting.scores import weighted_mean_interval
+from recollect.run.weights import processor_name
+
+from .cells import ratio, table
+from .common import Result, Run, in_a_process, kept, ours
+
+OURS, ZOO = "recollect", "RL Zoo"
+EPISODES = 100
+LANDER = dict(n_steps=1024, batch_size=64, gae_lambda=0.98, gamma=0.999, n_epochs=4, ent_coef=0.01)
+CARTPOLE = dict(
+    n_steps=32, batch_size=256, gae_lambda=0.8, gamma=0.98, n_epochs=20, ent_coef=0.0,
+    learning_rate="linear 1e-3", clip_range="linear 0.2",
+)  # fmt: skip
+PENDULUM = dict(
+    n_steps=1024, gae_lambda=0.95, gamma=0.9, n_epochs=10, ent_coef=0.0, learning_rate=1e-3, clip_range=0.2,
+    use_sde=True, sde_sample_freq=4,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A task with both runs."""
+
+    name: str
+    steps: int
+    zoo: dict[str, Any]
+    """Settings of benchmarks.shims.sb3."""
+    model: str = "ppo"
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """By label."""
+        fixed = {"policy": "MlpPolicy", "env": self.name, "normalize": False, "budget": self.steps}
+        fixed |= {"algorithm": "stable_baselines3:PPO", "steps": self.steps, "threads": 1}
+        # A validation would show nothing that is used here.
+        options = {"threads": 1, "env.threads": 1, "val_check_interval": 0}
+        preset = ours(self.name, self.model, self.steps, options)
+        return {OURS: replace(preset, label=OURS), ZOO: Run(ZOO, "sb3", fixed | self.zoo)}
+
+
+def recurrent(
+    env: str, mask: Sequence[int], hyperparameters: dict[str, Any], num_envs: int
+) -> dict[str, Any]:
+    """sb3-contrib's RecurrentPPO, with its default LSTM of 256, and velocities replaced by zeros."""
+    how = {"algorithm": "sb3_contrib:RecurrentPPO", "policy": "MlpLstmPolicy", "env": env, "mask": mask}
+    return {**how, "num_envs": num_envs, "hyperparameters": hyperparameters}
+
+
+PAIRS = (
+    Pair("CartPole-v1", 100_000, {"num_envs": 8, "hyperparameters": CARTPOLE}),
+    Pair(
+        "Acrobot-v1",
+        1_000_000,
+        {
+            "num_envs": 16,
+            "normalize": True,
+            "hyperparameters": dict(n_steps=256, gae_lambda=0.94, gamma=0.99, n_epochs=4, ent_coef=0.0),
+        },
+    ),
+    Pair(
+        "MountainCar-v0",
+        1_000_000,
+        {
+            "num_envs": 16,
+            "normalize": True,
+            "hyperparameters": dict(n_steps=16, gae_lambda=0.98, gamma=0.99, n_epochs=4, ent_coef=0.0),
+        },
+    ),
+    Pair("Pendulum-v1", 100_000, {"num_envs": 4, "hyperparameters": PENDULUM}),
+    Pair(
+        "MountainCarContinuous-v0",
+        20_000,
+        {
+            "num_envs": 1,
+            "normalize": True,
+            "hyperparameters": dict(
+                batch_size=256, n_steps=8, gamma=0.9999, learning_rate=7.77e-05, ent_coef=0.00429,
+                clip_range=0.1, n_epochs=10, gae_lambda=0.9, max_grad_norm=5, vf_coef=0.19, use_sde=True,
+                policy_kwargs=dict(log_std_init=-3.29, ortho_init=False),
+            ),
+        },
+    ),
+    Pair("LunarLander-v3", 1_000_000, {"num_envs": 16, "hyperparameters": LANDER}),
+    Pair("LunarLanderContinuous-v3", 1_000_000, {"num_envs": 16, "hyperparameters": LANDER}),
+    Pair(
+        "BipedalWalker-v3",
+        1_000_000,
+        {
+            "num_envs": 32,
+            "normalize": True,
+            "hyperparameters": dict(
+                n_steps=2048, batch_size=64, gae_lambda=0.95, gamma=0.999, n_epochs=10, ent_coef=0.0,
+                learning_rate=3e-4, clip_range=0.18,
+            ),
+        },
+    ),
+    Pair("CartPoleNoVel-v1", 100_000, recurrent("CartPole-v1", [1, 0, 1, 0], CARTPOLE, 8), "ppo_lstm"),
+    Pair("PendulumNoVel-v1", 100_000, recurrent("Pendulum-v1", [1, 1, 0], PENDULUM, 4), "ppo_lstm"),
+)  # fmt: skip
+
+
+# Runs -----------------------------------------------------------------------------------------
+
+
+def measure(pair: Pair, label: str, seed: int) -> Result:
+    """One run, in a process of its own."""
+    run = pair.runs[label]
+    goal = {"metric": "return", "target": None, "cap": float("inf"), "episodes": EPISODES, "seed": seed}
+    outcome = in_a_process(f"benchmarks.shims.{run.shim}", json.dumps({**run.settings, **goal}))
+    score, took = outcome["score"], outcome["seconds"]
+    print(f"  {pair.name}  {label} seed {seed}: {score:.1f} after {took:.1f} s", flush=True)
+    return outcome
+
+
+def measure_all(pairs: Sequence[Pair], seeds: int, jobs: int, out: Path) -> None:
+    """All runs that are not yet in files."""
+    out.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        for pair in pairs:
+            results = load(out, pair)
+            # Both runs of a seed after one another, so that two jobs take one of each at a time.
+            todo = [(seed, label) for seed in range(1, seeds + 1) for label in (OURS, ZOO)]
+            todo = [(seed, label) for seed, label in todo if str(seed) not in results[label]]
+            started = [(seed, label, pool.submit(measure, pair, label, seed)) for seed, label in todo]
+            for seed, label, future in started:
+                results[label][str(seed)] = future.result()
+                versions = {name: version(name) for name in ("stable-baselines3", "sb3-contrib")}
+                whole = {"processor": processor_name(), "peers": versions, "runs": results}
+                kept(out, "zoo", pair.name).write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def load(out: Path, pair: Pair) -> dict[str, dict[str, Result]]:
+    """The kept runs of a task: label -> seed -> result."""
+    file = kept(out, "zoo", pair.name)
+    runs: dict[str, dict[str, Result]] = json.loads(file.read_text())["runs"] if file.exists() else {}
+    return {label: runs.get(label, {}) for label in (OURS, ZOO)}
+
+
+# Table ----------------------------------------------------------------------------------------
+
+
+def difference(mine: Floats, theirs: Floats) -> tuple[float, Interval]:
+    """The difference of the means, with its interval."""
+    interval = stratified([mine, theirs], lambda drawn: drawn[0].mean(1) - drawn[1].mean(1))
+    assert interval, "two seeds or more"
+    return float(mine.mean() - theirs.mean()), interval
+
+
+def scores_of(runs: dict[str, Result]) -> Floats:
+    """The scores, sorted."""
+    return np.sort([run["score"] for run in runs.values()])
+
+
+def lines(out: Path) -> list[str]:
+    """The table, and how many tasks each side is better in."""
+    measured = [(pair, load(out, pair)) for pair in PAIRS]
+    measured = [(pair, runs) for pair, runs in measured if min(map(len, runs.values())) > 1]
+    header = ["task", "steps", "seeds", OURS, ZOO, "difference", "time", f"time, {ZOO}", "speed"]
+    differences = {
+        pair.name: difference(scores_of(runs[OURS]), scores_of(runs[ZOO])) for pair, runs in measured
+    }
+    higher = sum(value >= 0 for value, _ in differences.values())
+    better = sum(interval.low > 0 for _, interval in differences.values())
+    worse = sum(interval.high < 0 for _, interval in differences.values())
+    rows = [_line(pair, runs, *differences[pair.name]) for pair, runs in measured]
+    return [
+        *table(header, rows),
+        "",
+        f"Mean at least as high in {higher} of {len(rows)} tasks; "
+        f"interval of the difference above 0 in {better} and below in {worse}.",
+    ]
+
+
+def _line(pair: Pair, runs: dict[str, dict[str, Result]], value: float, interval: Interval) -> list[str]:
+    digits = 1 if max(abs(scores_of(runs[label])).max() for label in runs) < 1000 else 0
+    times = [statistics.median(run["seconds"] for run in runs[label].values()) for label in (OURS, ZOO)]
+    return [
+        f"{pair.name} ({pair.model})",
+        f"{pair.steps:,}",
+        str(min(map(len, runs.values()))),
+        *(_mean_cell(scores_of(runs[label]), digits) for label in (OURS, ZOO)),
+        f"{value:.{digits}f} ({interval.low:.{digits}f} to {interval.high:.{digits}f})",
+        *(f"{took:.{1 if took < 100 else 0}f} s" for took in times),
+        ratio(*times),
+    ]
+
+
+def _mean_cell(scores: Floats, digits: int) -> str:
+    interval = weighted_mean_interval(scores, mean_weights(len(scores)))
+    assert interval, "two seeds or more"
+    return f"{scores.mean():.{digits}f} ({interval.low:.{digits}f} to {interval.high:.{digits}f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--tasks", nargs="*", choices=[pair.name for pair in PAIRS])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--table", action="store_true", help="print what was kept, run nothing")
+    args = parser.parse_args()
+    if not args.table:
+        pairs = [pair for pair in PAIRS if pair.name in (args.tasks or [pair.name])]
+        measure_all(pairs, args.seeds, args.jobs, args.out)
+    print("\n".join(lines(args.out)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Our presets beside RL Zoo's: what the table says of scores, and which runs are repeated."""
+
+import json
+
+import pytest
+
+from benchmarks import zoo
+
+CARTPOLE, ACROBOT = zoo.PAIRS[:2]
+
+
+def keep(out, pair, mine, theirs):
+    """A file of runs with these scores."""
+    runs = {
+        label: {str(seed): {"score": x, "seconds": seconds} for seed, x in enumerate(scores, 1)}
+        for label, scores, seconds in ((zoo.OURS, mine, 2.0), (zoo.ZOO, theirs, 12.0))
+    }
+    zoo.kept(out, "zoo", pair.name).write_text(json.dumps({"runs": runs}))
+
+
+def test_a_difference_counts_where_its_interval_excludes_zero(tmp_path):
+    keep(tmp_path, CARTPOLE, [500.0, 499.0, 498.0], [400.0, 401.0, 402.0])
+    keep(tmp_path, ACROBOT, [-90.0, -70.0, -80.0], [-71.0, -91.0, -72.0])
+    *rows, _, words = zoo.lines(tmp_path)
+    assert words == (
+        "Mean at least as high in 1 of 2 tasks; interval of the difference above 0 in 1 and below in 0."
+    )
+    assert "| CartPole-v1 (ppo) | 100,000 | 3 | 499.0 (" in rows[2]
+    assert "| 98.0 (" in rows[2] and "| 2.0 s | 12.0 s | 6.0x faster |" in rows[2]
+
+
+def test_the_other_side_can_be_better(tmp_path):
+    keep(tmp_path, ACROBOT, [-95.0, -96.0, -97.0], [-71.0, -70.0, -72.0])
+    assert zoo.lines(tmp_path)[-1].endswith("above 0 in 0 and below in 1.")
+
+
+def test_a_task_with_one_seed_is_not_in_the_table(tmp_path):
+    keep(tmp_path, ACROBOT, [-95.0], [-71.0])
+    assert len(zoo.lines(tmp_path)) == 4
+
+
+def test_only_missing_runs_are_made(tmp_path, monkeypatch):
+    pytest.importorskip("stable_baselines3")  # its version stands in the files
+    made = []
+
+    def measure(pair, label, seed):
+        made.append((label, seed))
+        return {"score": 1.0, "seconds": 1.0}
+
+    monkeypatch.setattr(zoo, "measure", measure)
+    keep(tmp_path, ACROBOT, [1.0], [])
+    zoo.measure_all([ACROBOT], 2, 1, tmp_path)
+    assert sorted(made) == [(zoo.ZOO, 1), (zoo.ZOO, 2), (zoo.OURS, 2)]
+    assert {len(runs) for runs in zoo.load(tmp_path, ACROBOT).values()} == {2}
