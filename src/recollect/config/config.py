@@ -74,7 +74,7 @@ class RunConfig:
     keep: int = 3
     """Number of newest checkpoints to keep."""
     threads: int = 1
-    """Threads of torch during updates. More help for wide layers, if cores are idle."""
+    """Threads of torch during updates. More than one is faster for wide layers, if cores are idle."""
     device: str = "auto"
     """Device of the networks: cpu, cuda, cuda:1, mps. auto: a GPU, if there is one and the networks are
     large; config.yaml has what was chosen."""
