@@ -320,6 +320,15 @@ def test_a_scale_begins_at_random_only_where_some_run_is_better():
         assert (scale.low, scale.high, scale.low_is) == (low, -150.0, low_is)
 
 
+@pytest.mark.parametrize("random", [{}, {"LunarLander-v3": {"mean": 220.0}}])
+def test_a_scale_is_not_reversed_where_every_run_is_above_the_reference(random):
+    (scale,) = scores.scales(
+        [final("a", [230, 250], "LunarLander-v3"), final("b", [270], "LunarLander-v3")], random
+    )
+    assert scale.normalised(np.array([270.0])) > scale.normalised(np.array([230.0]))
+    assert scale == Scale("LunarLander-v3", 230.0, 270.0, "worst", "best")
+
+
 def test_only_models_of_all_environments_are_aggregated():
     ends = [final("a", [0, 1], "E"), final("a", [2, 3], "F"), final("b", [1, 1], "E")]
     scales = [Scale(env, 0.0, 4.0, "worst", "best") for env in "EF"]

@@ -1,5 +1,6 @@
 """Runs that begin from another agent, recordings, and agents that are cloned from them or from a teacher."""
 
+import copy
 import json
 import shutil
 import sys
@@ -18,6 +19,8 @@ import recollect
 from recollect import cli
 from recollect.common.errors import UsageError
 from recollect.config.config import InitConfig, RunConfig
+from recollect.encoder import Encoder
+from recollect.encoder.nature import NatureConfig
 from recollect.envs import EnvConfig
 from recollect.envs.spaces import read_spaces
 from recollect.learn import clone
@@ -26,6 +29,7 @@ from recollect.run import checkpoint, dataset, minari
 from recollect.run.build import build
 from recollect.run.teaching import clone_data, clone_teacher, record_episodes
 
+from ..encoder.test_pictures import Filmed
 from ..helpers import (
     ROOT_MODELS,
     StopAt,
@@ -187,19 +191,31 @@ def numbered(lengths):
     )
 
 
-@pytest.mark.parametrize("name", ["mlp", "stack", "gru", "lstm", "gpt2"])
+def recorded(rollout):
+    """The rows of a rollout by the names of their fields, as a file of recorded episodes gives them."""
+    fields = {OBS + key: x for key, x in rollout.rows.obs.items()}
+    fields |= {k: getattr(rollout.rows, k) for k in ("first", "prev_action", "prev_reward")}
+    fields |= {k: getattr(rollout, k) for k in ("valid", "action", "reward", "terminated", "truncated")}
+    return {key: x.numpy().copy() for key, x in fields.items()}
+
+
+@pytest.mark.parametrize("name", ["mlp", "stack", "gru", "lstm", "gpt2", "pictures"])
 def test_replayed_rows_are_what_acting_computed(name):
-    s = prepare(branch(name), branch(name))
+    if name == "pictures":
+        look = branch("gru", encoder=NatureConfig(features=8))
+        s = prepare(look, look, Filmed((40, 40, 3)), normalize=True, scale=0.02)
+    else:
+        s = prepare(branch(name), branch(name))
+    row = s.learner.row
     roll(s)
-    copy = Rollout(s.agent, s.learner.row, T, torch.float64)
-    fields = {OBS + key: x for key, x in s.rollout.rows.obs.items()}
-    fields |= {k: getattr(s.rollout.rows, k) for k in ("first", "prev_action", "prev_reward")}
-    fields |= {k: getattr(s.rollout, k) for k in ("valid", "action", "reward", "terminated", "truncated")}
-    copy.fill({key: x.numpy() for key, x in fields.items()})
-    clone.replay(s.learner, copy, s.rollout.starts[0], 4)
+    again = Rollout(s.agent, row, T, torch.float64)
+    again.open(row)
+    again.fill(recorded(s.rollout))
+    again.open(row)  # as in every epoch
+    clone.replay(s.learner, again, s.rollout.starts[0], 4)
     valid = s.rollout.valid[:-1]
-    torch.testing.assert_close(copy.log_prob[valid], s.rollout.log_prob[valid], rtol=0, atol=1e-12)
-    assert len(copy.starts) == len(s.rollout.starts)
+    torch.testing.assert_close(again.log_prob[valid], s.rollout.log_prob[valid], rtol=0, atol=1e-12)
+    assert len(again.starts) == len(s.rollout.starts)
 
 
 @pytest.mark.parametrize(
@@ -269,6 +285,32 @@ def test_a_student_with_memory_learns_from_a_teacher_that_sees_what_it_does_not(
     learner, config = clone_teacher(config, teacher.agent, "T", lambda _: None)
     assert "hidden" not in learner.agent.actor.inputs.leaves
     assert success(learner, config) > 0.95
+
+
+class Mean(Encoder):
+    """The mean of a picture, from the picture itself."""
+
+    out_dim = 1
+
+    def forward(self, obs, dtype):
+        return obs["obs.camera"].to(dtype).mean((-3, -2, -1))[..., None] / 255
+
+
+def test_a_teacher_sees_pictures_as_its_encoder_takes_them():
+    """Those of the student may be given by their places among the distinct ones."""
+    look = branch("gru", encoder=NatureConfig(features=8))
+    s = prepare(look, look, Filmed((40, 40, 3)), scale=0.02)
+    roll(s)
+    teacher = copy.deepcopy(s.agent)
+    teacher.actor.inputs.eyes = Mean()
+    layers = [x for x in teacher.actor.modules() if isinstance(x, torch.nn.Linear)]
+    layers[0].weight = torch.nn.Parameter(layers[0].weight[:, :1])
+    assert s.agent.takes_shown and not teacher.takes_shown
+    clone.by_teacher(teacher)(s.learner, s.rollout, s.plan, 4)
+    plain = Rollout(teacher, s.learner.row, T, torch.float64)
+    plain.fill(recorded(s.rollout))
+    params, _ = teacher.actor(plain.sent.rows, teacher.initial_state(s.rollout.num_envs).actor)
+    assert torch.equal(s.rollout.action, teacher.policy.mode(params[:-1]))
 
 
 def test_recording_cloning_and_training_from_the_clone_on_the_command_line(source, tmp_path, capsys):

@@ -3,12 +3,14 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 import recollect
 from recollect.common.errors import UsageError
+from recollect.config.config import InitConfig
 from recollect.run import checkpoint
 
 from ..helpers import metrics_of, small_config
@@ -74,6 +76,24 @@ def test_a_learning_rate_that_is_set_keeps_its_schedule(tmp_path):
     assert factors == pytest.approx([1, 1, 0.5, 0.5, 0.5, 0.5])
     with pytest.raises(AssertionError):
         assert_equal(usual, halved)
+
+
+def test_a_learning_rate_may_be_set_after_every_update_of_a_schedule_that_ends_at_0(tmp_path):
+    def halve(update):
+        update.learning_rate /= 2
+
+    run = train(tmp_path, halve, rollouts=4)
+    rates = [row["learning_rate"] / run.config.ppo.learning_rate for row in metrics_of(run.folder)]
+    assert rates == pytest.approx([1, 0.75 / 2, 0.5 / 4, 0.25 / 8])
+    assert run.summary["status"] == "finished"
+
+
+def test_the_rate_of_an_actor_that_is_not_trained_yet_cannot_be_set(tmp_path):
+    source = train(tmp_path / "source", rollouts=1)
+    init = InitConfig(path=str(source.folder), critic_rollouts=3)
+    config = replace(small_config(rollouts=4), init=init)
+    with pytest.raises(UsageError, match=r"learning_rate: .* not trained yet; see init\.critic_rollouts"):
+        recollect.train(config, out=tmp_path, quiet=True, on_rollout=halve_at_2)
 
 
 def test_a_resumed_run_goes_on_with_the_learning_rate_that_was_set(tmp_path, capsys):

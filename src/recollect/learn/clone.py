@@ -75,7 +75,9 @@ def by_teacher(teacher: Agent) -> Update:
         if state is None or plan.barrier_after(learner.iteration - 1):
             state = teacher.initial_state(rollout.num_envs).actor
         with torch.no_grad():
-            rows = rollout.sent.rows._replace(obs=teacher.normalizer(rollout.sent.rows.obs))
+            # Pictures by their places in a gallery are for encoders that take them so.
+            seen = rollout.sent.rows if teacher.takes_shown else rollout.rows.to(rollout.device)
+            rows = seen._replace(obs=teacher.normalizer(seen.obs))
             steps = slice(0, rollout.num_steps)
             params, state = teacher.actor(slice_rows(rows, steps), state)
         rollout.relabel(teacher.policy.mode(params))

@@ -6,9 +6,10 @@ all earlier ones, and falls as the agent returns to it.
 
     reward[t] = scaled reward[t] + rnd_coef e[t] / s,  e[t] = mean (predictor(obs[t+1]) - target(obs[t+1]))^2
 
-s is the standard deviation of the discounted sum of e (agent/normalize.py). In the first rollout there are no
-statistics of observations yet, and e is 0. Unlike in the paper, one value function serves the sum of both
-rewards, so the intrinsic return ends with the episode, and there are no steps of a random agent before.
+s is the standard deviation of the discounted sum of e over all rollouts before (agent/normalize.py). In the
+first rollout there are no statistics of observations yet, and e is 0, so in the second s is 1. Unlike in the
+paper, one value function serves the sum of both rewards, so the intrinsic return ends with the episode, and
+there are no steps of a random agent before.
 
 Shapes.  T steps, N environments.
 """

@@ -51,7 +51,8 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     """One gradient step on the episodes that ended inside the rollout."""
     reward = learner.scaled_rewards(rollout)
     returns, known = returns_to_go(rollout, reward, plan.ppo.gamma)
-    draw, targets = Draw(plan.ppo.normalize_whole, epochs=1, whole=True), Estimates(returns, returns, known)
+    draw = Draw(plan.ppo.normalize_whole, epochs=1, whole=True)
+    targets = Estimates(returns, returns, known)  # the second is not used: no value function is learned
     minibatches = Minibatches(learner, rollout, plan, length, draw, targets)
     if known.any():
         metrics = descend(learner, minibatches, plan, loss)

@@ -166,8 +166,10 @@ class Rollout:
     def fill(self, rows: Mapping[str, Array]) -> None:
         """Take recorded steps by the names of the fields, those of observations with the prefix OBS.
 
-        Outcomes and actions are (T, N, ...), inputs and `valid` (T + 1, N, ...).
+        Outcomes and actions are (T, N, ...), inputs and `valid` (T + 1, N, ...). From then on pictures are
+        given as they are: the galleries have only those that were written.
         """
+        self._galleries, self._places = {}, {}
         for name, x in self._buffer.fields.items():
             x[: len(rows[name])].copy_(torch.from_numpy(rows[name]))
         for name in ("reward", "terminated", "truncated"):

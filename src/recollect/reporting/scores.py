@@ -61,7 +61,7 @@ class Scale:
     low_is: Literal["random", "worst"]
     """random: the score of a random agent, if some run is better; else worst: the worst run."""
     high_is: Literal["reference", "best"]
-    """reference: a score of reference_scores.py, if there is one; else best: the best run."""
+    """reference: a score of reference_scores.py, if there is one above low; else best: the best run."""
 
     def normalised(self, scores: Floats) -> Floats:
         """Scores (n,) on this scale; all 0 if high equals low."""
@@ -99,12 +99,16 @@ def _scale(finals: Sequence[FinalScores], random: Mapping[str, Any]) -> Scale:
     scores = np.concatenate([final.scores for final in finals])
     chance = random.get("success" if source == "success" else "mean")
     reference = reference_score(env, source)
-    high = float(scores.max()) if reference is None else reference
-    high_is: Literal["reference", "best"] = "best" if reference is None else "reference"
+    worst, best = float(scores.min()), float(scores.max())
+    low_is: Literal["random", "worst"]
     # Otherwise the scale would be reversed, or have no length.
-    if chance is not None and chance < high:
-        return Scale(env, float(chance), high, "random", high_is)
-    return Scale(env, float(scores.min()), high, "worst", high_is)
+    if chance is not None and chance < (best if reference is None else reference):
+        low, low_is = float(chance), "random"
+    else:
+        low, low_is = worst, "worst"
+    if reference is None or reference <= low:
+        return Scale(env, low, best, low_is, "best")
+    return Scale(env, low, reference, low_is, "reference")
 
 
 def _source(groups: Sequence[Group]) -> ScoreSource:

@@ -40,16 +40,20 @@ class Update:
     @property
     def learning_rate(self) -> float:
         """Of the actor, in the next update. If it is set, the rates of all later updates are multiplied
-        by the same factor, which checkpoints contain, so a resumed run continues with it."""
+        by the same factor, which checkpoints contain, so a resumed run continues with it. After the last
+        update it changes nothing."""
         return self._scheduled * self._learner.optimizer.rate_factor
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         if not rate >= 0:
             raise UsageError(f"learning_rate is {rate}, it must not be below 0")
-        if self._scheduled == 0:
+        if self._scheduled > 0:
+            self._learner.optimizer.rate_factor = rate / self._scheduled
+        elif self._learner.iteration < self.config.init.critic_rollouts:
+            raise UsageError("learning_rate: the actor is not trained yet; see init.critic_rollouts")
+        elif self.config.plan.progress(self._learner.iteration, self._learner.step) < 1:
             raise UsageError("learning_rate: the schedule of this run has reached 0; see ppo.lr_decay")
-        self._learner.optimizer.rate_factor = rate / self._scheduled
 
     @property
     def _scheduled(self) -> float:
