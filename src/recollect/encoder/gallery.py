@@ -3,7 +3,7 @@
 Shapes.  T steps, N environments, m distinct pictures, F features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -64,6 +64,33 @@ class Gallery:
         """The distinct pictures from an index on."""
         content = np.frombuffer(bytearray().join(self._pictures[first:]), np.uint8)
         return torch.from_numpy(content).unflatten(0, (-1, *self._shape))
+
+
+class Galleries:
+    """The pictures of all leaves of a rollout by their places among the distinct ones.
+
+    places  leaf -> (T, N)
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], steps: int, num_envs: int) -> None:
+        """shapes: leaf -> that of its pictures."""
+        self._galleries = {name: Gallery(shape) for name, shape in shapes.items()}
+        self.places = {name: torch.zeros(steps, num_envs, dtype=torch.long) for name in shapes}
+
+    def clear(self) -> None:
+        """Begin a new rollout."""
+        for gallery in self._galleries.values():
+            gallery.clear()
+
+    def write(self, t: int, obs: Mapping[str, Array]) -> None:
+        """Store the places of the pictures of step t."""
+        for name, gallery in self._galleries.items():
+            self.places[name][t] = torch.tensor(gallery.add(obs[name]))
+
+    def lookups(self, in_order: bool) -> dict[str, Lookup]:
+        """Leaf -> features from places; in_order: of the latest step, while weights are constant."""
+        galleries = self._galleries.items()
+        return {name: x.encode_in_order if in_order else x.encode for name, x in galleries}
 
 
 class Shown(NamedTuple):

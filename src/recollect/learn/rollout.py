@@ -22,7 +22,7 @@ from ..agent.agent import Agent
 from ..agent.nets import Rows
 from ..common.distributed import Ranks
 from ..common.tree import Tree
-from ..encoder.gallery import Gallery, Lookup
+from ..encoder.gallery import Galleries
 from ..envs import Array, Obs, Step
 from .buffer import Buffer
 
@@ -106,16 +106,15 @@ class Rollout:
         self.log_prob = torch.zeros(num_steps, self.num_envs, dtype=dtype, device=self.device)
         # Equal pictures are found once, here, and encoded once.
         shown = self._on_cpu and agent.takes_shown
-        leaves = agent.obs_spec.leaves
-        kept = [name for name in row.obs if shown and leaves[name].kind == "picture"]
-        self._galleries = {name: Gallery(row.obs[name].shape[1:]) for name in kept}
-        self._places = {name: torch.zeros(num_steps + 1, self.num_envs, dtype=torch.long) for name in kept}
+        pictures = [name for name in row.obs if shown and agent.obs_spec.leaves[name].kind == "picture"]
+        shapes = {name: row.obs[name].shape[1:] for name in pictures}
+        self._galleries = Galleries(shapes, num_steps + 1, self.num_envs)
         self.starts: list[Tree] = []  # the actor's memory state where each chunk begins
         self.critic_starts: list[Tree] = []
         self._outcome: Outcome | None = None
         self._sent: Sent | None = None
         # Views of each row, sliced once: slicing costs more than acting reads.
-        acting = self._hung(self.rows, {name: x.encode_in_order for name, x in self._galleries.items()})
+        acting = self._with_galleries(self.rows, in_order=True)
         self._at = [slice_rows(acting, slice(t, t + 1)) for t in range(num_steps + 1)]
         self._views = {
             name: getattr(self, name).numpy()
@@ -127,8 +126,7 @@ class Rollout:
     def open(self, row: Row) -> None:
         """Begin a rollout with the carried row."""
         self.starts, self.critic_starts, self._outcome, self._sent = [], [], None, None
-        for gallery in self._galleries.values():
-            gallery.clear()
+        self._galleries.clear()
         # In place, here and below: a new array would not be the memory of the tensor.
         self._views["cut_short"][:] = False
         self._write_obs(0, row.obs)
@@ -169,7 +167,7 @@ class Rollout:
         Outcomes and actions are (T, N, ...), inputs and `valid` (T + 1, N, ...). From then on pictures are
         given as they are: the galleries have only those that were written.
         """
-        self._galleries, self._places = {}, {}
+        self._galleries = Galleries({}, 0, 0)
         for name, x in self._buffer.fields.items():
             x[: len(rows[name])].copy_(torch.from_numpy(rows[name]))
         for name in ("reward", "terminated", "truncated"):
@@ -197,8 +195,7 @@ class Rollout:
         """Rows 0..T on the device of the networks; copied once per rollout, when all rows are written."""
         if self._sent is None:
             sent = _sent(self._buffer.send(slice(None)))
-            lookups = {name: gallery.encode for name, gallery in self._galleries.items()}
-            self._sent = sent._replace(rows=self._hung(sent.rows, lookups))
+            self._sent = sent._replace(rows=self._with_galleries(sent.rows, in_order=False))
         return self._sent
 
     def normalized(self, agent: Agent) -> Rows:
@@ -223,12 +220,12 @@ class Rollout:
         for name, x in obs.items():
             # A copy into the buffer: x may belong to the environments, which overwrite it in the next step.
             self._obs[name][t] = x
-            if name in self._galleries:
-                self._places[name][t] = torch.tensor(self._galleries[name].add(x))
+        self._galleries.write(t, obs)
 
-    def _hung(self, rows: Rows, lookups: Mapping[str, Lookup]) -> Rows:
+    def _with_galleries(self, rows: Rows, in_order: bool) -> Rows:
         """Rows 0..T with pictures given by their places in galleries."""
-        return rows._replace(obs={**rows.obs, **self._places}, galleries=lookups)
+        galleries = self._galleries
+        return rows._replace(obs={**rows.obs, **galleries.places}, galleries=galleries.lookups(in_order))
 
 
 def _sent(fields: Mapping[str, Tensor]) -> Sent:
