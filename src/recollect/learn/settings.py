@@ -30,9 +30,10 @@ BOUNDS: tuple[Bound, ...] = (
     (("num_steps",), lambda x: x >= 2, "at least 2 is needed"),
     (("update_epochs", "steps_per_minibatch"), lambda x: x >= 1, "at least 1 is needed"),
     (("gamma", "gae_lambda", "target_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
-    (("target_entropy",), math.isfinite, "it must be finite"),
+    # A negative ent_coef is a penalty on entropy.
+    (("ent_coef", "target_entropy", "target_return"), math.isfinite, "it must be finite"),
     (ABOVE_0, lambda x: x > 0, "it must be above 0"),
-    (("weight_decay", "max_grad_norm", "rnd_coef"), lambda x: x >= 0, "it must not be below 0"),
+    (("vf_coef", "weight_decay", "max_grad_norm", "rnd_coef"), lambda x: x >= 0, "it must not be below 0"),
 )
 
 
@@ -41,15 +42,20 @@ class Decay:
     """A schedule of a hyperparameter: initial -> final along (1 - progress) ** power."""
 
     final: float | None = None
-    """Value at the horizon and after it; None: constant."""
+    """Value at the horizon and after it, at least 0; None: constant."""
     power: float = 1.0
-    """Exponent of the schedule; 1: linear."""
+    """Exponent of the schedule, above 0; 1: linear."""
     horizon: int | None = None
     """Where `final` is reached, in `unit`; None: at the end of the run."""
     unit: Literal["rollouts", "steps"] = "rollouts"
     """Unit of the horizon."""
 
     def __post_init__(self) -> None:
+        # Positive conditions, as in BOUNDS. With a power below 0, the end of the schedule divides by 0.
+        if self.final is not None and not 0 <= self.final < math.inf:
+            raise UsageError(f"the final value of a decay is {self.final}, it must be finite and at least 0")
+        if not 0 < self.power < math.inf:
+            raise UsageError(f"the power of a decay is {self.power}, it must be finite and above 0")
         if self.horizon is not None and self.horizon < 1:
             raise UsageError(f"the horizon of a decay is {self.horizon}, at least 1 is needed")
 
@@ -102,7 +108,7 @@ class PPOConfig:
     normalize_advantage: Normalization = "minibatch"
     """Steps over which advantages are normalised to mean 0 and standard deviation 1."""
     ent_coef: float = 0.0
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus; below 0: a penalty on entropy."""
     ent_decay: Decay = field(default_factory=Decay)
     """Schedule of ent_coef."""
     target_entropy: float | None = None
