@@ -16,8 +16,9 @@ from recollect.learn import a2c, ppo, reinforce, trpo
 from recollect.learn.algorithms import UPDATES
 from recollect.learn.settings import Plan, PPOConfig
 from recollect.memory import available
+from recollect.run.build import build
 
-from ..helpers import CRITICS, T, branch, chunks_of, prepare, roll, small_config
+from ..helpers import CRITICS, T, branch, chunks_of, prepare, roll, run_quietly, small_config
 from ..run.test_run import stop_and_resume
 from .test_probe_envs import learn, play, recalls
 
@@ -211,6 +212,29 @@ def test_where_no_step_is_good_enough_none_is_taken(monkeypatch):
     monkeypatch.setattr(actor, "objective", lambda params: actor.params.sum() * 0)  # nothing is ever better
     _, kl = actor.step(1e-3)
     assert float(kl) == 0 and torch.equal(actor.flat, actor.old)
+
+
+def memory_config(algorithm, **options):
+    """A run of 4 environments with a memory: 4 chunks of 16 steps per rollout."""
+    config = small_config(actor=branch("gru"), algorithm=algorithm)
+    return replace(config, ppo=replace(config.ppo, **options))
+
+
+@pytest.mark.parametrize("sizes", [{"num_minibatches": 8}, {"num_minibatches": None, "batch_size": 15}])
+@pytest.mark.parametrize("algorithm", UPDATES)
+def test_sizes_of_minibatches_are_checked_where_there_are_minibatches(algorithm, sizes, tmp_path):
+    config = replace(memory_config(algorithm, **sizes), rollouts=1)
+    if algorithm in ("a2c", "reinforce"):
+        assert run_quietly(config, tmp_path).summary["iteration"] == 1
+    else:
+        with pytest.raises(UsageError, match=r"4 chunks do not make 8 minibatches|batch_size is 15"):
+            build(config)
+
+
+@pytest.mark.parametrize("algorithm", UPDATES)
+def test_chunks_divide_the_rollout_with_every_algorithm(algorithm):
+    with pytest.raises(UsageError, match=r"L must divide T: .*T = 16 steps, L = 7"):
+        build(memory_config(algorithm, bptt=7))
 
 
 def test_trpo_asks_for_a_critic_of_its_own():

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from ..common.errors import UsageError
 
 Algorithm: TypeAlias = Literal["ppo", "a2c", "reinforce", "trpo"]
+WHOLE_ROLLOUTS: tuple[Algorithm, ...] = ("a2c", "reinforce")  # have no minibatches
 Normalization: TypeAlias = Literal["minibatch", "rollout", "off"]
 ABOVE_0 = (
     "learning_rate",
@@ -223,13 +224,18 @@ class PPOConfig:
             return self.num_steps if has_memory else 1
         return self.num_steps if self.bptt == "episode" or not self.bptt else self.bptt
 
-    def chunks_per_minibatch(self, num_envs: int, length: int) -> int:
-        """Chunks of L steps per minibatch; a UsageError with the sizes where they do not fit."""
+    def chunks_per_minibatch(self, num_envs: int, length: int, whole: bool = False) -> int:
+        """Chunks of L steps per minibatch; a UsageError with the sizes where they do not fit.
+
+        whole  one minibatch of all chunks, whatever the options of minibatches are
+        """
         steps = self.num_steps
         sizes = f"N = {num_envs} environments, T = {steps} steps, L = {length}"
         if length < 1 or steps % length:
             raise UsageError(f"L must divide T: {sizes}")
         chunks = num_envs * steps // length
+        if whole:
+            return chunks
         if self.num_minibatches is not None:
             if not 1 <= self.num_minibatches <= chunks:
                 raise UsageError(
