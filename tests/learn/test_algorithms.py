@@ -28,7 +28,7 @@ MOVING = ["mlp", "gru", "lstm", "gpt2", "trxl"]
 
 def ready(name="mlp", critic=None, length=4, **options):
     """A float64 learner after a rollout, in chunks of 4 rows."""
-    cfg = PPOConfig(num_steps=T, num_minibatches=1, **options)
+    cfg = PPOConfig(**{"num_steps": T, "num_minibatches": 1} | options)
     s = prepare(branch(name), branch(critic or name), plan=Plan(ppo=cfg, seed=5, rollouts=9))
     roll(s, length)
     return s
@@ -212,6 +212,28 @@ def test_where_no_step_is_good_enough_none_is_taken(monkeypatch):
     monkeypatch.setattr(actor, "objective", lambda params: actor.params.sum() * 0)  # nothing is ever better
     _, kl = actor.step(1e-3)
     assert float(kl) == 0 and torch.equal(actor.flat, actor.old)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shuffle": False}, {"steps_per_minibatch": 3}, {"clip_value": 1e-3}, {"batch_size": 8}],
+    ids=lambda options: next(iter(options), "usual"),
+)
+def test_the_critic_of_trpo_is_trained_as_that_of_ppo(options):
+    common = {"update_epochs": 2, "num_minibatches": None, "batch_size": 16, "learning_rate": 1e-2}
+    ends = []
+    for update in (trpo.update, ppo.update):
+        s = ready("gru", **common | {"vf_coef": 1.0} | options)
+        update(s.learner, s.rollout, s.plan, 4)
+        ends.append(weights(s)[1])
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-12)
+
+
+def test_values_are_not_clipped_in_the_one_step_of_a2c():
+    free, clipped = (ready("gru", learning_rate=1e-2, clip_value=clip) for clip in (None, 1e-3))
+    for s in (free, clipped):
+        a2c.update(s.learner, s.rollout, s.plan, 4)
+    assert all(torch.equal(a, b) for a, b in zip(weights(free), weights(clipped), strict=True))
 
 
 def memory_config(algorithm, **options):
