@@ -14,7 +14,7 @@ from recollect.common.errors import UsageError
 from recollect.config.assembly import assemble
 from recollect.learn import a2c, ppo, reinforce, trpo
 from recollect.learn.algorithms import UPDATES
-from recollect.learn.settings import Plan, PPOConfig
+from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.memory import available
 from recollect.run.build import build
 
@@ -227,6 +227,25 @@ def test_the_critic_of_trpo_is_trained_as_that_of_ppo(options):
         update(s.learner, s.rollout, s.plan, 4)
         ends.append(weights(s)[1])
     torch.testing.assert_close(*ends, rtol=0, atol=1e-12)
+
+
+def test_the_actor_of_trpo_has_no_learning_rate():
+    s = ready("gru", lr_decay=Decay(final=0.0, horizon=1))
+    s.learner.iteration = 1
+    before = weights(s)
+    metrics = trpo.update(s.learner, s.rollout, s.plan, 4)
+    after = weights(s)
+    assert metrics["kl"] > 0 and not torch.equal(before[0], after[0])
+    assert torch.equal(before[1], after[1])
+
+
+def test_the_actor_of_trpo_stays_while_the_critic_alone_is_trained():
+    s = ready("gru")
+    before, plan = weights(s), replace(s.plan, critic_rollouts=1)
+    metrics = trpo.update(s.learner, s.rollout, plan, 4)
+    after = weights(s)
+    assert metrics["kl"] == 0 and math.isfinite(metrics["policy_loss"]) and metrics["entropy"] > 0
+    assert torch.equal(before[0], after[0]) and not torch.equal(before[1], after[1])
 
 
 def test_values_are_not_clipped_in_the_one_step_of_a2c():

@@ -150,7 +150,11 @@ class RunConfig:
                 f"algorithm {self.algorithm} adapts no coefficients: ppo.desired_kl and ppo.target_entropy "
                 "need algorithm ppo"
             )
-
+        if self.algorithm == "reinforce" and self.init.critic_rollouts:
+            raise UsageError(
+                f"algorithm reinforce trains no critic: init.critic_rollouts {self.init.critic_rollouts} "
+                "needs another algorithm"
+            )
         if self.algorithm in ("reinforce", "trpo") and (self.actor.predict or self.critic.predict):
             raise UsageError(
                 f"algorithm {self.algorithm} learns no predictions: actor.predict and critic.predict need "

@@ -289,6 +289,10 @@ class Plan:
         """Whether all environments are reset after this iteration."""
         return self.barrier > 0 and (iteration + 1) % self.barrier == 0
 
+    def trains_actor(self, rollouts: int) -> bool:
+        """Whether the actor is trained after so many rollouts, and not the critic alone."""
+        return rollouts >= self.critic_rollouts
+
     def coefficients(self, rollouts: int, steps: int) -> "Coefficients":
         """The scheduled hyperparameters after so many rollouts and steps."""
         cfg = self.ppo
@@ -296,7 +300,7 @@ class Plan:
         rate = cfg.lr_decay.at(cfg.learning_rate, *now)
         critic = rate * (cfg.critic_learning_rate or cfg.learning_rate) / cfg.learning_rate
         clip, entropy = cfg.clip_decay.at(cfg.clip, *now), cfg.ent_decay.at(cfg.ent_coef, *now)
-        return Coefficients(clip, entropy, (0.0 if rollouts < self.critic_rollouts else rate, critic))
+        return Coefficients(clip, entropy, (rate if self.trains_actor(rollouts) else 0.0, critic))
 
     def progress(self, rollouts: int, steps: int) -> float:
         """The completed fraction of the run, from 0 to 1."""

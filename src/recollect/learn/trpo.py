@@ -40,8 +40,12 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     minibatches = Minibatches(learner, rollout, plan, length, draw, targets)
     actor = Actor(learner, minibatches.batch)
     minibatches.compare(actor.ratio(), actor.values(), minibatches.batch)
-    loss, kl = actor.step(TARGET_KL if cfg.target_kl is None else cfg.target_kl)
-    minibatches.stale = True  # the actor has moved before the first epoch
+    # Not the learning rate decides: it is that of the critic, and it may be annealed to 0.
+    if plan.trains_actor(learner.iteration):
+        loss, kl = actor.step(TARGET_KL if cfg.target_kl is None else cfg.target_kl)
+        minibatches.stale = True  # the actor has moved before the first epoch
+    else:
+        loss, kl = -actor.objective(actor.before), torch.zeros_like(actor.entropy)
     _, rate = learner.coefficients(plan).rates
     history = [fit(learner, batch, rate, cfg.clip_value) for epoch in minibatches for batch in epoch]
     losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros_like(kl))
