@@ -105,7 +105,8 @@ class PPOConfig:
     clip_decay: Decay = field(default_factory=Decay)
     """Schedule of clip."""
     clip_value: float | None = None
-    """Clip range of values, in units of the (normalised) reward; None: not clipped."""
+    """Clip range of values, in units of the critic output: with critic.value scalar those of the (normalised)
+    reward, with symlog those of symlog space, with popart standard deviations. None: not clipped."""
     normalize_advantage: Normalization = "minibatch"
     """Steps over which advantages are normalised to mean 0 and standard deviation 1."""
     ent_coef: float = 0.0
