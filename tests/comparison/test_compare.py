@@ -424,6 +424,20 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
     assert "4 rollouts" in out
 
 
+def test_a_dry_run_from_python_returns_the_planned_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    call = {"seeds": 2, "options": {"rollouts": 4}, "dry_run": True}
+    rows = compare.compare("CartPole-v1", "ppo", **call, quiet=True)
+    assert [(row["model"], row["seed"], row["state"], row["return"]) for row in rows] == [
+        ("ppo", 1, "new", None),
+        ("ppo", 2, "new", None),
+    ]
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(ComparisonDisplay, "plan", lambda _: print("the plan"))
+    assert compare.compare("CartPole-v1", "ppo", **call) == rows
+    assert capsys.readouterr().out == "the plan\n" and list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -17,9 +17,9 @@ from recollect.config.assembly import PARTS, assemble, from_dict
 from recollect.config.command import help_of, parse
 from recollect.config.config import RunConfig
 from recollect.config.data import config_hash, read_yaml, to_dict, write_yaml
-from recollect.config.flags import ALIASES, values_in
+from recollect.config.flags import ALIASES, options_of, values_in
 from recollect.config.help import descriptions
-from recollect.config.values import Setting, Words, describe, value_of
+from recollect.config.values import Setting, Words, describe, members, value_of
 from recollect.envs.base import Scalar
 from recollect.run.bench import BenchOptions
 
@@ -394,3 +394,18 @@ def test_options_that_are_new_leave_the_hash_of_earlier_runs(flags, expected):
 def test_options_that_are_new_are_part_of_the_hash(flags):
     plain = ["-e", "CartPole-v1"]
     assert config_hash(assemble(plain + flags)) != config_hash(assemble(plain))
+
+
+FLOATS = [name for name, kind in options_of(RunConfig).items() if float in members(kind)]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("name", [*FLOATS, "actor.keep", "critic.dropout"])
+def test_numbers_that_are_not_finite_are_refused_by_name(name, value):
+    usual = ["--actor", "gru", "--critic", "gpt2", "--ppo.lr-decay.final", "none"]  # which desired_kl needs
+    with pytest.raises(UsageError, match=f"{name.rpartition('.')[2]}.* is {value}|of a decay is {value}"):
+        assemble([*usual, f"--{name}={value}"])
+
+
+def test_arguments_of_an_environment_may_be_infinite():
+    assert assemble(["--env.kwargs.limit", "inf"]).env.kwargs == {"limit": float("inf")}

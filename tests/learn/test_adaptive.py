@@ -53,7 +53,9 @@ def test_the_rate_stays_in_its_range():
     assert rates([0.001] * 20)[-1] == 1e-2
 
 
-@pytest.mark.parametrize("kl", [math.nan, 0.0], ids=["not a number", "nothing learned"])
+@pytest.mark.parametrize(
+    "kl", [math.nan, math.inf, -math.inf, 0.0], ids=["not a number", "inf", "-inf", "nothing learned"]
+)
 def test_a_kl_that_says_nothing_changes_no_rate(kl):
     assert rates([kl]) == [1e-3]
 
@@ -91,7 +93,7 @@ def test_the_coefficient_stays_in_its_range():
 
 
 def test_an_entropy_that_is_not_a_number_changes_no_coefficient():
-    assert coefs([math.nan]) == pytest.approx([0.01])
+    assert coefs([math.nan, math.inf, -math.inf]) == pytest.approx([0.01] * 3)
     assert coefs([-1e6]) == pytest.approx([1.0])  # no overflow
 
 

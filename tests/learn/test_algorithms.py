@@ -14,10 +14,11 @@ from recollect.common.errors import UsageError
 from recollect.config.assembly import assemble
 from recollect.learn import a2c, ppo, reinforce, trpo
 from recollect.learn.algorithms import UPDATES
-from recollect.learn.settings import Plan, PPOConfig
+from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.memory import available
+from recollect.run.build import build
 
-from ..helpers import CRITICS, T, branch, chunks_of, prepare, roll, small_config
+from ..helpers import CRITICS, T, branch, chunks_of, prepare, roll, run_quietly, small_config
 from ..run.test_run import stop_and_resume
 from .test_probe_envs import learn, play, recalls
 
@@ -27,7 +28,7 @@ MOVING = ["mlp", "gru", "lstm", "gpt2", "trxl"]
 
 def ready(name="mlp", critic=None, length=4, **options):
     """A float64 learner after a rollout, in chunks of 4 rows."""
-    cfg = PPOConfig(num_steps=T, num_minibatches=1, **options)
+    cfg = PPOConfig(**{"num_steps": T, "num_minibatches": 1} | options)
     s = prepare(branch(name), branch(critic or name), plan=Plan(ppo=cfg, seed=5, rollouts=9))
     roll(s, length)
     return s
@@ -211,6 +212,70 @@ def test_where_no_step_is_good_enough_none_is_taken(monkeypatch):
     monkeypatch.setattr(actor, "objective", lambda params: actor.params.sum() * 0)  # nothing is ever better
     _, kl = actor.step(1e-3)
     assert float(kl) == 0 and torch.equal(actor.flat, actor.old)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"shuffle": False}, {"steps_per_minibatch": 3}, {"clip_value": 1e-3}, {"batch_size": 8}],
+    ids=lambda options: next(iter(options), "usual"),
+)
+def test_the_critic_of_trpo_is_trained_as_that_of_ppo(options):
+    common = {"update_epochs": 2, "num_minibatches": None, "batch_size": 16, "learning_rate": 1e-2}
+    ends = []
+    for update in (trpo.update, ppo.update):
+        s = ready("gru", **common | {"vf_coef": 1.0} | options)
+        update(s.learner, s.rollout, s.plan, 4)
+        ends.append(weights(s)[1])
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-12)
+
+
+def test_the_actor_of_trpo_has_no_learning_rate():
+    s = ready("gru", lr_decay=Decay(final=0.0, horizon=1))
+    s.learner.iteration = 1
+    before = weights(s)
+    metrics = trpo.update(s.learner, s.rollout, s.plan, 4)
+    after = weights(s)
+    assert metrics["kl"] > 0 and not torch.equal(before[0], after[0])
+    assert torch.equal(before[1], after[1])
+
+
+def test_the_actor_of_trpo_stays_while_the_critic_alone_is_trained():
+    s = ready("gru")
+    before, plan = weights(s), replace(s.plan, critic_rollouts=1)
+    metrics = trpo.update(s.learner, s.rollout, plan, 4)
+    after = weights(s)
+    assert metrics["kl"] == 0 and math.isfinite(metrics["policy_loss"]) and metrics["entropy"] > 0
+    assert torch.equal(before[0], after[0]) and not torch.equal(before[1], after[1])
+
+
+def test_values_are_not_clipped_in_the_one_step_of_a2c():
+    free, clipped = (ready("gru", learning_rate=1e-2, clip_value=clip) for clip in (None, 1e-3))
+    for s in (free, clipped):
+        a2c.update(s.learner, s.rollout, s.plan, 4)
+    assert all(torch.equal(a, b) for a, b in zip(weights(free), weights(clipped), strict=True))
+
+
+def memory_config(algorithm, **options):
+    """A run of 4 environments with a memory: 4 chunks of 16 steps per rollout."""
+    config = small_config(actor=branch("gru"), algorithm=algorithm)
+    return replace(config, ppo=replace(config.ppo, **options))
+
+
+@pytest.mark.parametrize("sizes", [{"num_minibatches": 8}, {"num_minibatches": None, "batch_size": 15}])
+@pytest.mark.parametrize("algorithm", UPDATES)
+def test_sizes_of_minibatches_are_checked_where_there_are_minibatches(algorithm, sizes, tmp_path):
+    config = replace(memory_config(algorithm, **sizes), rollouts=1)
+    if algorithm in ("a2c", "reinforce"):
+        assert run_quietly(config, tmp_path).summary["iteration"] == 1
+    else:
+        with pytest.raises(UsageError, match=r"4 chunks do not make 8 minibatches|batch_size is 15"):
+            build(config)
+
+
+@pytest.mark.parametrize("algorithm", UPDATES)
+def test_chunks_divide_the_rollout_with_every_algorithm(algorithm):
+    with pytest.raises(UsageError, match=r"L must divide T: .*T = 16 steps, L = 7"):
+        build(memory_config(algorithm, bptt=7))
 
 
 def test_trpo_asks_for_a_critic_of_its_own():

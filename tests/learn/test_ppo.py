@@ -279,6 +279,11 @@ def test_chunks_are_whole_rollouts_with_a_memory_and_single_rows_without():
         ("bptt", -1),
         ("gamma", math.nan),
         ("learning_rate", math.nan),
+        ("ent_coef", math.nan),
+        ("ent_coef", math.inf),
+        ("vf_coef", -0.5),
+        ("vf_coef", math.nan),
+        ("target_return", math.nan),
     ],
 )
 def test_options_out_of_range_are_refused_by_name(name, value):
@@ -290,6 +295,16 @@ def test_options_out_of_range_are_refused_by_name(name, value):
 def test_a_horizon_that_is_no_count_is_refused(horizon):
     with pytest.raises(UsageError, match="horizon"):
         Decay(final=0.0, horizon=horizon)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("final", (-1e-3, math.nan, math.inf, -math.inf)), ("power", (0.0, -1.0, math.nan, math.inf))],
+)
+def test_a_decay_that_leaves_the_range_of_its_option_is_refused(name, values):
+    for value in values:
+        with pytest.raises(UsageError, match=f"the {name}.* of a decay is {value:g}"):
+            Decay(**{name: value})
 
 
 @pytest.mark.parametrize("sizes", [(None, None), (4, 64)])

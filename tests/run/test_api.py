@@ -229,6 +229,23 @@ def test_stable_baselines_evaluates_our_agents(trained):
     assert 8 <= mean <= 500 and deviation >= 0
 
 
+@pytest.mark.parametrize("critic", ["gru", "mlp", "shared"])
+def test_the_state_of_a_player_has_the_memory_of_the_actor_alone(critic, tmp_path):
+    run = run_quietly(small_config(actor=branch("gru"), critic=branch(critic), rollouts=1), tmp_path)
+    player = run.player(3)
+    obs = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    player.act(obs[0])
+    _, state = run.predict(obs[0])
+    actions, after = run.predict(obs[1], player.state)
+    np.testing.assert_array_equal(actions, run.predict(obs[1], state)[0])
+    for of_player in (player.state, after):
+        if critic == "gru":
+            with pytest.raises(UsageError, match="value needs the state that predict returned"):
+                run.value(obs[1], of_player)
+    if critic != "gru":
+        np.testing.assert_allclose(run.value(obs[1], player.state), run.value(obs[1], state))
+
+
 # Mistakes ------------------------------------------------------------------------------------
 
 

@@ -72,8 +72,9 @@ def test_parts_take_their_weights_and_leave_the_others_as_they_are_drawn(source)
         assert torch.equal(x, theirs[name] if taken else drawn[name]), name
 
 
-def test_while_the_critic_is_warmed_up_the_actor_stays_and_the_critic_learns(source, tmp_path):
-    config = replace(from_source(source, critic_rollouts=2), rollouts=2)
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "trpo"])
+def test_while_the_critic_is_warmed_up_the_actor_stays_and_the_critic_learns(source, algorithm, tmp_path):
+    config = replace(from_source(source, critic_rollouts=2), rollouts=2, algorithm=algorithm)
     run = run_quietly(config, tmp_path)
     before, after = source.agent.state_dict(), run.agent.state_dict()
     for name, x in after.items():
@@ -120,6 +121,11 @@ def test_another_agent_is_refused_in_one_line_that_names_both(config, message, s
     with pytest.raises(UsageError, match=message) as error:
         build(replace(config, init=InitConfig(path=str(source.folder))))
     assert str(source.folder) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_warm_up_of_a_critic_that_is_not_trained_is_refused():
+    with pytest.raises(UsageError, match=r"reinforce trains no critic: init\.critic_rollouts 2"):
+        small_config(algorithm="reinforce", init=InitConfig(critic_rollouts=2))
 
 
 def test_parts_that_nobody_has_are_refused(source):

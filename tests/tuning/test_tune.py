@@ -26,6 +26,7 @@ from recollect.config.data import config_hash
 from recollect.config.presets import MODELS
 from recollect.run.build import resolved_config
 from recollect.tuning import tune
+from recollect.tuning.display import TuningDisplay
 from recollect.tuning.option_names import (
     changed_options,
     format_value,
@@ -551,3 +552,14 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
     assert "2 trials, 0 of them ended" in out and "ppo.learning_rate" in out and "about" in out
+
+
+def test_a_dry_run_from_python_has_no_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(TuningDisplay, "plan", lambda *_: None)
+    assert tune.tune("CartPole-v1", "ppo", trials=2, dry_run=True) == {}
+    assert list(tmp_path.iterdir()) == []
+    folder = tmp_path / "tune" / "ppo" / "CartPole-v1"
+    folder.mkdir(parents=True)
+    (folder / "tune.json").write_text('{"of": "an earlier search"}')
+    assert tune.tune("CartPole-v1", "ppo", trials=2, dry_run=True) == {}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..common import rng
+from ..common import rng, tree
 from ..common.errors import UsageError
 from ..common.finite import find_not_finite
 from ..common.tree import Tree
@@ -36,7 +36,7 @@ class PlayerState(NamedTuple):
 
     memory: Tree  # of the actor
     action: Array  # (N, K)
-    critic: Tree = ()  # of the critic, for values; a player does not advance it
+    critic: "Tree | None" = None  # of the critic, for values; None: of a player, which does not compute it
 
 
 class Player:
@@ -245,7 +245,7 @@ def predict(
     player, first, rows = _continue(agent, obs, state, episode_start, deterministic, action_masks)
     critic = agent.initial_state(player.num_envs).critic if state is None else state.critic
     inputs = agent.critic.trunk.inputs
-    if not inputs.prev_reward and inputs.leaves.keys() <= rows.obs.keys():
+    if critic is not None and not inputs.prev_reward and inputs.leaves.keys() <= rows.obs.keys():
         with torch.no_grad():
             critic = agent.critic.advance(rows, critic)
     action = player.act(obs, first=first, action_mask=action_masks)
@@ -264,9 +264,21 @@ def value(agent: "Agent", obs: Any, state: PlayerState | None, episode_start: An
         raise UsageError(f"value needs {', '.join(missing)}, which the critic of this agent sees")
     before = agent.initial_state(player.num_envs)
     if state is not None:
-        before = before._replace(actor=state.memory, critic=state.critic)
+        before = before._replace(actor=state.memory, critic=_critic_state(state, before.critic))
     values: Array = agent.value(rows, before)[0][0].cpu().numpy()
     return values
+
+
+def _critic_state(state: PlayerState, initial: Tree) -> Tree:
+    """The memory state of the critic before a step, which the state of a player does not have."""
+    if state.critic is not None:
+        return state.critic
+    if tree.leaves(initial):
+        raise UsageError(
+            "this is the state of a player, which has no memory state of the critic: value needs the state "
+            "that predict returned, called at every step from the start of the episode"
+        )
+    return initial
 
 
 @torch.no_grad()

@@ -40,12 +40,12 @@ def unflatten(tree: Tree, tensors: dict[str, Tensor], prefix: str = "") -> Tree:
     return tuple(unflatten(value, tensors, f"{path}{i}") for i, value in enumerate(tree))
 
 
-def stack(trees: list[Tree], dim: int = 0) -> Tree:
-    """A tree whose leaves are the leaves of many trees, stacked along a new axis."""
+def stack(trees: list[Tree]) -> Tree:
+    """A tree whose leaves are the leaves of many trees, stacked along a new first axis."""
     head = trees[0]
     if isinstance(head, Tensor):
-        return torch.stack([t for t in trees if isinstance(t, Tensor)], dim)
+        return torch.stack([t for t in trees if isinstance(t, Tensor)])
     if isinstance(head, dict):
-        return {key: stack([t[key] for t in trees if isinstance(t, dict)], dim) for key in head}
+        return {key: stack([t[key] for t in trees if isinstance(t, dict)]) for key in head}
     columns = zip(*(t for t in trees if isinstance(t, tuple)), strict=True)
-    return tuple(stack(list(column), dim) for column in columns)
+    return tuple(stack(list(column)) for column in columns)

@@ -91,12 +91,17 @@ def compare(
     others                       options of `recollect compare --help` by name: out, episodes, jobs, ...
 
     Unfinished runs are resumed, and finished ones are read from their folders. A random agent is a row of
-    each environment. quiet: print nothing.
+    each environment. quiet: print nothing. dry_run: no run is executed, and the rows are those of the planned
+    runs, without random agents.
     """
     given = {"environments": environments or None, "models": models or None, "seeds": seeds, "steps": steps}
     words = arguments([] if file is None else [file], {**given, "quiet": quiet, **others}, options)
     parsed = parse(CompareOptions, words, "recollect compare")
     compared = execute(parsed)
+    if parsed.dry_run:
+        if not quiet:
+            compared.display.plan()
+        return compared.display.rows({})
     if not quiet:
         compared.display.results(compared.baselines)
     if not compared.signal:
@@ -108,6 +113,7 @@ def run_compare(options: CompareOptions) -> int:
     """Execute unfinished runs and print the results; the exit code."""
     compared = execute(options)
     if options.dry_run:
+        compared.display.plan()
         return 0
     compared.display.results(compared.baselines)
     if compared.signal:
@@ -129,7 +135,7 @@ class Compared(NamedTuple):
 
 
 def execute(options: CompareOptions) -> Compared:
-    """Execute unfinished runs; with dry_run only show them."""
+    """Execute unfinished runs; with dry_run only list them."""
     study, out = study_of(options), options.folder
     check_out_folder(out, f"--out {options.out}")
     if options.report is not None:
@@ -140,7 +146,6 @@ def execute(options: CompareOptions) -> Compared:
     jobs = plan_jobs(configs, out, study.episodes, options.probe)
     display = ComparisonDisplay(jobs, options.jobs, options.quiet)
     if options.dry_run:
-        display.plan()
         return Compared(jobs, display, {}, None)
     baselines = random_baselines(display.tasks, out, study.episodes)
     # Signals after the executor: Ray installs its own SIGTERM handler, which ours must replace.

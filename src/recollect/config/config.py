@@ -1,6 +1,7 @@
 """The config of a run: everything that determines it, as one value."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -90,6 +91,7 @@ class RunConfig:
     stack, gru, lstm, mingru or gpt2, otherwise torch's."""
 
     def __post_init__(self) -> None:
+        self._check_finite()
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed is {self.seed}, it must be in [0, 2^63)")
         if self.steps is None and self.rollouts is None:
@@ -112,6 +114,12 @@ class RunConfig:
         if self.critic.shared and self.critic.predict:
             raise UsageError("a shared critic has the features of the actor: use actor.predict")
         self._check_algorithm()
+
+    def _check_finite(self) -> None:
+        """Of every option, also of third-party memories; arguments of an environment may be infinite."""
+        for name, value in values_in(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{name} is {value}, it must be finite")
 
     def _check_values(self) -> None:
         kind = self.critic.value
@@ -142,7 +150,11 @@ class RunConfig:
                 f"algorithm {self.algorithm} adapts no coefficients: ppo.desired_kl and ppo.target_entropy "
                 "need algorithm ppo"
             )
-
+        if self.algorithm == "reinforce" and self.init.critic_rollouts:
+            raise UsageError(
+                f"algorithm reinforce trains no critic: init.critic_rollouts {self.init.critic_rollouts} "
+                "needs another algorithm"
+            )
         if self.algorithm in ("reinforce", "trpo") and (self.actor.predict or self.critic.predict):
             raise UsageError(
                 f"algorithm {self.algorithm} learns no predictions: actor.predict and critic.predict need "

@@ -2,8 +2,8 @@
 
 All else is PPO's: collecting, values, advantages, chunks of memories. PPO with one epoch, one minibatch
 and no clip takes the same step, because a ratio of 1 has the gradient of its logarithm. What PPO
-needs for several steps (clip, update_epochs, num_minibatches, steps_per_minibatch, shuffle, target_kl)
-has no effect here.
+needs for several steps (clip, clip_value, update_epochs, num_minibatches, batch_size, steps_per_minibatch,
+shuffle, target_kl) has no effect here: in a first step, values are the old ones.
 """
 
 import torch

@@ -50,9 +50,10 @@ class AdaptiveRate(Adaptation):
         return now._replace(rates=(actor * scale, critic * scale))
 
     def adapt(self, metrics: Mapping[str, float]) -> None:
-        if metrics["kl"] > 2 * self.desired_kl:
+        kl = metrics["kl"]
+        if 2 * self.desired_kl < kl < math.inf:
             self.value = max(self.value / RATE_FACTOR, RATE_RANGE[0])
-        elif 0 < metrics["kl"] < self.desired_kl / 2:  # exactly 0: there was nothing to learn
+        elif 0 < kl < self.desired_kl / 2:  # exactly 0: there was nothing to learn
             self.value = min(self.value * RATE_FACTOR, RATE_RANGE[1])
 
 

@@ -53,8 +53,7 @@ class Minibatches:
             weight=self._local(self.scores.weight),
             targets={name: cut(x, length) for name, x in targets(learner, rollout).items()},
         )
-        chunks = batch.valid.shape[1]
-        self.size = chunks if draw.whole else plan.ppo.chunks_per_minibatch(self.num_envs, length)
+        self.size = plan.ppo.chunks_per_minibatch(self.num_envs, length, draw.whole)
         self.batch, self.errors = restate(learner.agent, rollout, batch, plan.ppo, self.size)
         self.stale = False
         # With dropout a gradient step computes another function; restate has compared the whole rollout.

@@ -4,7 +4,8 @@
 
 over the steps of episodes that end inside the rollout, because only there G is known. b is the mean of G,
 and G - b is divided by its standard deviation; with ppo.normalize_advantage off, b = 0. A truncated episode
-counts as ended. The critic is not trained.
+counts as ended. The critic is not trained, so its options have no effect, nor have those that A2C does not
+use.
 """
 
 import torch

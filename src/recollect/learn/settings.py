@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from ..common.errors import UsageError
 
 Algorithm: TypeAlias = Literal["ppo", "a2c", "reinforce", "trpo"]
+WHOLE_ROLLOUTS: tuple[Algorithm, ...] = ("a2c", "reinforce")  # have no minibatches
 Normalization: TypeAlias = Literal["minibatch", "rollout", "off"]
 ABOVE_0 = (
     "learning_rate",
@@ -30,9 +31,10 @@ BOUNDS: tuple[Bound, ...] = (
     (("num_steps",), lambda x: x >= 2, "at least 2 is needed"),
     (("update_epochs", "steps_per_minibatch"), lambda x: x >= 1, "at least 1 is needed"),
     (("gamma", "gae_lambda", "target_lambda"), lambda x: 0 <= x <= 1, "it must lie in [0, 1]"),
-    (("target_entropy",), math.isfinite, "it must be finite"),
+    # A negative ent_coef is a penalty on entropy.
+    (("ent_coef", "target_entropy", "target_return"), math.isfinite, "it must be finite"),
     (ABOVE_0, lambda x: x > 0, "it must be above 0"),
-    (("weight_decay", "max_grad_norm", "rnd_coef"), lambda x: x >= 0, "it must not be below 0"),
+    (("vf_coef", "weight_decay", "max_grad_norm", "rnd_coef"), lambda x: x >= 0, "it must not be below 0"),
 )
 
 
@@ -41,15 +43,20 @@ class Decay:
     """A schedule of a hyperparameter: initial -> final along (1 - progress) ** power."""
 
     final: float | None = None
-    """Value at the horizon and after it; None: constant."""
+    """Value at the horizon and after it, at least 0; None: constant."""
     power: float = 1.0
-    """Exponent of the schedule; 1: linear."""
+    """Exponent of the schedule, above 0; 1: linear."""
     horizon: int | None = None
     """Where `final` is reached, in `unit`; None: at the end of the run."""
     unit: Literal["rollouts", "steps"] = "rollouts"
     """Unit of the horizon."""
 
     def __post_init__(self) -> None:
+        # Positive conditions, as in BOUNDS. With a power below 0, the end of the schedule divides by 0.
+        if self.final is not None and not 0 <= self.final < math.inf:
+            raise UsageError(f"the final value of a decay is {self.final}, it must be finite and at least 0")
+        if not 0 < self.power < math.inf:
+            raise UsageError(f"the power of a decay is {self.power}, it must be finite and above 0")
         if self.horizon is not None and self.horizon < 1:
             raise UsageError(f"the horizon of a decay is {self.horizon}, at least 1 is needed")
 
@@ -98,11 +105,12 @@ class PPOConfig:
     clip_decay: Decay = field(default_factory=Decay)
     """Schedule of clip."""
     clip_value: float | None = None
-    """Clip range of values, in units of the (normalised) reward; None: not clipped."""
+    """Clip range of values, in units of the critic output: with critic.value scalar those of the (normalised)
+    reward, with symlog those of symlog space, with popart standard deviations. None: not clipped."""
     normalize_advantage: Normalization = "minibatch"
     """Steps over which advantages are normalised to mean 0 and standard deviation 1."""
     ent_coef: float = 0.0
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus; below 0: a penalty on entropy."""
     ent_decay: Decay = field(default_factory=Decay)
     """Schedule of ent_coef."""
     target_entropy: float | None = None
@@ -217,13 +225,18 @@ class PPOConfig:
             return self.num_steps if has_memory else 1
         return self.num_steps if self.bptt == "episode" or not self.bptt else self.bptt
 
-    def chunks_per_minibatch(self, num_envs: int, length: int) -> int:
-        """Chunks of L steps per minibatch; a UsageError with the sizes where they do not fit."""
+    def chunks_per_minibatch(self, num_envs: int, length: int, whole: bool = False) -> int:
+        """Chunks of L steps per minibatch; a UsageError with the sizes where they do not fit.
+
+        whole  one minibatch of all chunks, whatever the options of minibatches are
+        """
         steps = self.num_steps
         sizes = f"N = {num_envs} environments, T = {steps} steps, L = {length}"
         if length < 1 or steps % length:
             raise UsageError(f"L must divide T: {sizes}")
         chunks = num_envs * steps // length
+        if whole:
+            return chunks
         if self.num_minibatches is not None:
             if not 1 <= self.num_minibatches <= chunks:
                 raise UsageError(
@@ -277,6 +290,10 @@ class Plan:
         """Whether all environments are reset after this iteration."""
         return self.barrier > 0 and (iteration + 1) % self.barrier == 0
 
+    def trains_actor(self, rollouts: int) -> bool:
+        """Whether the actor is trained after so many rollouts, and not the critic alone."""
+        return rollouts >= self.critic_rollouts
+
     def coefficients(self, rollouts: int, steps: int) -> "Coefficients":
         """The scheduled hyperparameters after so many rollouts and steps."""
         cfg = self.ppo
@@ -284,7 +301,7 @@ class Plan:
         rate = cfg.lr_decay.at(cfg.learning_rate, *now)
         critic = rate * (cfg.critic_learning_rate or cfg.learning_rate) / cfg.learning_rate
         clip, entropy = cfg.clip_decay.at(cfg.clip, *now), cfg.ent_decay.at(cfg.ent_coef, *now)
-        return Coefficients(clip, entropy, (0.0 if rollouts < self.critic_rollouts else rate, critic))
+        return Coefficients(clip, entropy, (rate if self.trains_actor(rollouts) else 0.0, critic))
 
     def progress(self, rollouts: int, steps: int) -> float:
         """The completed fraction of the run, from 0 to 1."""

@@ -7,8 +7,9 @@ The step direction is F^-1 g: g is the gradient of the surrogate objective, F th
 Conjugate gradients solve for it with products F v only. F = J' H J, where J is the Jacobian of the policy
 parameters by the weights and H the Hessian of the KL by the policy parameters. J v is the difference of
 two forward passes and J' u is one backward pass, so no memory needs a second derivative. The step is then
-halved until objective and bound hold. The critic is trained by Adam, as in PPO. The options of PPO for
-the actor (clip, learning_rate, ent_coef) have no effect here.
+halved until objective and bound hold. The critic is trained by Adam, as in PPO, from its own loss alone. The
+options of PPO for the actor (clip, ent_coef) have no effect here, nor has vf_coef; learning_rate and
+lr_decay are those of the critic.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from .maths import Losses, mean
 from .minibatches import Minibatches
 from .ppo import estimates
 from .rollout import Rollout
-from .settings import Coefficients, Draw, Plan
+from .settings import Coefficients, Plan
 
 TARGET_KL = 0.01
 CONJUGATE_STEPS = 10
@@ -33,27 +34,30 @@ PERTURBATION = 1e-2  # norm of the change of weights by which J v is measured
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
     """One step of the actor within the trust region, and epochs of gradient steps of the critic."""
-    draw, targets = (
-        Draw(plan.ppo.normalize_whole, plan.ppo.update_epochs),
-        estimates(learner, rollout, plan.ppo),
-    )
+    cfg, targets = plan.ppo, estimates(learner, rollout, plan.ppo)
+    # The minibatches are those of the critic, and target_kl bounds the one step of the actor.
+    draw = cfg.draw._replace(normalize=cfg.normalize_whole, target_kl=None)
     minibatches = Minibatches(learner, rollout, plan, length, draw, targets)
     actor = Actor(learner, minibatches.batch)
     minibatches.compare(actor.ratio(), actor.values(), minibatches.batch)
-    loss, kl = actor.step(TARGET_KL if plan.ppo.target_kl is None else plan.ppo.target_kl)
-    minibatches.stale = True  # the actor has moved before the first epoch
+    # Not the learning rate decides: it is that of the critic, and it may be annealed to 0.
+    if plan.trains_actor(learner.iteration):
+        loss, kl = actor.step(TARGET_KL if cfg.target_kl is None else cfg.target_kl)
+        minibatches.stale = True  # the actor has moved before the first epoch
+    else:
+        loss, kl = -actor.objective(actor.before), torch.zeros_like(actor.entropy)
     _, rate = learner.coefficients(plan).rates
-    history = [fit(learner, batch, rate) for epoch in minibatches for batch in epoch]
+    history = [fit(learner, batch, rate, cfg.clip_value) for epoch in minibatches for batch in epoch]
     losses = Losses(loss, torch.stack(history).mean(), actor.entropy, kl, torch.zeros_like(kl))
     still = Coefficients(clip=0.0, entropy=0.0, rates=(0.0, rate))
     return minibatches.errors | learner.update_metrics(losses, minibatches.explained_variance, still)
 
 
-def fit(learner: Learner, batch: Batch, rate: float) -> Tensor:
+def fit(learner: Learner, batch: Batch, rate: float, clip_value: float | None) -> Tensor:
     """One gradient step of the critic; its loss."""
     # A critic that is not shared takes no features of the actor.
     critic, _ = learner.agent.critic.values(batch.rows, batch.state, torch.empty(0))
-    loss = mean(batch.weight, critic.loss(batch.value, batch.target))
+    loss = mean(batch.weight, critic.loss(batch.value, batch.target, clip_value))
     learner.optimizer.zero_grad()
     loss.backward()
     # Rate 0 for the actor: with weight decay, Adam moves it even where its gradient is 0.

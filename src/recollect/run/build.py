@@ -20,6 +20,7 @@ from ..learn.adaptive import check_target
 from ..learn.learner import Learner, begin
 from ..learn.minibatches import blocks_of
 from ..learn.novelty import Distillation, Novelty
+from ..learn.settings import WHOLE_ROLLOUTS
 from .initial import begin_weights
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
@@ -83,7 +84,8 @@ def build(
         with reported_memory(place):
             agent.to(place)
         length, num_envs = config.ppo.chunk_length(any(agent.initial_state(1))), envs.num_envs * ranks.size
-        size = config.ppo.chunks_per_minibatch(num_envs, length)
+        whole = config.algorithm in WHOLE_ROLLOUTS
+        size = config.ppo.chunks_per_minibatch(num_envs, length, whole)
         _check_shares(num_envs, size, ranks)
         check_target(config.ppo, agent.policy)
     except (UsageError, OutOfMemoryError):

@@ -119,7 +119,8 @@ class Trained:
     def value(self, obs: Any, state: PlayerState | None = None, episode_start: Any = None) -> Array:
         """Values (num_envs,) of observations, in units of the rewards; arguments are those of predict.
 
-        In the scale of the critic, if that of the rewards of training is not known.
+        In the scale of the critic, if that of the rewards of training is not known. If the critic has a
+        memory of its own, `state` must be that of predict: the state of a player lacks it.
         """
         return value(self.agent, obs, state, episode_start) * self._reward_divisor
 

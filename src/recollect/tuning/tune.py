@@ -84,10 +84,14 @@ def tune(
     trials          in total, those of earlier calls included
     steps, options  for all trials, as in train; they are not tuned
     others          options of `recollect tune --help` by name: seeds, space, out, jobs, quiet, ...
+
+    dry_run: the plan is printed, no trial is run, and the result is empty.
     """
     given = {"env": env, "model": model, "trials": trials, "steps": steps, **others}
     parsed = parse(TuneOptions, arguments([], given, options), "recollect tune")
     run_tune(parsed)
+    if parsed.dry_run:
+        return {}  # tune.json is missing, or that of an earlier search
     path = study_folder(spec_of(parsed), parsed) / "tune.json"
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return data
