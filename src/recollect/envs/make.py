@@ -23,6 +23,7 @@ NOT_SUITES = (
         "probe_tasks",
         "registered",
         "rendering",
+        "seeded",
         "spaces",
         "spaces_json",
         "spaces_text",

@@ -7,14 +7,16 @@ is made while they are visible, so an agent without memory reaches the goal in a
 Shapes.  N environments.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
 from ..common.errors import UsageError, nearest
-from .base import EnvConfig, EnvState, Step, VecEnv
+from .base import EnvConfig, Step, VecEnv
+from .seeded import SeededTask
 from .spaces import Array
 
 END = 5  # positions run from -END to END; observations divide them by END
@@ -35,29 +37,22 @@ class PocOptions:
     """Whether actions have no effect and no cost in the first `show_steps` steps."""
 
 
-class Poc(VecEnv):
-    """N lines. Environment i has its own random generator, so it depends on no other environment."""
+class Poc(SeededTask):
+    """N lines."""
 
-    tier: Literal["native", "barrier"] = "native"
+    # Checkpoints use these keys, so they stay as they are.
+    arrays: ClassVar[Mapping[str, str]] = {"place": "_position", "good": "_goal_side"}
 
     def __init__(self, options: PocOptions, num_envs: int, time_limit: int) -> None:
-        self.num_envs = num_envs
-        self.backend = "own"
+        super().__init__(num_envs, time_limit)
         self.fps = 4
-        self.time_limit = self._limit = time_limit
         self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
         self.action_space = spaces.Discrete(2)
         self._shown = options.show_steps
         self._frozen = options.show_steps if options.freeze else 0
-        self._random: list[np.random.Generator] = []
 
-    def reset(self, seeds: list[int]) -> Array:
-        self._random = [np.random.default_rng(seed) for seed in seeds]
-        self._position, self._goal_side, self._steps = np.zeros((3, self.num_envs), dtype=np.int64)
-        self._ended = np.ones(self.num_envs, dtype=bool)  # so that an episode starts in all of them
-        self._start_episodes()
-        self._ended = np.zeros(self.num_envs, dtype=bool)
-        return self._observe()
+    def _allocate(self) -> None:
+        self._position, self._goal_side = np.zeros((2, self.num_envs), dtype=np.int64)
 
     def _start_episodes(self) -> None:
         """Where the last episode ended, draw a start and the side of the goal."""
@@ -107,26 +102,6 @@ class Poc(VecEnv):
     def hidden(self) -> dict[str, Array]:
         """The side of the goal, once it is hidden."""
         return {"side of the good end": np.where(self._steps <= self._shown, np.nan, self._goal_side)}
-
-    def get_state(self) -> EnvState:
-        # Checkpoints use these keys, so they stay as they are.
-        arrays = {
-            "place": self._position,
-            "good": self._goal_side,
-            "steps": self._steps,
-            "ended": self._ended,
-        }
-        random = [generator.bit_generator.state for generator in self._random]
-        return EnvState({key: x.copy() for key, x in arrays.items()}, {"random": random})
-
-    def set_state(self, state: EnvState) -> None:
-        # Creates the generators, whose states are then replaced.
-        self.reset([0] * self.num_envs)
-        self._position, self._goal_side, self._steps, self._ended = (
-            state.arrays[key].copy() for key in ("place", "good", "steps", "ended")
-        )
-        for generator, stored in zip(self._random, state.data["random"], strict=True):
-            generator.bit_generator.state = stored
 
 
 def make(config: EnvConfig, name: str) -> VecEnv:

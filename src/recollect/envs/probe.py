@@ -7,38 +7,34 @@ Shapes.  N environments, S numbers in a secret.
 """
 
 import inspect
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..common.errors import UsageError, nearest
-from .base import EnvConfig, EnvState, Step, VecEnv
+from .base import EnvConfig, Step, VecEnv
 from .probe_tasks import TASKS, Task
+from .seeded import SeededTask
 from .spaces import Array
 
 
-class Probe(VecEnv):
-    """N copies of one task. Environment i has its own random generator, so it depends on no other one."""
+class Probe(SeededTask):
+    """N copies of one task."""
 
-    tier: Literal["native", "barrier"] = "native"
+    arrays: ClassVar[Mapping[str, str]] = {"secret": "_secret"}
 
     def __init__(self, task: Task, num_envs: int, time_limit: int | None) -> None:
-        self.num_envs = num_envs
-        self.backend = "own"
+        super().__init__(num_envs, time_limit or task.length)
         self.observation_space = task.observation
         self.action_space = task.action
-        self.time_limit = self._limit = time_limit or task.length
         self._task = task
         self._sizes = np.array(task.secret, dtype=np.int64)
-        self._random: list[np.random.Generator] = []
 
-    def reset(self, seeds: list[int]) -> Any:
-        self._random = [np.random.default_rng(seed) for seed in seeds]
+    def _allocate(self) -> None:
         self._secret = np.zeros((self.num_envs, len(self._sizes)), dtype=np.int64)
-        self._steps = np.zeros(self.num_envs, dtype=np.int64)
-        self._ended = np.ones(self.num_envs, dtype=bool)  # so that an episode starts in all of them
-        self._start_episodes()
-        self._ended = np.zeros(self.num_envs, dtype=bool)
+
+    def _observe(self) -> Any:
         return self._task.show(self._secret, self._steps)
 
     def _start_episodes(self) -> None:
@@ -60,24 +56,11 @@ class Probe(VecEnv):
         truncated = live & (self._steps >= self._limit) & ~terminated
         self._ended = terminated | truncated
         success = np.where(self._ended, reward > 0, np.nan) if task.reports else None
-        return Step(task.show(self._secret, self._steps), reward, terminated, truncated, success)
+        return Step(self._observe(), reward, terminated, truncated, success)
 
     def hidden(self) -> dict[str, Array]:
         """The numbers of the secret, whether the current observation shows them or not."""
         return {f"secret {i}": numbers.astype(np.float64) for i, numbers in enumerate(self._secret.T)}
-
-    def get_state(self) -> EnvState:
-        arrays = {"secret": self._secret, "steps": self._steps, "ended": self._ended}
-        random = [generator.bit_generator.state for generator in self._random]
-        return EnvState({key: x.copy() for key, x in arrays.items()}, {"random": random})
-
-    def set_state(self, state: EnvState) -> None:
-        self.reset([0] * self.num_envs)
-        self._secret, self._steps, self._ended = (
-            state.arrays[key].copy() for key in ("secret", "steps", "ended")
-        )
-        for generator, stored in zip(self._random, state.data["random"], strict=True):
-            generator.bit_generator.state = stored
 
 
 def make(config: EnvConfig, name: str) -> VecEnv:

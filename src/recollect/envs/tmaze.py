@@ -7,13 +7,15 @@ junction needs a memory of at least `length` steps before it.
 Shapes.  N environments.
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
 from ..common.errors import UsageError, nearest
-from .base import EnvConfig, EnvState, Step, VecEnv
+from .base import EnvConfig, Step, VecEnv
+from .seeded import SeededTask
 from .spaces import Array
 
 LENGTH = 10
@@ -21,27 +23,19 @@ FORWARD, BACK, UP, DOWN = range(4)
 WASTED = 0.1  # cost of a step that goes neither forward in the corridor nor up or down at its end
 
 
-class TMaze(VecEnv):
-    """N mazes. Environment i has its own random generator, so it depends on no other environment."""
+class TMaze(SeededTask):
+    """N mazes."""
 
-    tier: Literal["native", "barrier"] = "native"
+    arrays: ClassVar[Mapping[str, str]] = {"position": "_position", "sign": "_sign"}
 
     def __init__(self, length: int, num_envs: int, time_limit: int) -> None:
-        self.num_envs = num_envs
-        self.backend = "own"
-        self.time_limit = self._limit = time_limit
+        super().__init__(num_envs, time_limit)
         self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.action_space = spaces.Discrete(4)
         self._length = length
-        self._random: list[np.random.Generator] = []
 
-    def reset(self, seeds: list[int]) -> Array:
-        self._random = [np.random.default_rng(seed) for seed in seeds]
-        self._position, self._sign, self._steps = np.zeros((3, self.num_envs), dtype=np.int64)
-        self._ended = np.ones(self.num_envs, dtype=bool)  # so that an episode starts in all of them
-        self._start_episodes()
-        self._ended = np.zeros(self.num_envs, dtype=bool)
-        return self._observe()
+    def _allocate(self) -> None:
+        self._position, self._sign = np.zeros((2, self.num_envs), dtype=np.int64)
 
     def _start_episodes(self) -> None:
         """Where the last episode ended, go to the first cell and draw a sign."""
@@ -76,25 +70,6 @@ class TMaze(VecEnv):
     def hidden(self) -> dict[str, Array]:
         """The sign, where it is not shown."""
         return {"sign": np.where(self._position == 0, np.nan, self._sign)}
-
-    def get_state(self) -> EnvState:
-        arrays = {
-            "position": self._position,
-            "sign": self._sign,
-            "steps": self._steps,
-            "ended": self._ended,
-        }
-        random = [generator.bit_generator.state for generator in self._random]
-        return EnvState({key: x.copy() for key, x in arrays.items()}, {"random": random})
-
-    def set_state(self, state: EnvState) -> None:
-        # Creates the generators, whose states are then replaced.
-        self.reset([0] * self.num_envs)
-        self._position, self._sign, self._steps, self._ended = (
-            state.arrays[key].copy() for key in ("position", "sign", "steps", "ended")
-        )
-        for generator, stored in zip(self._random, state.data["random"], strict=True):
-            generator.bit_generator.state = stored
 
 
 def make(config: EnvConfig, name: str) -> VecEnv:
