@@ -165,7 +165,7 @@ def test_variables_of_minigrid():
     variables = envs.adapter.hidden()
     assert len(variables) == envs.obs_spec.leaves[HIDDEN].shape[0] == 8
     envs.reset([*range(6)])
-    inner = envs.adapter.inner._inner.local_envs
+    inner = envs.adapter.inner.inner.local_envs
     variables = envs.adapter.hidden()
     for i, env in enumerate(inner):
         world = env.unwrapped

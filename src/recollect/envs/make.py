@@ -30,6 +30,7 @@ NOT_SUITES = (
         "trial",
         "turns",
         "workers",
+        "wrapper",
     ),
 )
 
