@@ -362,6 +362,19 @@ def test_an_episode_that_a_failure_ended_is_reported_as_aborted():
     envs.adapter.close()
 
 
+@pytest.mark.filterwarnings("ignore:environment")
+def test_a_world_that_failed_still_has_hidden_variables(monkeypatch):
+    pytest.importorskip("minigrid")
+    config = EnvConfig(id=S7, num_envs=2, backend="gymnasium", hidden=True, on_error="restart")
+    envs = suite.make(config)
+    before = envs.reset([1, 2])["hidden"].copy()
+    world = envs.adapter.inner.inner.local_envs[0].unwrapped
+    monkeypatch.setattr(type(world), "step", lambda self, action: 1 / 0)
+    step = envs.step(np.zeros((2, 1), dtype=np.int64))
+    assert step.aborted.all() and np.array_equal(step.obs["hidden"], before)
+    envs.adapter.close()
+
+
 def test_a_world_that_does_not_repeat_from_its_seed_is_reported(monkeypatch):
     envs = build(S7, "gymnasium", num_envs=1)
     from minigrid.minigrid_env import MiniGridEnv

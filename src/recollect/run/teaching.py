@@ -90,14 +90,15 @@ def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministi
 def _dataset(tape: Tape, share: list[int], spaces: Any, about: dict[str, Any]) -> Dataset:
     """The first episodes of each environment, or of each agent where there are several, by their shares."""
     terminated, truncated = (np.stack([getattr(s, kind) for s in tape.steps]) for kind in Step._fields[2:4])
-    begins = row_kinds(tape.steps, tape.waits_first)[1]
+    counts, begins = row_kinds(tape.steps, tape.waits_first, max(1, len(tape.agents)))
     rows: list[tuple[int, int]] = []  # time and environment of each row
     starts: list[int] = []
     for env, episodes in enumerate(share):
-        ends = np.flatnonzero((terminated | truncated)[:, env])[:episodes].tolist()
-        # The final observation is that of time end + 1. Of several agents, some may take part in fewer
-        # episodes than their environment plays.
-        for start, end in zip(np.flatnonzero(begins[:, env]), ends, strict=False):
+        # Of several agents, some may take part in fewer episodes than their environment plays.
+        ends = np.flatnonzero((terminated | truncated)[:, env]).tolist()
+        played = zip(np.flatnonzero(begins[:, env]), ends, strict=False)
+        # The final observation is that of time end + 1.
+        for start, end in [span for span in played if counts[span[0], env]][:episodes]:
             starts.append(len(rows))
             rows += [(t, env) for t in range(start, end + 2)]
     time, env = np.array(rows).T
