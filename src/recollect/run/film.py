@@ -14,6 +14,7 @@ from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import UsageError, install_hint
 from ..common.output_paths import check_out_folder, whole_file
+from ..common.threads import one_thread
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
 from .evaluate import RandomPlayer, check_spaces
@@ -26,6 +27,7 @@ MIN_WIDTH = 240  # pixels; smaller frames are enlarged
 MAX_WIDTH = 480  # pixels of .gif and .webp; larger frames are reduced
 
 
+@one_thread()
 def render(
     agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int, deterministic: bool = True
 ) -> list[float]:

@@ -10,6 +10,7 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import UsageError
+from ..common.threads import one_thread
 from ..config.config import RunConfig
 from ..envs import Array, Envs, Step, VecEnv, make_for_evaluation
 from ..envs.spaces_text import describe
@@ -68,6 +69,7 @@ class Tape(VecEnv):
         self.obs.append({name: x.copy() for name, x in self.spec.split(obs).items()})
 
 
+@one_thread()
 def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministic: bool = True) -> Dataset:
     """Play episodes, and return them as they are recorded in a file."""
     num = min(episodes, MAX_ENVS)
