@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ..common.errors import EnvDataError, UsageError
+from ..common.errors import EnvDataError, NoHiddenError, UsageError
 from .base import EnvConfig, Step, VecEnv
 from .spaces import ACTION_MASK, HIDDEN, NEW_EPISODE, ActionSpec, Array, Extended, ExtendedObs, read_spaces
 from .wrapper import EnvWrapper
@@ -110,7 +110,7 @@ class ExtendedEnv(EnvWrapper):
         """The names of the hidden variables, which are known after a reset."""
         names = list(self._variables(self.inner.reset([0] * self.num_envs)))
         if not names:
-            raise UsageError(
+            raise NoHiddenError(
                 f"{self._config.id} ({self.backend}) has no hidden variables, but `sees` or `predict` "
                 "names hidden; it needs numbers in info, entries that env.mask hides, or a hidden() of its "
                 "adapter"

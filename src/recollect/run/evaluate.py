@@ -128,9 +128,7 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, MAX_ENVS)
-    # What only the critic sees is not needed here, and another environment may not have it.
-    hidden = agent is not None and HIDDEN in agent.actor.inputs.leaves
-    envs = make_for_evaluation(replace(env, num_envs=num, hidden=hidden), factory)
+    envs = make_for_evaluation(replace(as_actor_sees(env, agent), num_envs=num), factory)
     try:
         if agent is None:
             player: PlayerLike = RandomPlayer(envs, seed)
@@ -146,6 +144,14 @@ def evaluate(
         envs.adapter.close()
     task = describe_task(env)
     return Evaluation(env.id, task, name, seed, deterministic, *results[:3], by_episode, by_agent)
+
+
+def as_actor_sees(env: EnvConfig, agent: Agent | None) -> EnvConfig:
+    """The environments in which an agent only acts: hidden variables that only its critic sees are left out.
+
+    They are not needed there, and another environment than that of training may not have them.
+    """
+    return replace(env, hidden=agent is not None and HIDDEN in agent.actor.inputs.leaves)
 
 
 def describe_task(env: EnvConfig) -> dict[str, Any]:

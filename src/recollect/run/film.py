@@ -17,7 +17,7 @@ from ..common.output_paths import check_out_folder, whole_file
 from ..common.threads import one_thread
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
-from .evaluate import RandomPlayer, check_spaces
+from .evaluate import RandomPlayer, as_actor_sees, check_spaces
 from .playing import PlayerLike, aborted_by, idle_at_reset, read_ends
 
 NO_SCREEN = ("offscreen", "dummy")  # SDL drivers that display nothing
@@ -47,7 +47,7 @@ def render(
 def _play_and_show(
     agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int, deterministic: bool
 ) -> list[float]:
-    envs = make_single_env(env)
+    envs = make_single_env(as_actor_sees(env, agent))
     returns: list[float] = []
 
     def player(seed: int) -> PlayerLike:

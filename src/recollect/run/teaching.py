@@ -9,7 +9,7 @@ import numpy as np
 
 from ..agent.agent import Agent
 from ..common import rng
-from ..common.errors import UsageError
+from ..common.errors import NoHiddenError, UsageError
 from ..common.threads import one_thread
 from ..config.config import RunConfig
 from ..envs import Array, Envs, Step, VecEnv, make_for_evaluation
@@ -21,7 +21,7 @@ from ..learn.rollout import Rollout
 from ..learn.settings import Plan
 from .build import build, training_mode
 from .dataset import Dataset, check_spaces, columns_of, first_row_of, rows_of
-from .evaluate import MAX_ENVS
+from .evaluate import MAX_ENVS, as_actor_sees
 from .evaluate import check_spaces as check_env
 from .playing import play_episodes
 from .recording import copied, outcome_of, row_kinds
@@ -73,7 +73,7 @@ class Tape(VecEnv):
 def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministic: bool = True) -> Dataset:
     """Play episodes, and return them as they are recorded in a file."""
     num = min(episodes, MAX_ENVS)
-    envs = make_for_evaluation(replace(trained.config.env, num_envs=num), trained.factory)
+    envs = _make_for_recording(trained, num)
     try:
         check_env(trained.agent, envs, trained.config.env.id)
         tape = Tape(envs)
@@ -87,6 +87,18 @@ def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministi
     agents = envs.num_envs // num
     share = [episodes // num + (j // agents < episodes % num) for j in range(envs.num_envs)]
     return _dataset(tape, share, (envs.obs_spec, envs.action_spec), about)
+
+
+def _make_for_recording(trained: Trained, num: int) -> Envs:
+    """Environments with hidden variables, also those that only the critic sees: a clone may need them.
+
+    Where another environment has none, they are left out unless the actor needs them.
+    """
+    env = replace(trained.config.env, num_envs=num)
+    try:
+        return make_for_evaluation(env, trained.factory)
+    except NoHiddenError:
+        return make_for_evaluation(as_actor_sees(env, trained.agent), trained.factory)
 
 
 def _dataset(tape: Tape, share: list[int], spaces: Any, about: dict[str, Any]) -> Dataset:
