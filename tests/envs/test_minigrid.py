@@ -136,7 +136,7 @@ def test_envpool_shows_what_minigrid_shows_of_the_same_world(env_id, view, steps
     carried = 0
     for action in random_actions(envs, steps)[..., 0]:
         obs = envs.adapter.step(action).obs
-        for shown, state in zip(obs, envs.adapter._inner._pool.debug_states(), strict=True):
+        for shown, state in zip(obs, envs.adapter.inner._pool.debug_states(), strict=True):
             np.testing.assert_array_equal(shown, rebuilt(env, state, view), strict=True)
             carried += state.has_carrying
     assert carried or env_id != DOORS
@@ -174,7 +174,7 @@ def test_a_plain_crop_would_show_what_walls_hide():
     envs.adapter.reset(seeds(16))
     differing = total = 0
     for action in random_actions(envs, 100)[..., 0]:
-        windows = envs.adapter._inner.step(action).obs["image"]
+        windows = envs.adapter.inner.step(action).obs["image"]
         cropped, plain = (minigrid.crop(windows, 3, hides) for hides in (True, False))
         for window, small in zip(windows, cropped, strict=True):
             np.testing.assert_array_equal(small, by_minigrid(window, 3))
@@ -288,7 +288,7 @@ def test_the_time_limit_is_minigrids_own_or_the_configs(env_id, limit, backend):
 def test_the_first_three_actions_turn_and_walk():
     envs = build(S9, "envpool", num_envs=8)
     envs.adapter.reset(seeds(8))
-    pool = envs.adapter._inner._pool
+    pool = envs.adapter.inner._pool
     moved = 0
     for action in random_actions(envs, 60)[..., 0]:
         before = [(s.agent_dir, s.agent_pos) for s in pool.debug_states()]
@@ -345,6 +345,48 @@ def test_worker_processes_show_the_same():
 
 
 # Making ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:environment 1")
+def test_an_episode_that_a_failure_ended_is_reported_as_aborted():
+    envs = build(S7, "workers", num_envs=2)
+    envs.reset([1, 2])
+    walk = np.full((2, 1), FORWARD)
+    assert envs.step(walk).aborted is None
+    process = envs.adapter.inner._vec._processes[1]
+    process.kill()
+    process.join()
+    step = envs.step(walk)
+    assert step.aborted.tolist() == step.truncated.tolist() == [False, True]
+    assert envs.adapter.restarts == 1
+    envs.adapter.close()
+
+
+@pytest.mark.filterwarnings("ignore:environment")
+def test_a_world_that_failed_still_has_hidden_variables(monkeypatch):
+    pytest.importorskip("minigrid")
+    config = EnvConfig(id=S7, num_envs=2, backend="gymnasium", hidden=True, on_error="restart")
+    envs = suite.make(config)
+    before = envs.reset([1, 2])["hidden"].copy()
+    world = envs.adapter.inner.inner.local_envs[0].unwrapped
+    monkeypatch.setattr(type(world), "step", lambda self, action: 1 / 0)
+    step = envs.step(np.zeros((2, 1), dtype=np.int64))
+    assert step.aborted.all() and np.array_equal(step.obs["hidden"], before)
+    envs.adapter.close()
+
+
+def test_a_world_that_does_not_repeat_from_its_seed_is_reported(monkeypatch):
+    envs = build(S7, "gymnasium", num_envs=1)
+    from minigrid.minigrid_env import MiniGridEnv
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        envs.adapter.check_seed(3)
+    random = np.random.default_rng(1)
+    monkeypatch.setattr(MiniGridEnv, "gen_obs", lambda self: {"image": random.random((3, 3, 3))})
+    with pytest.warns(UserWarning, match="MemoryEnv does not repeat from its seed"):
+        envs.adapter.check_seed(3)
+    envs.adapter.close()
 
 
 def test_a_memory_task_runs_by_its_id_and_by_its_short_name():

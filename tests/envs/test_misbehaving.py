@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -15,10 +16,15 @@ import pytest
 from gymnasium import spaces
 
 from recollect.common.errors import EnvDataError, EnvFailedError, UsageError
-from recollect.envs import EnvConfig, make
+from recollect.envs import EnvConfig, make, make_for_evaluation
 from recollect.envs.failures import MAX_RESTARTS
 from recollect.envs.spaces import read_spaces
+from recollect.probing.open_loop import number_episodes
+from recollect.run import film
 from recollect.run.evaluate import evaluate
+from recollect.run.recording import record_deterministic
+from recollect.run.teaching import record_episodes
+from recollect.watching.episodes import watch
 
 from ..helpers import metrics_of, run_quietly, small_config
 
@@ -61,6 +67,13 @@ class OnceIn(Counter):
 class Raises(OnceIn):
     def fail(self):
         raise ZeroDivisionError("no wind")
+
+
+class Drawn(Raises):
+    metadata: ClassVar = {"render_modes": ["rgb_array"]}
+
+    def render(self):
+        return np.full((8, 8, 3), self.count, np.uint8)
 
 
 class Exits(OnceIn):
@@ -202,6 +215,57 @@ def test_aborted_episodes_are_in_no_statistic(tmp_path):
     assert len(episodes) > 10 and {episode.length for episode in episodes} == {6}
     last = metrics_of(trained.folder)[-1]
     assert last["episodes"] == len(episodes) and last["env_restarts"] > 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.filterwarnings("ignore")
+def test_evaluations_play_other_episodes_instead_of_aborted_ones(backend):
+    config, returns = EnvConfig(id="Raises", backend=backend, on_error="restart"), []
+    result = evaluate(None, replace(config, num_envs=3), 12, factory=Raises, on_episode=returns.append)
+    assert result.lengths == [6] * 12 and result.returns == returns == [6.0] * 12
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_evaluation_ends_where_every_episode_is_aborted():
+    with pytest.raises(EnvFailedError, match="given up after 10 restarts without a completed episode"):
+        evaluate(None, EnvConfig(id="broken", on_error="restart"), 3, factory=AlwaysRaises)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_aborted_episode_is_recorded(tmp_path):
+    config = small_config("Raises", rollouts=1)
+    trained = run_quietly(
+        replace(config, env=replace(config.env, on_error="restart")), tmp_path, factory=Raises
+    )
+    data = record_episodes(trained, 12)
+    assert [stop - start for start, stop in data.bounds] == [7] * 12 and not data.truncated.any()
+    envs = make_for_evaluation(replace(trained.config.env, num_envs=2), Raises)
+    scores, record = record_deterministic(trained.agent, envs, 12, 0)
+    assert scores.lengths.tolist() == [6] * 12 and not record.truncated.any()
+    assert envs.adapter.restarts > 0  # seeds for which some episodes are aborted
+    counts = np.unique(number_episodes(record, 12), return_counts=True)[1][1:]
+    assert counts.tolist() == [6] * 12
+    envs.adapter.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_film_has_no_aborted_episode(tmp_path, monkeypatch):
+    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: films.append(frames))
+    films, config = [], EnvConfig(id="Drawn", on_error="restart")
+    monkeypatch.setattr(film, "make_single_env", lambda env: make(replace(env, num_envs=1), Drawn))
+    assert film.render(None, config, str(tmp_path / "x.gif"), 12, 0) == [6.0] * 12
+    assert [frame[0, 0, 0] for frame in films[0]] == [*range(7)] * 12
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_watch_shows_an_episode_that_was_not_aborted(tmp_path):
+    config = small_config("Drawn", rollouts=1)
+    trained = run_quietly(
+        replace(config, env=replace(config.env, on_error="restart")), tmp_path, factory=Drawn
+    )
+    for episode in watch(trained, 12, 12, 0, False, np.copy).episodes:
+        assert episode.length == len(episode.record.reward) == 6 and len(episode.pictures) == 7
+        assert episode.record.terminated[:, 0].tolist() == [False] * 5 + [True]
 
 
 def test_an_error_of_close_loses_no_run(tmp_path):

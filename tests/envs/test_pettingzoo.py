@@ -23,6 +23,7 @@ from recollect.envs.spaces import ACTION_MASK, HIDDEN
 from recollect.learn import ppo
 from recollect.run.dataset import read
 from recollect.run.evaluate import evaluate
+from recollect.run.teaching import record_episodes
 
 from ..helpers import (
     SMALL,
@@ -148,6 +149,20 @@ def test_a_failure_aborts_the_episodes_of_the_agents_that_play(backend):
         assert aborted > 0 and envs.adapter.restarts > 0
     finally:
         envs.adapter.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_agent_of_an_aborted_episode_is_counted_or_recorded(tmp_path):
+    config = small_config("team", rollouts=1)
+    config = replace(config, env=replace(config.env, on_error="restart"))
+    # b has ended where the failure ends the episode of a.
+    trained = run_quietly(config, tmp_path, factory=lambda: teams.Raises(PLAN[1:2]))
+    played = trained.evaluate(12)
+    assert played.by_agent == {"a": [36.0] * 12, "b": [21.0] * 12} and played.lengths == [3] * 12
+    data = record_episodes(trained, 12)
+    assert sorted(data.returns.tolist()) == [21.0] * 12 + [36.0] * 12
+    draws = [{row[3] for row in data.obs["obs"] if row[0] == agent} for agent in (0, 1)]
+    assert draws[0] == draws[1] and len(draws[0]) == 12  # both are of the same episodes of the team
 
 
 def test_the_identity_of_the_agent_is_an_input_on_request():
@@ -373,7 +388,6 @@ def test_agents_of_one_environment_alone_play_like_the_environment_itself(tmp_pa
 def test_recorded_episodes_are_those_of_single_agents(tmp_path):
     trained = recollect.train(Script, options=OPTIONS, out=tmp_path / "runs", quiet=True)
     from recollect.run.dataset import write
-    from recollect.run.teaching import record_episodes
 
     write(tmp_path / "episodes.npz", record_episodes(trained, 2))
     data = read(tmp_path / "episodes.npz")

@@ -7,13 +7,17 @@ import torch
 from gymnasium import spaces
 
 import recollect
+from recollect import cli
 from recollect.agent.agent import BranchConfig
 from recollect.common.errors import UsageError
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig, make
 from recollect.envs.extended import ExtendedEnv
+from recollect.envs.gym import GymEnv
 from recollect.envs.spaces import HIDDEN
 from recollect.learn.rollout import slice_rows
+from recollect.run import dataset, film
+from recollect.run.teaching import record_episodes
 
 from ..helpers import MEMORIES, L, Scripted, branch, largest, metrics_of, prepare, relearn, roll
 
@@ -148,6 +152,35 @@ def test_the_agent_acts_without_the_secret_also_after_loading(tmp_path):
     assert "hidden[0]" in page.read_text()
 
 
+def test_an_agent_plays_where_there_is_not_what_only_its_critic_sees(tmp_path, monkeypatch):
+    options = SHORT | PRIVILEGED | {"rollouts": 1, "steps": None, "val_check_interval": 1}
+    run = recollect.train("CartPoleNoVel-v1", options=options, out=tmp_path, quiet=True)
+    assert record_episodes(run, 1).obs.keys() == {"obs", "hidden"}  # which a clone may need
+    folder, other = str(run.folder), ["-e", "CartPole-v1"]
+    assert cli.main(["eval", folder, *other, "--episodes", "2"]) == 0
+    monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros((8, 8, 3), np.uint8))
+    assert cli.main(["eval", folder, *other, "--render", str(tmp_path / "x.gif")]) == 0
+    assert cli.main(["record", folder, *other, "-o", str(tmp_path / "x.npz"), "--episodes", "2"]) == 0
+    assert dataset.read(tmp_path / "x.npz").obs.keys() == {"obs"}
+
+
+@pytest.mark.parametrize("play", [lambda run: run.evaluate(1), lambda run: record_episodes(run, 1)])
+def test_an_actor_that_sees_hidden_variables_needs_them(tmp_path, play):
+    options = SHORT | PRIVILEGED | {"actor.sees": ["obs", "hidden"], "rollouts": 1, "steps": None}
+    run = recollect.train("CartPoleNoVel-v1", options=options, out=tmp_path, quiet=True)
+    with pytest.raises(UsageError, match=r"CartPole-v1 .* has no hidden variables"):
+        play(recollect.load(run.folder, env="CartPole-v1"))
+
+
+def test_environments_without_hidden_variables_are_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(Luck, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(GymEnv, "hidden", lambda self: {})
+    with pytest.raises(UsageError, match="has no hidden variables"):
+        make(EnvConfig(id="luck", num_envs=3, hidden=True), Luck)
+    assert len(closed) == 3
+
+
 def test_hidden_entries_of_a_masked_vector_are_hidden_variables():
     config = EnvConfig(id="CartPoleNoVel-v1", num_envs=2, hidden=True)
     envs = make(config)
@@ -165,7 +198,7 @@ def test_variables_of_minigrid():
     variables = envs.adapter.hidden()
     assert len(variables) == envs.obs_spec.leaves[HIDDEN].shape[0] == 8
     envs.reset([*range(6)])
-    inner = envs.adapter.inner._inner.local_envs
+    inner = envs.adapter.inner.inner.local_envs
     variables = envs.adapter.hidden()
     for i, env in enumerate(inner):
         world = env.unwrapped

@@ -15,10 +15,12 @@ import torch
 
 import recollect
 from recollect import cli
+from recollect.agent.player import Player
 from recollect.common.errors import EnvFailedError, UsageError
-from recollect.run import checkpoint
+from recollect.run import checkpoint, film
 from recollect.run.destination import Destination
 from recollect.run.run import start_run
+from recollect.run.teaching import record_episodes
 
 from ..envs.test_misbehaving import Counter, FailsToReset
 from ..helpers import run_quietly, small_config
@@ -91,6 +93,33 @@ def test_training_leaves_the_threads_of_torch_as_they_were(tmp_path):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+
+
+def test_episodes_are_played_with_one_thread_of_torch_which_are_then_as_before(tmp_path, monkeypatch):
+    trained, threads = run_quietly(small_config(rollouts=1), tmp_path), set()
+    act = Player.act
+
+    def counted(*args):
+        threads.add(torch.get_num_threads())
+        return act(*args)
+
+    monkeypatch.setattr(Player, "act", counted)
+    monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros((8, 8, 3), np.uint8))
+    uses = {
+        "evaluate": lambda: trained.evaluate(2),
+        "record": lambda: record_episodes(trained, 2),
+        "render": lambda: film.render(trained.agent, trained.config.env, str(tmp_path / "x.gif"), 1, 0),
+        "probe": lambda: recollect.probe(trained, 10),
+        "watch": lambda: recollect.watch(trained, tmp_path / "x.html", episodes=1),
+    }
+    for name, use in uses.items():
+        threads.clear()
+        torch.set_num_threads(2)
+        try:
+            use()
+            assert (name, threads, torch.get_num_threads()) == (name, {1}, 2)
+        finally:
+            torch.set_num_threads(1)
 
 
 def test_a_second_thread_that_trains_is_refused(tmp_path):

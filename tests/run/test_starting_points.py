@@ -246,6 +246,60 @@ def test_files_that_are_no_recordings_are_refused(tmp_path, source):
             dataset.read(tmp_path / f"{name}.npz")
 
 
+@pytest.mark.parametrize("name", ["action", "reward", "first", "obs"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: np.stack([x, x], 1), lambda x: np.float32(1), lambda x: x.astype(str)],
+    ids=["wide", "0-d", "text"],
+)
+def test_arrays_of_another_shape_are_refused_in_one_line(tmp_path, source, name, change, capsys):
+    path = tmp_path / "changed.npz"
+    dataset.write(path, record_episodes(source, 1))
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **arrays | {name: change(arrays[name])})
+    words = ["clone", str(path), "-e", "CartPole-v1", "-o", str(tmp_path / "c.safetensors")]
+    assert cli.main(words) == 2
+    message = capsys.readouterr().err
+    assert f"changed.npz: {name} has shape" in message and "Traceback" not in message
+
+
+def test_recordings_of_every_kind_of_leaf_are_read(tmp_path):
+    spec, action = read_spaces(
+        spaces.Dict(
+            {
+                "grid": spaces.MultiDiscrete(np.full((2, 3), 4)),
+                "one": spaces.Discrete(3, start=1),
+                "bits": spaces.MultiBinary((2, 2)),
+                "picture": spaces.Box(0, 255, (36, 36, 3), np.uint8),
+                "numbers": spaces.Box(-1, 1, (2, 2)),
+                "number": spaces.Box(-1, 1, ()),
+                "action_mask": spaces.MultiBinary(2),
+            }
+        ),
+        spaces.Box(-1, 1, (2, 2)),
+    )
+    obs = {
+        "grid": np.ones((3, 2, 3), np.int64),
+        "one": np.ones(3, np.int64),
+        "bits": np.ones((3, 2, 2), np.int8),
+        "picture": np.ones((3, 36, 36, 3), np.uint8),
+        "numbers": np.ones((3, 2, 2), np.float32),
+        "number": np.ones(3, np.float32),
+        "action_mask": np.ones((3, 2), np.int8),
+    }
+    flags = np.zeros((3, 3), dtype=bool)
+    columns = [
+        np.zeros((3, 4), np.float32),
+        np.zeros(3, np.float32),
+        *flags[:2],
+        np.array([True, False, False]),
+    ]
+    data = dataset.Dataset("x", (spec, action), spec.split(obs), *columns, about={})
+    dataset.write(tmp_path / "x.npz", data)
+    assert dataset.read(tmp_path / "x.npz").obs.keys() == data.obs.keys()
+
+
 # Cloning --------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,8 @@ def test_wrong_labels_are_named(labels, message) -> None:
         ("CartPole-v1", ["push left", "push right"], ["cart position", "cart velocity"]),
         ("CartPoleMasked", ["push left", "push right"], ["cart position", "cart velocity"]),
         ("Pendulum-v1", ["torque"], ["cos angle", "sin angle", "angular velocity"]),
+        ("FrozenLake-v1", ["action 0", "action 1", "action 2", "action 3"], ["obs"]),
+        ("popgym:RepeatPreviousEasy", ["action 0", "action 1", "action 2", "action 3"], ["obs"]),
     ],
 )
 def test_environments_have_names(env, actions, observations) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.compiler import is_exporting
 
 from ..common import rng
+from ..common.threads import one_thread
 from ..encoder import EncoderConfig
 from ..encoder.gallery import Lookup, Shown
 from ..encoder.leaves import one_hot
@@ -113,15 +114,11 @@ def linear(in_dim: int, out_dim: int, gain: float) -> nn.Linear:
 @contextlib.contextmanager
 def seeded_weights(seed: int, *index: int) -> Iterator[None]:
     """Draw weights as a function of a seed and an index alone; the generator of the caller is restored."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # with more threads orthogonal weights are rounded differently
-    try:
-        # Weights are drawn on the CPU, so the generators of other devices need no copy.
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT, *index))
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    # With more threads orthogonal weights are rounded differently. They are drawn on the CPU, so the
+    # generators of other devices need no copy.
+    with one_thread(), torch.random.fork_rng(devices=()):
+        torch.manual_seed(rng.torch_seed(seed, rng.Purpose.INIT, *index))
+        yield
 
 
 def initialise(module: nn.Module, init: Init) -> None:

@@ -9,6 +9,10 @@ class EnvDataError(UsageError):
     """An environment returned data that cannot be used for training; exit code 2."""
 
 
+class NoHiddenError(UsageError):
+    """An environment has no hidden variables, which a config asks for; exit code 2."""
+
+
 class EnvFailedError(RuntimeError):
     """An environment raised an error, crashed or did not answer; exit code 1."""
 

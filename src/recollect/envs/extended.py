@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ..common.errors import EnvDataError, UsageError
-from .base import EnvConfig, EnvState, Step, VecEnv
-from .opponents import Opponents
+from ..common.errors import EnvDataError, NoHiddenError, UsageError
+from .base import EnvConfig, Step, VecEnv
 from .spaces import ACTION_MASK, HIDDEN, NEW_EPISODE, ActionSpec, Array, Extended, ExtendedObs, read_spaces
+from .wrapper import EnvWrapper
 
 
-class ExtendedEnv(VecEnv):
+class ExtendedEnv(EnvWrapper):
     """An adapter whose observations also have leaves beside them, as the config says.
 
     action_mask  the entry of a Dict observation, which is taken out of it, or else `VecEnv.action_mask`. On
@@ -26,10 +26,8 @@ class ExtendedEnv(VecEnv):
     """
 
     def __init__(self, inner: VecEnv, config: EnvConfig) -> None:
-        self.inner, self._config = inner, config
-        self.num_envs, self.action_space = inner.num_envs, inner.action_space
-        self.tier, self.backend, self.time_limit = inner.tier, inner.backend, inner.time_limit
-        self.note, self.fps, self.agents, self.seats = inner.note, inner.fps, inner.agents, inner.seats
+        super().__init__(inner)
+        self._config = config
         self._steps = 0
         seen = inner.observation_space
         self._mask_in_obs = (
@@ -112,7 +110,7 @@ class ExtendedEnv(VecEnv):
         """The names of the hidden variables, which are known after a reset."""
         names = list(self._variables(self.inner.reset([0] * self.num_envs)))
         if not names:
-            raise UsageError(
+            raise NoHiddenError(
                 f"{self._config.id} ({self.backend}) has no hidden variables, but `sees` or `predict` "
                 "names hidden; it needs numbers in info, entries that env.mask hides, or a hidden() of its "
                 "adapter"
@@ -150,31 +148,3 @@ class ExtendedEnv(VecEnv):
             begins = ["new episode"] if self._config.trial > 1 else []
             names["observations"] = [*names["observations"], *self._names, *begins]
         return names
-
-    def waiting(self) -> Array | None:
-        return self.inner.waiting()
-
-    def hidden(self) -> dict[str, Array]:
-        return self.inner.hidden()
-
-    def play_against(self, opponents: Opponents) -> None:
-        self.inner.play_against(opponents)
-
-    def check_seed(self, seed: int) -> None:
-        self.inner.check_seed(seed)
-
-    @property
-    def restarts(self) -> int:
-        return self.inner.restarts
-
-    def render(self) -> Array | None:
-        return self.inner.render()
-
-    def get_state(self) -> EnvState:
-        return self.inner.get_state()
-
-    def set_state(self, state: EnvState) -> None:
-        self.inner.set_state(state)
-
-    def close(self) -> None:
-        self.inner.close()

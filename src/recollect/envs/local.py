@@ -29,11 +29,13 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
         self._observations: Any
         self._restarts = restarts
         self._steps = 0
-        self._new_seeds: dict[int, int] = {}  # of environments that were restarted and not reset yet
+        # Failed in the last step: the next one restarts them. Until then the old ones stay, because their
+        # rows may be rendered, and one that was never reset cannot be.
+        self._lost: set[int] = set()
 
     def reset(self, *, seed: list[int], options: Any = None) -> tuple[Any, dict[str, Any]]:
         self._restarts.begin(seed)
-        self._new_seeds = {}
+        self._lost = set()
         for flags in (self._terminations, self._truncations, self._autoreset_envs):
             flags[:] = False
         infos: dict[str, Any] = {}
@@ -65,7 +67,8 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
         infos: dict[str, Any] = {}
         for i, action in enumerate(iterate(self.action_space, actions)):
             if self._autoreset_envs[i]:
-                info = self._reset_one(i, self._new_seeds.pop(i, None))
+                info = self._reset_one(i, self._rebuild(i) if i in self._lost else None)
+                self._lost.discard(i)
                 self._rewards[i] = 0.0
                 self._terminations[i] = self._truncations[i] = False
             else:
@@ -84,7 +87,7 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
             infos = self._add_info(infos, info, i)
         self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
         ended = self._autoreset_envs.copy()
-        ended[list(self._new_seeds)] = False
+        ended[list(self._lost)] = False
         self._restarts.note_ends(ended)
         rewards, terminated, truncated = (
             np.copy(x) for x in (self._rewards, self._terminations, self._truncations)
@@ -94,7 +97,7 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
     def _abort(self, i: int, action: Any, error: Exception) -> dict[str, Any]:
         """End the episode of a failed environment after its last observation; info that says so."""
         self._restarts.add(i, describe(f"step {self._steps} with action {action}", error), error)
-        self._new_seeds[i] = self._rebuild(i)
+        self._lost.add(i)
         self._rewards[i], self._terminations[i], self._truncations[i] = 0.0, False, True
         return {ABORTED: True}
 

@@ -31,6 +31,7 @@ NOT_SUITES = (
         "trial",
         "turns",
         "workers",
+        "wrapper",
     ),
 )
 
@@ -75,7 +76,11 @@ def _extended(adapter: VecEnv, config: EnvConfig) -> Envs:
             f"env.self_play needs a game of several agents (PettingZoo), and {config.id} has one"
         )
     if config.action_mask or config.hidden or config.trial > 1:
-        adapter = ExtendedEnv(adapter, config)
+        try:
+            adapter = ExtendedEnv(adapter, config)
+        except UsageError:
+            adapter.close()
+            raise
     return Envs(adapter, config.mask)
 
 

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +26,7 @@ from .base import EnvConfig, Scalar, Step, VecEnv
 from .gym import GymEnv
 from .minigrid_state import EXCLUDED, effective_actions, hidden_variables
 from .spaces import SMALLEST_PICTURE, Array
+from .wrapper import EnvWrapper
 
 PREFIX, MEMORY = "MiniGrid-", "MiniGrid-Memory"
 # A cell is (object, colour, state); MiniGrid has this many values of each.
@@ -129,45 +130,42 @@ def _build(name: str, view: int, limit: int | None) -> gym.Env[Any, Any]:
     return gym.wrappers.TimeLimit(ImgObsWrapper(env), env.unwrapped.max_steps)
 
 
-class MiniGrid(VecEnv):
+class MiniGrid(EnvWrapper):
     """MiniGrid of either backend. An episode that ends with a positive reward is a success.
 
     occlude  whether `crop` must apply the visibility rule to windows that are larger than the options ask
     """
 
-    tier: Literal["native", "barrier"] = "barrier"
-
     def __init__(self, inner: VecEnv, options: MiniGridOptions, name: str, occlude: bool = True) -> None:
-        self.num_envs = inner.num_envs
-        self.backend = inner.backend
-        self.time_limit = inner.time_limit
+        super().__init__(inner)
         self.observation_space = options.space
         assert isinstance(inner.action_space, spaces.Discrete)
         # The actions left, right and forward come first, and some tasks have no others.
         self.action_space = spaces.Discrete(min(options.actions, int(inner.action_space.n)))
         self.fps = 5  # a step is a whole cell or a quarter turn
-        self._inner, self._name = inner, name
+        self._name = name
         self._view = options.view
         self._occlude = occlude
         self._renderer = TileRenderer(options.view, options.tile) if options.pictures else None
 
     def reset(self, seeds: list[int]) -> Array:
         try:
-            return self._observe(self._inner.reset(seeds))
+            return self._observe(self.inner.reset(seeds))
         except gym.error.DependencyNotInstalled as error:  # some worlds are built from image files
             raise UsageError(f"the environment cannot be built: {error}") from error
 
     def names(self) -> dict[str, list[str]]:
         assert isinstance(self.action_space, spaces.Discrete)
-        return {kind: names[: self.action_space.n] for kind, names in self._inner.names().items()}
+        return {kind: names[: self.action_space.n] for kind, names in self.inner.names().items()}
 
     def step(self, action: Array) -> Step:
-        step = self._inner.step(action)
+        step = self.inner.step(action)
         # EnvPool reports every end at the time limit as a truncation; only terminations have a reward.
         terminated = step.terminated | (step.truncated & (step.reward != 0))
         ended = step.terminated | step.truncated
         success = np.where(ended, step.reward > 0, np.nan)
-        return Step(self._observe(step.obs), step.reward, terminated, step.truncated & ~terminated, success)
+        obs, truncated = self._observe(step.obs), step.truncated & ~terminated
+        return step._replace(obs=obs, terminated=terminated, truncated=truncated, success=success)
 
     def _observe(self, obs: Any) -> Array:
         """The observation of a backend -> windows (N, V, V, 3), or images (N, V P, V P, 3)."""
@@ -185,17 +183,8 @@ class MiniGrid(VecEnv):
 
     def hidden(self) -> dict[str, Array]:
         """Of environments in this process; EnvPool does not show its state."""
-        envs = self._inner.local_envs if isinstance(self._inner, GymEnv) else ()
+        envs = self.inner.local_envs if isinstance(self.inner, GymEnv) else ()
         return hidden_variables(envs) if envs else {}
-
-    def new_episode(self) -> Array | None:
-        return self._inner.new_episode()
-
-    def render(self) -> Array | None:
-        return self._inner.render()
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 # Windows --------------------------------------------------------------------------------------

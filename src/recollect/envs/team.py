@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from ..common.errors import EnvDataError, UsageError
+from ..common.errors import EnvDataError, NoHiddenError, UsageError
 from .spaces import ACTION_MASK, Array, read_spaces
 
 IDENTITY = "agent"  # key of a Dict observation: the index of the agent
@@ -167,7 +167,7 @@ def read_state(env: Any) -> Array:
     try:
         return np.asarray(env.state(), dtype=np.float64).ravel()
     except NotImplementedError as error:  # which PettingZoo's base classes raise
-        raise UsageError(
+        raise NoHiddenError(
             f"{env} has no `state()`, which is needed because `sees` or `predict` names hidden"
         ) from error
 

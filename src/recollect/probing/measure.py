@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import torch
-
 from ..agent.agent import Agent
 from ..common.errors import UsageError
+from ..common.threads import one_thread
 from ..envs import Array, Envs, make_for_evaluation
 from ..run.evaluate import MAX_ENVS, check_spaces
 from ..run.recording import EpisodeScores, Record, has_memory, play_deterministic, record_deterministic
@@ -78,6 +77,7 @@ class ProbeResult:
     actor has no memory, or there are too few steps."""
 
 
+@one_thread()
 def probe(
     trained: Trained, episodes: int = 100, seed: int = 0, controls: Sequence[Trained] = ()
 ) -> ProbeResult:
@@ -88,7 +88,6 @@ def probe(
     if episodes < FEWEST:
         raise UsageError(f"{episodes} episodes: at least {FEWEST} are needed")
     check_controls(controls, trained)
-    torch.set_num_threads(1)  # batches are small: a second thread would only wait
     agent = trained.agent
     whole, record, episode, visited, plays, policy, others = _play_all(trained, episodes, seed, controls)
     by = choose_source(whole, *(play.scores for play in plays), *others)

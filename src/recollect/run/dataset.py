@@ -92,11 +92,26 @@ def read(path: Path) -> Dataset:
         raise UsageError(
             f"{path} is not a file of recollect record: {type(error).__name__}: {error}"
         ) from error
+    _check_shapes(path, obs | columns, spaces)
     rows = {len(x) for x in (*obs.values(), *columns.values())}
     if len(rows) != 1 or not rows.pop() or not columns["first"][0]:
         raise UsageError(f"{path}: its arrays must have the same rows, and the first one begins an episode")
     columns["action"] = spaces[1].from_env(columns["action"])
     return Dataset(str(path), spaces, obs, **columns, about=about)
+
+
+def _check_shapes(path: Path, arrays: dict[str, Array], spaces: Spaces) -> None:
+    """Raise UsageError if an array does not hold numbers of the shape that the spaces say."""
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(COLUMNS, ())
+    for name, leaf in spaces[0].leaves.items():
+        shapes[name] = (len(leaf.sizes),) if leaf.kind == "discrete" else leaf.shape
+    flat = (spaces[1].width,)  # as the policy has actions; from_env takes them as well
+    shapes["action"] = flat if arrays["action"].shape[1:] == flat else spaces[1].shape
+    for name, shape in shapes.items():
+        x = arrays[name]
+        if x.ndim == 0 or x.shape[1:] != shape or x.dtype.kind not in "biuf":
+            needed = f"({', '.join(map(str, ('rows', *shape)))})"
+            raise UsageError(f"{path}: {name} has shape {x.shape} of {x.dtype}; needed are numbers {needed}")
 
 
 def join(datasets: Sequence[Dataset]) -> Dataset:

@@ -6,12 +6,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 
 from ..agent.agent import Agent
 from ..common import notebook, rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
+from ..common.threads import one_thread
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.spaces import ACTION_MASK, HIDDEN, ExtendedObs
 from .playing import PlayerLike, play_episodes
@@ -107,6 +107,7 @@ def _without_nan(values: list[float]) -> list[float | None]:
     return [x if np.isfinite(x) else None for x in values]
 
 
+@one_thread()
 def evaluate(
     agent: Agent | None,
     env: EnvConfig,
@@ -127,11 +128,7 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, MAX_ENVS)
-    # What only the critic sees is not needed here, and another environment may not have it.
-    hidden = agent is not None and HIDDEN in agent.actor.inputs.leaves
-    envs = make_for_evaluation(replace(env, num_envs=num, hidden=hidden), factory)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as after training: batches are small, and more threads may round differently
+    envs = make_for_evaluation(replace(as_actor_sees(env, agent), num_envs=num), factory)
     try:
         if agent is None:
             player: PlayerLike = RandomPlayer(envs, seed)
@@ -144,10 +141,17 @@ def evaluate(
         returns_of = map(list, zip(*results.by_agent, strict=True))
         by_agent = dict(zip(envs.agents, returns_of, strict=True))
     finally:
-        torch.set_num_threads(threads)
         envs.adapter.close()
     task = describe_task(env)
     return Evaluation(env.id, task, name, seed, deterministic, *results[:3], by_episode, by_agent)
+
+
+def as_actor_sees(env: EnvConfig, agent: Agent | None) -> EnvConfig:
+    """The environments in which an agent only acts: hidden variables that only its critic sees are left out.
+
+    They are not needed there, and another environment than that of training may not have them.
+    """
+    return replace(env, hidden=agent is not None and HIDDEN in agent.actor.inputs.leaves)
 
 
 def describe_task(env: EnvConfig) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import UsageError, install_hint
 from ..common.output_paths import check_out_folder, whole_file
+from ..common.threads import one_thread
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
-from .evaluate import RandomPlayer, check_spaces
-from .playing import PlayerLike, idle_at_reset, read_ends
+from .evaluate import RandomPlayer, as_actor_sees, check_spaces
+from .playing import PlayerLike, aborted_by, idle_at_reset, read_ends
 
 NO_SCREEN = ("offscreen", "dummy")  # SDL drivers that display nothing
 WINDOW, FILES = "human", (".mp4", ".gif", ".webp")
@@ -26,6 +27,7 @@ MIN_WIDTH = 240  # pixels; smaller frames are enlarged
 MAX_WIDTH = 480  # pixels of .gif and .webp; larger frames are reduced
 
 
+@one_thread()
 def render(
     agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int, deterministic: bool = True
 ) -> list[float]:
@@ -45,7 +47,7 @@ def render(
 def _play_and_show(
     agent: Agent | None, env: EnvConfig, target: str, episodes: int, seed: int, deterministic: bool
 ) -> list[float]:
-    envs = make_single_env(env)
+    envs = make_single_env(as_actor_sees(env, agent))
     returns: list[float] = []
 
     def player(seed: int) -> PlayerLike:
@@ -57,7 +59,7 @@ def _play_and_show(
         # Index 1: one seed per episode, as `recollect watch` uses. Index 0 is that of evaluations, which have
         # one seed per environment.
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
-        frames = _play_frames(player, envs, env.id, seeds, returns)
+        frames = _play_frames(player, envs, env.id, seeds, returns, live=target == WINDOW)
         if target == WINDOW:
             show_window(frames, envs.adapter.fps, env.id)
         else:
@@ -76,12 +78,21 @@ def make_single_env(env: EnvConfig, factory: Factory | None = None) -> Envs:
 
 
 def _play_frames(
-    player_of: Callable[[int], PlayerLike], envs: Envs, env: str, seeds: Sequence[int], returns: list[float]
+    player_of: Callable[[int], PlayerLike],
+    envs: Envs,
+    env: str,
+    seeds: Sequence[int],
+    returns: list[float],
+    live: bool,
 ) -> Iterator[Array]:
     """Play one episode per seed and yield every frame; append the return of each episode to `returns`.
 
-    That of several agents is the mean over those who took part, as in an evaluation.
+    That of several agents is the mean over those who took part, as in an evaluation. An episode that a
+    failure of the environment ended is followed by another one, and has no return.
+
+    live  yield frames at once, also those of episodes that a failure ends
     """
+    agents = max(1, len(envs.agents))
     for seed in seeds:
         # A new player per episode: neither memory nor random draws carry over, so each episode can be
         # repeated.
@@ -89,16 +100,21 @@ def _play_frames(
         obs = envs.adapter.reset([seed] * envs.num_envs)
         reward = np.zeros(envs.num_envs)
         totals, idle = np.zeros(envs.num_envs), idle_at_reset(envs)
-        first = ~idle
-        took_part = first
-        yield _render(envs, env)
-        while not idle.all():
+        first = took_part = ~idle
+        frames, aborted = [_render(envs, env)], False
+        while aborted or not idle.all():
+            if live:
+                yield frames.pop()
             step = envs.adapter.step(player.act(obs, reward, first))
             obs, reward = step.obs, step.reward
-            totals += step.reward
             _, first, idle = read_ends(step, idle, envs.adapter.waiting())
+            if aborted:
+                frames, totals, took_part = [], np.zeros(envs.num_envs), np.zeros_like(first)
+            totals += step.reward
             took_part = took_part | first
-            yield _render(envs, env)
+            frames.append(_render(envs, env))
+            aborted = bool(idle.all() and aborted_by(step, agents).any())
+        yield from frames
         returns.append(float(totals[took_part].mean()))
 
 

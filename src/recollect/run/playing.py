@@ -59,6 +59,12 @@ def read_ends(step: Step, idle: Array, waiting: Array | None) -> Ends:
     return Ends(ended, idle & ~waiting, ended | waiting)
 
 
+def aborted_by(step: Step, agents: int) -> Array:
+    """The environments (N / agents,) whose episode a failure ended in this step; it is not counted."""
+    aborted = np.zeros(len(step.reward), dtype=bool) if step.aborted is None else step.aborted
+    return np.asarray(aborted.reshape(-1, agents).any(1))
+
+
 def idle_at_reset(envs: Envs) -> Array:
     """Where the first row after a reset waits (N,)."""
     waiting = envs.adapter.waiting()
@@ -99,7 +105,8 @@ def play_episodes(
 
     Environment j plays a fixed share of the episodes, and all of them count. Counting the first episodes
     to finish, as is common, would be biased towards short episodes. An episode of several agents is over when
-    those of all its agents are.
+    those of all its agents are. An episode that a failure of the environment ended does not count: the
+    environment plays another one, and raises EnvFailedError if it fails again and again (envs/failures.py).
 
     seeds  one for each of the N entries of the batch
     """
@@ -121,10 +128,11 @@ def play_episodes(
             success = np.nan if step.success is None else float(step.success[i])
             scored[i // agents].append(running.end(int(i), int(i) % agents, success))
         over = idle.reshape(num, agents).all(1) & ended.reshape(num, agents).any(1)
+        aborted = aborted_by(step, agents)
         for j in np.flatnonzero(over):
             # All environments step together, so one that has played its share goes on; its extra episodes are
             # dropped.
-            if len(finished[j]) < share[j]:
+            if len(finished[j]) < share[j] and not aborted[j]:
                 finished[j].append(scored[j])
                 if on_episode:
                     on_episode(_mean([score.total for score in scored[j]]))

@@ -20,7 +20,7 @@ from ..common.intervals import Floats
 from ..common.tree import Tree, leaves
 from ..envs import Array, Envs, Step, VecEnv
 from ..learn.rollout import slice_rows
-from .playing import play_episodes, read_ends
+from .playing import aborted_by, play_episodes, read_ends
 
 KeepPicture: TypeAlias = Callable[[Array], Any]
 
@@ -38,7 +38,8 @@ class Record:
     """Recorded episodes, time-major.
 
     rows        inputs of the actor (T + 1, N, ...) on the CPU; row T is an observation without an action
-    valid       whether the agent acted, false on tail rows (T, N)
+    valid       whether the agent acted, in an episode that counts (T, N): false on tail rows, and in episodes
+                that a failure of the environment ended
     reward      after the action (T, N)
     terminated  whether the step ended the episode by the task (T, N)
     truncated   whether the step ended the episode by a limit (T, N)
@@ -66,8 +67,11 @@ class Record:
 
     @property
     def episode(self) -> Array:
-        """A number of the episode of each row (T, N), the same for all agents of an environment."""
-        first = self.rows.first[:-1].numpy()
+        """A number of the episode of each row (T, N), the same for all agents of an environment.
+
+        Episodes that do not count have none: their rows have that of the episode before.
+        """
+        first = self.rows.first[:-1].numpy() & self.valid
         shape = len(first), first.shape[1] // self.agents, self.agents
         # Agents of one environment begin together, or join later.
         begins, acts = (np.asarray(x.reshape(shape).any(axis=2)) for x in (first, self.valid))
@@ -76,7 +80,7 @@ class Record:
         return np.asarray(numbers.repeat(self.agents, axis=1))
 
     def alone(self, entry: int) -> "Record":
-        """The first episode of one entry of the batch, with its final observation."""
+        """The first episode of one entry of the batch that counts, with its final observation."""
         start = int(np.argmax(self.valid[:, entry]))
         stop = int(np.argmax((self.terminated | self.truncated)[:, entry])) + 1
         steps, rows = (slice(start, stop), [entry]), slice(start, stop + 1)
@@ -155,7 +159,8 @@ def copied(x: Array | None) -> Array | None:
 def outcome_of(step: Step, waiting: Array | None) -> Step:
     """A step without its observation, as copies."""
     ends = step.terminated.copy(), step.truncated.copy()
-    return Step(None, step.reward.copy(), *ends, waiting=copied(waiting))
+    aborted, waiting = copied(step.aborted), copied(waiting)
+    return Step(None, step.reward.copy(), *ends, aborted=aborted, waiting=waiting)
 
 
 def play_deterministic(agent: Agent, envs: Envs, episodes: int, seed: int) -> EpisodeScores:
@@ -182,7 +187,7 @@ def record(
     """
     recorder = Recorder(player, envs, keep)
     scores = _play(player, Envs(recorder, envs.obs_spec.mask), episodes, seeds)
-    valid, first = row_kinds(recorder.steps, recorder.waits_first)
+    valid, first = row_kinds(recorder.steps, recorder.waits_first, max(1, len(envs.agents)))
     # One more call for row T, whose action is not used: the final observations of the last episodes are in
     # it, and the critic needs them for bootstrapping.
     player.act(recorder.obs, recorder.steps[-1].reward, first[-1])
@@ -199,15 +204,30 @@ def _play(player: Player, envs: Envs, episodes: int, seeds: list[int]) -> Episod
     return EpisodeScores(*(np.array(column, dtype=np.float64) for column in columns))
 
 
-def row_kinds(steps: list[Step], waits_first: Array | None) -> tuple[Array, Array]:
-    """`valid` and `first` of all rows (T + 1, N); waits_first says which wait in row 0."""
+def row_kinds(steps: list[Step], waits_first: Array | None, agents: int) -> tuple[Array, Array]:
+    """`valid` and `first` of all rows (T + 1, N), without and with episodes that a failure ended.
+
+    waits_first  which entries wait in row 0; None: none
+    agents       of each environment
+    """
     idle = np.zeros_like(steps[0].terminated) if waits_first is None else waits_first
     valid, firsts = [~idle], [~idle]
     for step in steps:
         _, first, idle = read_ends(step, idle, step.waiting)
         valid.append(~idle)
         firsts.append(first)
-    return np.stack(valid), np.stack(firsts)
+    acted = np.stack(valid)
+    return acted & ~_aborted_rows(steps, acted, agents), np.stack(firsts)
+
+
+def _aborted_rows(steps: list[Step], acted: Array, agents: int) -> Array:
+    """The rows (T + 1, N) of episodes that a failure ended, of all agents of the environment."""
+    playing = np.asarray(acted.reshape(len(acted), -1, agents).any(2))
+    rows, lost = np.zeros_like(playing), np.zeros_like(playing[0])
+    for t in reversed(range(len(steps))):  # an episode is known to be lost from its end
+        lost = np.where(playing[t] & ~playing[t + 1], aborted_by(steps[t], agents), lost)
+        rows[t] = lost
+    return rows.repeat(agents, 1)
 
 
 def _assemble(recorder: Recorder, valid: Array) -> Record:

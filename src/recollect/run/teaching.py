@@ -9,7 +9,8 @@ import numpy as np
 
 from ..agent.agent import Agent
 from ..common import rng
-from ..common.errors import UsageError
+from ..common.errors import NoHiddenError, UsageError
+from ..common.threads import one_thread
 from ..config.config import RunConfig
 from ..envs import Array, Envs, Step, VecEnv, make_for_evaluation
 from ..envs.spaces_text import describe
@@ -20,7 +21,7 @@ from ..learn.rollout import Rollout
 from ..learn.settings import Plan
 from .build import build, training_mode
 from .dataset import Dataset, check_spaces, columns_of, first_row_of, rows_of
-from .evaluate import MAX_ENVS
+from .evaluate import MAX_ENVS, as_actor_sees
 from .evaluate import check_spaces as check_env
 from .playing import play_episodes
 from .recording import copied, outcome_of, row_kinds
@@ -68,10 +69,11 @@ class Tape(VecEnv):
         self.obs.append({name: x.copy() for name, x in self.spec.split(obs).items()})
 
 
+@one_thread()
 def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministic: bool = True) -> Dataset:
     """Play episodes, and return them as they are recorded in a file."""
     num = min(episodes, MAX_ENVS)
-    envs = make_for_evaluation(replace(trained.config.env, num_envs=num), trained.factory)
+    envs = _make_for_recording(trained, num)
     try:
         check_env(trained.agent, envs, trained.config.env.id)
         tape = Tape(envs)
@@ -87,17 +89,30 @@ def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministi
     return _dataset(tape, share, (envs.obs_spec, envs.action_spec), about)
 
 
+def _make_for_recording(trained: Trained, num: int) -> Envs:
+    """Environments with hidden variables, also those that only the critic sees: a clone may need them.
+
+    Where another environment has none, they are left out unless the actor needs them.
+    """
+    env = replace(trained.config.env, num_envs=num)
+    try:
+        return make_for_evaluation(env, trained.factory)
+    except NoHiddenError:
+        return make_for_evaluation(as_actor_sees(env, trained.agent), trained.factory)
+
+
 def _dataset(tape: Tape, share: list[int], spaces: Any, about: dict[str, Any]) -> Dataset:
     """The first episodes of each environment, or of each agent where there are several, by their shares."""
     terminated, truncated = (np.stack([getattr(s, kind) for s in tape.steps]) for kind in Step._fields[2:4])
-    begins = row_kinds(tape.steps, tape.waits_first)[1]
+    counts, begins = row_kinds(tape.steps, tape.waits_first, max(1, len(tape.agents)))
     rows: list[tuple[int, int]] = []  # time and environment of each row
     starts: list[int] = []
     for env, episodes in enumerate(share):
-        ends = np.flatnonzero((terminated | truncated)[:, env])[:episodes].tolist()
-        # The final observation is that of time end + 1. Of several agents, some may take part in fewer
-        # episodes than their environment plays.
-        for start, end in zip(np.flatnonzero(begins[:, env]), ends, strict=False):
+        # Of several agents, some may take part in fewer episodes than their environment plays.
+        ends = np.flatnonzero((terminated | truncated)[:, env]).tolist()
+        played = zip(np.flatnonzero(begins[:, env]), ends, strict=False)
+        # The final observation is that of time end + 1.
+        for start, end in [span for span in played if counts[span[0], env]][:episodes]:
             starts.append(len(rows))
             rows += [(t, env) for t in range(start, end + 2)]
     time, env = np.array(rows).T

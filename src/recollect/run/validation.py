@@ -10,6 +10,7 @@ from ..common import rng
 from ..config.config import RunConfig
 from ..envs import Envs, make_for_evaluation
 from .build import Factory
+from .evaluate import as_actor_sees
 from .playing import play_episodes
 
 # Steps after which an episode is truncated where the environment has no time limit. Ten times the length that
@@ -39,7 +40,7 @@ class Validation:
         config, episodes = self.config, self.config.val_episodes
         torch.set_num_threads(1)  # as when collecting: batches are small; `update` sets it again
         if self._envs is None:
-            env = replace(config.env, num_envs=episodes)
+            env = replace(as_actor_sees(config.env, self.agent), num_envs=episodes)
             self._envs = make_for_evaluation(env, self.factory, VALIDATION_LIMIT)
         num = self._envs.num_envs
         seeds = rng.env_seeds(config.seed, rng.Purpose.VALIDATE, iteration, num)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from ..common.errors import UsageError
 from ..common.output_paths import write_whole_text
+from ..common.threads import one_thread
 from ..envs.given import Environment
 from ..probing.measure import memory_names
 from ..run import api, film
@@ -100,9 +100,9 @@ def _path(options: WatchOptions) -> Path | None:
     return path
 
 
+@one_thread()
 def _show(options: WatchOptions, path: Path | None, trained: Trained) -> None:
     """Show episodes of an agent."""
-    torch.set_num_threads(1)  # batches are small: a second thread would only wait
     if path is None:
         _write_film(path, trained, options)
         return

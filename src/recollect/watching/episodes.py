@@ -126,9 +126,10 @@ def _play(
     """Play one episode. Of several agents, the first one that takes part from the start is shown."""
     player = agent.player(envs.num_envs, not sample, seed)
     scores, recorded = record(player, envs, 1, [seed] * envs.num_envs, keep)
+    start = int(np.argmax(recorded.valid.any(1)))  # behind episodes that a failure ended
+    shown = recorded.alone(int(np.argmax(recorded.valid[start])))
     if not envs.agents:
-        return scores, recorded
-    shown = recorded.alone(int(np.argmax(recorded.valid[0])))
+        return scores, shown
     returns, lengths = np.array([shown.reward.sum()]), np.array([float(len(shown.reward))])
     return EpisodeScores(returns, lengths, scores.successes), shown
 

@@ -67,11 +67,11 @@ def parse_labels(labels: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _known(env: str) -> tuple[list[list[str]], list[str]]:
-    """Lists of names of the actions, and names of the observations, of a task of Gymnasium."""
-    actions, observations = next(
-        (names for prefix, names in _KNOWN.items() if env.startswith(prefix)), ((), "")
-    )
-    return [names.split(", ") for names in actions], observations.split(", ")
+    """Lists of names of the actions, and names of the observations, of a task of Gymnasium; else none."""
+    for prefix, (actions, observations) in _KNOWN.items():
+        if env.startswith(prefix):
+            return [names.split(", ") for names in actions], observations.split(", ")
+    return [], []
 
 
 def _choose(
