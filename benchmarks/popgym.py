@@ -12,7 +12,8 @@ import time
 import numpy as np
 
 from recollect.common.errors import UsageError
-from recollect.envs import EnvConfig, VecEnv, make, popgym
+from recollect.envs import EnvConfig, VecEnv, make
+from recollect.envs.suites import popgym
 
 STEPS, PASSES = 200, 5
 

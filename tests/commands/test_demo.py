@@ -145,7 +145,7 @@ def test_what_is_not_installed_is_one_line_before_training(case, monkeypatch, ca
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == module else find(name, *a)
     )
-    monkeypatch.setattr("recollect.envs.envpool._envpool", lambda: None)
+    monkeypatch.setattr("recollect.envs.suites.envpool._envpool", lambda: None)
     monkeypatch.setattr("recollect.run.session.train", never)
     assert cli.main(arguments) == 2
     error = capsys.readouterr().err

@@ -9,8 +9,9 @@ import recollect
 from recollect import cli
 from recollect import envs as suite
 from recollect.common.errors import UsageError
-from recollect.envs import EnvConfig, Envs, atari
+from recollect.envs import EnvConfig, Envs
 from recollect.envs.make import make_for_evaluation
+from recollect.envs.suites import atari
 
 from .test_envs import play, random_actions, seeds
 

@@ -13,9 +13,10 @@ import pytest
 from recollect import envs as suite
 from recollect.common import rng
 from recollect.common.errors import EnvDataError, UsageError
-from recollect.envs import EnvConfig, Envs, EnvState, probe
+from recollect.envs import EnvConfig, Envs, EnvState
 from recollect.envs import gym as gym_suite
 from recollect.envs.make import EVALUATION_LIMIT
+from recollect.envs.suites import probe
 
 # No other leaf or action hides the randomness of these: they have none.
 FIXED = {f"probe:{name}" for name in ("constant", "delay", "choice", "forever", "countdown")}

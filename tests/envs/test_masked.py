@@ -9,8 +9,9 @@ import pytest
 from recollect import envs as suite
 from recollect.common.errors import UsageError
 from recollect.config.assembly import from_dict
-from recollect.envs import EnvConfig, Envs, masked
+from recollect.envs import EnvConfig, Envs
 from recollect.envs.make import suites
+from recollect.envs.suites import masked
 
 from .test_envs import play, random_actions, round_trip, same, seeds, tails
 

@@ -10,7 +10,8 @@ import pytest
 
 from recollect import envs as suite
 from recollect.common.errors import UsageError
-from recollect.envs import EnvConfig, Envs, memory_gym
+from recollect.envs import EnvConfig, Envs
+from recollect.envs.suites import memory_gym
 
 from .test_envs import play, random_actions, same, seeds
 

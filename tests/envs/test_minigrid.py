@@ -11,8 +11,9 @@ import pytest
 
 from recollect import envs as suite
 from recollect.common.errors import UsageError
-from recollect.envs import EnvConfig, Envs, minigrid
-from recollect.envs import envpool as envpool_suite
+from recollect.envs import EnvConfig, Envs
+from recollect.envs.suites import envpool as envpool_suite
+from recollect.envs.suites import minigrid
 
 from .test_envs import copied, play, random_actions, same, seeds, tails
 

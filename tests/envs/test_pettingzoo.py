@@ -18,8 +18,9 @@ from recollect.commands.doctor import check_environment
 from recollect.common.errors import EnvDataError, EnvFailedError, UsageError
 from recollect.config.assembly import from_dict
 from recollect.config.data import to_dict
-from recollect.envs import EnvConfig, is_third_party, make, pettingzoo
+from recollect.envs import EnvConfig, is_third_party, make
 from recollect.envs.spaces import ACTION_MASK, HIDDEN
+from recollect.envs.suites import pettingzoo
 from recollect.learn import ppo
 from recollect.run.dataset import read
 from recollect.run.evaluate import evaluate

@@ -5,8 +5,9 @@ import pytest
 
 from recollect import envs as suite
 from recollect.common.errors import UsageError
-from recollect.envs import EnvConfig, Envs, EnvState, Step, poc
+from recollect.envs import EnvConfig, Envs, EnvState, Step
 from recollect.envs.make import suites
+from recollect.envs.suites import poc
 
 from .test_envs import play, random_actions, round_trip, same, seeds, tails
 

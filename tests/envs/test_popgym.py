@@ -14,9 +14,10 @@ from gymnasium.utils import seeding
 
 from recollect import envs as suite
 from recollect.common.errors import UsageError
-from recollect.envs import EnvConfig, Envs, EnvState, popgym
-from recollect.envs.popgym import labyrinth
-from recollect.envs.popgym.task import Stream
+from recollect.envs import EnvConfig, Envs, EnvState
+from recollect.envs.suites import popgym
+from recollect.envs.suites.popgym import labyrinth
+from recollect.envs.suites.popgym.task import Stream
 
 from .test_envs import play, random_actions, same, seeds
 

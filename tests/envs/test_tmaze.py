@@ -5,7 +5,8 @@ import pytest
 
 from recollect import envs as suite
 from recollect.common.errors import UsageError
-from recollect.envs import EnvConfig, Envs, tmaze
+from recollect.envs import EnvConfig, Envs
+from recollect.envs.suites import tmaze
 
 from .test_envs import random_actions, seeds
 

@@ -12,8 +12,8 @@ from recollect.common.errors import UsageError
 from recollect.config.config import RunConfig
 from recollect.config.presets import preset
 from recollect.envs import EnvConfig, Envs, make
-from recollect.envs.meta import Bandit, Grid
 from recollect.envs.spaces import NEW_EPISODE
+from recollect.envs.suites.meta import Bandit, Grid
 from recollect.envs.trial import Trial
 from recollect.learn import ppo
 from recollect.learn.learner import begin

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect import cli
-from recollect.envs import popgym
+from recollect.envs.suites import popgym
 from recollect.reporting import runs as run_files
 from recollect.reporting.popgym_iterations import ITERATION, iteration_means, mmer, read_iterations
 from recollect.reporting.popgym_published import _TABLE, CORRECTED, published_scores

@@ -1,7 +1,7 @@
-"""Environments. base.py defines the interface; make.py resolves ids.
+"""Environments. base.py defines the interface; make.py resolves ids; suites/ has a file for each suite.
 
-Every other file is one suite. It defines `listing`, and either `make`, which builds a `VecEnv`, or
-`resolve_alias`, which returns the config of an environment of another suite.
+The other files are what suites are made of: Gymnasium's environments in this process and in workers, what
+follows a failure, spaces, teams of agents, trials.
 """
 
 from .base import Backend, EnvConfig, Envs, EnvState, Step, VecEnv

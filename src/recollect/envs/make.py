@@ -3,37 +3,16 @@
 import importlib
 import pkgutil
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 from ..common.errors import UsageError
+from . import suites as packages
 from .base import EnvConfig, Envs, VecEnv
 from .extended import ExtendedEnv
 from .given import Factory
 
-EVALUATION_LIMIT = (
-    50_000  # steps of an episode that is played and has no limit; the longest of Atari have 27,000
-)
-
-NOT_SUITES = (
-    *("base", "cartpole", "extended", "failures", "game", "given", "gym", "info", "local", "make"),
-    *(
-        "minigrid_state",
-        "opponents",
-        "probe_tasks",
-        "registered",
-        "rendering",
-        "seeded",
-        "spaces",
-        "spaces_json",
-        "spaces_text",
-        "team",
-        "trial",
-        "turns",
-        "workers",
-        "wrapper",
-    ),
-)
+# Steps of an episode that is played and has no limit; the longest of Atari have 27,000.
+EVALUATION_LIMIT = 50_000
 
 
 def make(config: EnvConfig, factory: Factory | None = None) -> Envs:
@@ -54,7 +33,7 @@ def make(config: EnvConfig, factory: Factory | None = None) -> Envs:
 def _by_factory(config: EnvConfig, factory: Factory) -> VecEnv:
     """Environments of a callable: of Gymnasium, or of PettingZoo, which only what it builds can tell."""
     from . import gym as gym_suite
-    from . import pettingzoo
+    from .suites import pettingzoo
 
     if config.self_play:
         return pettingzoo.make_given(config, factory)
@@ -104,8 +83,8 @@ def make_for_evaluation(
 
 def _by_backend(config: EnvConfig) -> VecEnv:
     """Environments of EnvPool or Gymnasium, according to config.backend."""
-    from . import envpool as envpool_suite
     from . import gym as gym_suite
+    from .suites import envpool as envpool_suite
 
     if config.backend in ("auto", "envpool") and envpool_suite.supports(config):
         return envpool_suite.make(config, config.id)
@@ -133,8 +112,7 @@ def suite_of(env_id: str) -> tuple[ModuleType | None, str]:
 
 def suites() -> list[str]:
     """The names of all suites; as a prefix of an id they take precedence over modules."""
-    files = (m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    return [name for name in files if name not in NOT_SUITES]
+    return [module.name for module in pkgutil.iter_modules(packages.__path__)]
 
 
 def is_third_party(env_id: str) -> bool:
@@ -147,9 +125,11 @@ def is_third_party(env_id: str) -> bool:
 
 def listing() -> dict[str, dict[str, str]]:
     """Suite -> id -> one-line description, for `recollect list envs`."""
-    return {name: _module(name).listing() for name in ["gym", *suites()]}
+    from . import gym
+
+    return {"gym": gym.listing(), **{name: _module(name).listing() for name in suites()}}
 
 
 def _module(name: str) -> ModuleType:
     # Imported by name, so that a new suite is one new file. Suites import optional packages when they build.
-    return importlib.import_module(f"{__package__}.{name}")
+    return importlib.import_module(f"{packages.__name__}.{name}")

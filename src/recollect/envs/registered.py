@@ -4,7 +4,7 @@ import gymnasium as gym
 
 from ..common.errors import UsageError, install_hint, nearest
 from ..common.named import import_named
-from . import envpool
+from .suites import envpool
 
 OLD_LANDER, NEW_LANDER = "LunarLander-v2", "LunarLander-v3"
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..common.errors import UsageError, install_hint, nearest
-from .base import EnvConfig, Step, VecEnv
-from .spaces import Array
+from ...common.errors import UsageError, install_hint, nearest
+from ..base import EnvConfig, Step, VecEnv
+from ..spaces import Array
 
 FRAMES_PER_SECOND = 60
 DEFAULTS: dict[str, int | float] = {

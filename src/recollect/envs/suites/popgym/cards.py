@@ -30,9 +30,9 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from ...common.errors import UsageError
-from ..base import EnvConfig, EnvState, Step, VecEnv
-from ..spaces import Array
+from ....common.errors import UsageError
+from ...base import EnvConfig, EnvState, Step, VecEnv
+from ...spaces import Array
 from .family import Family, Wrappers, length_of, one_of, positive
 
 DECK, SUITS, RANKS = 52, 4, 13

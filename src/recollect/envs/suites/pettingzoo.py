@@ -17,14 +17,14 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
-from ..common.errors import UsageError, install_hint, nearest
-from ..common.named import import_named
-from .base import EnvConfig, Step, VecEnv
-from .given import is_pettingzoo
-from .gym import GymEnv
-from .spaces import ACTION_MASK, Array
-from .team import REWARD, STATE, SUCCESS, TERMINATED, TRUNCATED, WAITING, Team
-from .turns import TurnsEnv
+from ...common.errors import UsageError, install_hint, nearest
+from ...common.named import import_named
+from ..base import EnvConfig, Step, VecEnv
+from ..given import is_pettingzoo
+from ..gym import GymEnv
+from ..spaces import ACTION_MASK, Array
+from ..team import REWARD, STATE, SUCCESS, TERMINATED, TRUNCATED, WAITING, Team
+from ..turns import TurnsEnv
 
 IMPORTS_MODULES = True  # by its ids, which thus need permission where a file names them
 FUNCTIONS = ("parallel_env", "env")

@@ -23,9 +23,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from ..common.errors import UsageError, nearest
-from .base import EnvConfig, Scalar, VecEnv
-from .gym import GymEnv
+from ...common.errors import UsageError, nearest
+from ..base import EnvConfig, Scalar, VecEnv
+from ..gym import GymEnv
 
 # Id -> module and class, one-line description.
 _TASKS = {

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from ..base import EnvConfig
-from ..spaces import Array
+from ...base import EnvConfig
+from ...spaces import Array
 from .task import Task
 
 STEPS = 256  # steps whose noise an environment draws at once

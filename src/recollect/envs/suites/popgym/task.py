@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from gymnasium import spaces
 
-from ..base import EnvConfig, EnvState, Step, VecEnv
-from ..spaces import Array
+from ...base import EnvConfig, EnvState, Step, VecEnv
+from ...spaces import Array
 from .family import Wrappers, length_of
 
 

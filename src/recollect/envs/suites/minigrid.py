@@ -20,13 +20,13 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ..common.errors import UsageError, install_hint, nearest
+from ...common.errors import UsageError, install_hint, nearest
+from ..base import EnvConfig, Scalar, Step, VecEnv
+from ..gym import GymEnv
+from ..minigrid_state import EXCLUDED, effective_actions, hidden_variables
+from ..spaces import SMALLEST_PICTURE, Array
+from ..wrapper import EnvWrapper
 from . import envpool as envpool_suite
-from .base import EnvConfig, Scalar, Step, VecEnv
-from .gym import GymEnv
-from .minigrid_state import EXCLUDED, effective_actions, hidden_variables
-from .spaces import SMALLEST_PICTURE, Array
-from .wrapper import EnvWrapper
 
 PREFIX, MEMORY = "MiniGrid-", "MiniGrid-Memory"
 # A cell is (object, colour, state); MiniGrid has this many values of each.

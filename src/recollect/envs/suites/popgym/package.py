@@ -6,9 +6,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from ...common.errors import UsageError, install_hint
-from ..base import EnvConfig
-from ..gym import GymEnv
+from ....common.errors import UsageError, install_hint
+from ...base import EnvConfig
+from ...gym import GymEnv
 
 
 def make(config: EnvConfig, name: str, options: dict[str, Any], wrappers: tuple[str, ...]) -> GymEnv:

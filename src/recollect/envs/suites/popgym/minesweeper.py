@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ..base import EnvConfig
-from ..spaces import Array
+from ...base import EnvConfig
+from ...spaces import Array
 from .family import Family
 from .task import Task
 

@@ -14,11 +14,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ..common.errors import UsageError, nearest
-from . import gym as gym_suite
-from .base import EnvConfig, VecEnv
-from .spaces import Array
-from .trial import KEEPS_TASK, NEW_TASK
+from ...common.errors import UsageError, nearest
+from .. import gym as gym_suite
+from ..base import EnvConfig, VecEnv
+from ..spaces import Array
+from ..trial import KEEPS_TASK, NEW_TASK
 
 CELL = 32  # pixels per cell in an image
 GREY, GREEN, BLUE = (226, 229, 233), (46, 160, 98), (22, 92, 170)

@@ -14,8 +14,8 @@ Noise is the standard deviation of a normal number that is added to each entry; 
 import numpy as np
 from gymnasium import spaces
 
-from ..base import EnvConfig
-from ..spaces import Array
+from ...base import EnvConfig
+from ...spaces import Array
 from .family import Family, positive
 from .positions import PositionTask
 

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..common.errors import UsageError, nearest
-from .base import EnvConfig, Step, VecEnv
-from .probe_tasks import TASKS, Task
-from .seeded import SeededTask
-from .spaces import Array
+from ...common.errors import UsageError, nearest
+from ..base import EnvConfig, Step, VecEnv
+from ..probe_tasks import TASKS, Task
+from ..seeded import SeededTask
+from ..spaces import Array
 
 
 class Probe(SeededTask):

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from ..common.errors import UsageError, nearest
-from .base import EnvConfig, Step, VecEnv
-from .seeded import SeededTask
-from .spaces import Array
+from ...common.errors import UsageError, nearest
+from ..base import EnvConfig, Step, VecEnv
+from ..seeded import SeededTask
+from ..spaces import Array
 
 END = 5  # positions run from -END to END; observations divide them by END
 STARTS = (-2, -1, 0, 1, 2)

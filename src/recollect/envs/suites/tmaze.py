@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from ..common.errors import UsageError, nearest
-from .base import EnvConfig, Step, VecEnv
-from .seeded import SeededTask
-from .spaces import Array
+from ...common.errors import UsageError, nearest
+from ..base import EnvConfig, Step, VecEnv
+from ..seeded import SeededTask
+from ..spaces import Array
 
 LENGTH = 10
 FORWARD, BACK, UP, DOWN = range(4)

@@ -18,8 +18,8 @@ import pkgutil
 from functools import cache
 from typing import Any
 
-from ...common.errors import UsageError, nearest
-from ..base import EnvConfig, VecEnv
+from ....common.errors import UsageError, nearest
+from ...base import EnvConfig, VecEnv
 from .family import Family
 
 WRAPPERS = ("prev_action", "antialias")

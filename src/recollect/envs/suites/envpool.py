@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..common.errors import UsageError, install_hint
-from .base import EnvConfig, Step, VecEnv
-from .spaces import ACTION_MASK, Array
+from ...common.errors import UsageError, install_hint
+from ..base import EnvConfig, Step, VecEnv
+from ..spaces import ACTION_MASK, Array
 
 
 @cache

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ..base import EnvConfig, Scalar
-from ..spaces import Array
+from ...base import EnvConfig, Scalar
+from ...spaces import Array
 from .family import Family, positive
 from .positions import PositionTask
 

@@ -5,8 +5,8 @@ One observation no longer shows how things move, so an agent must remember earli
 
 from dataclasses import dataclass, replace
 
-from ..common.errors import UsageError, nearest
-from .base import EnvConfig
+from ...common.errors import UsageError, nearest
+from ..base import EnvConfig
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ..base import EnvConfig, Scalar, VecEnv
-from ..spaces import Array
+from ...base import EnvConfig, Scalar, VecEnv
+from ...spaces import Array
 
 
 @dataclass(frozen=True, kw_only=True)
