@@ -25,12 +25,13 @@ def result_cell(task: Task, runs: Sequence[Result], full: bool = True) -> str:
     if task.target is None:
         return pace
     median = seconds(runs)
+    late = [run for run in runs if run["reached"] is False]
     if median == math.inf:
         digits = 2 if task.metric == "success" else 0
-        ends = [run[task.metric] for run in runs if run[task.metric] is not None] or [math.nan]
+        ends = [run[task.metric] for run in late if run[task.metric] is not None] or [math.nan]
         low, high = (f"{end:.{digits}f}" for end in (min(ends), max(ends)))
-        return f"not reached in {task.cap:g} s ({low} to {high})"
-    late = [run for run in runs if run["reached"] is False]
+        share = "" if len(late) == len(runs) else f" by {len(late)} of {len(runs)}"
+        return f"not reached in {_end(task, late)}{share} ({low} to {high})"
     times = [_duration(run["seconds"]) for run in sorted(runs, key=lambda run: float(run["seconds"]))]
     span = f" ({times[0]} to {times[-1]})" if not late and len(runs) > 1 else ""
     note = f" ({len(late)} of {len(runs)} not reached in {_end(task, late)})" if late else ""
@@ -57,7 +58,8 @@ def speed_cell(task: Task, ours: Sequence[Result], peer: Sequence[Result]) -> st
     if mine == math.inf:
         return "-"
     if theirs == math.inf:
-        least = task.cap / mine
+        # Runs that ended at their budget may have ended before the time limit.
+        least = min(task.cap, *(run["steps"] / run["sps"] for run in peer if run["reached"] is False)) / mine
         return f"at least {math.floor(least) if least >= 10 else math.floor(10 * least) / 10:g}x faster"
     return ratio(mine, theirs)
 

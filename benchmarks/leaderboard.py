@@ -4,7 +4,7 @@
     python -m benchmarks.leaderboard
 
 Scores are those of the last weights, normalised: 0 is a random agent, 1 the best return of the task. Only
-tasks in which every memory has run enter what is said over tasks. Ranks are those of the mean over seeds
+tasks in which every memory has run enter averages over tasks. Ranks are those of the mean over seeds
 within a task, 1 for the best, averaged over tasks; seeds are resampled for their intervals.
 
 Shapes.  M memories, K tasks, n seeds, R resamples.

@@ -7,7 +7,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
 
     peers, peers short, recurrent, transformers    speed compared with other libraries
     memories                                       speed and size of each memory beside a GRU
-    equivalence, equivalence_short                 native kernels beside torch's
+    equivalence, equivalence_short, _trxl          native kernels beside torch's
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
     limits                                         LunarLander with errors of the tutorial's code
@@ -62,10 +62,10 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "gpt2ppo_peer": lambda out: gpt2ppo.table(gpt2ppo.load(out.parents[1] / gpt2ppo.OUT)),
     "limits": lambda out: limits.table(json.loads((out.parents[1] / limits.RESULTS).read_text())),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
-    "equivalence": lambda out: equivalence.lines(equivalence.read(out.parents[1] / "docs" / "results")[0]),
-    "equivalence_short": lambda out: equivalence.lines(
-        equivalence.read(out.parents[1] / "docs" / "results")[1]
-    ),
+    **{
+        name: lambda out, i=i: equivalence.lines(equivalence.read(out.parents[1] / "docs" / "results")[i])
+        for i, name in enumerate(("equivalence", "equivalence_short", "equivalence_trxl"))
+    },
 }
 
 

@@ -52,6 +52,12 @@ def test_one_late_run_of_three_leaves_a_median():
     assert speed_cell(TASK, [run(9.0)] * 3, peer) == "10.0x faster"
 
 
+def test_a_median_run_that_took_all_its_steps_bounds_the_speed_by_its_own_time():
+    spent = [{**run(240, False, mean), "sps": 1000 / 190} for mean in (346.0, 347.0)]
+    assert result_cell(TASK, [*spent, run(100)]) == "not reached in 1,000 steps by 2 of 3 (346 to 347)"
+    assert speed_cell(TASK, [run(2.0)] * 3, [*spent, run(100)]) == "at least 95x faster"
+
+
 def test_the_range_of_the_runs_stands_beside_their_median():
     assert result_cell(TASK, [run(3.27), run(26.61), run(3.59)], full=False) == "3.59 s (3.27 to 26.6)"
     assert result_cell(TASK, [run(3.0)], full=False) == "3.00 s"

@@ -14,7 +14,7 @@ from recollect.memory import MemoryConfig
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
-from recollect.memory.stack import StackConfig
+from recollect.memory.stack import LateStackConfig, StackConfig
 from recollect.memory.trxl import GtrxlConfig
 from recollect.native import engine, library
 from recollect.native.program import coverage
@@ -85,6 +85,30 @@ def test_a_resumed_run_equals_one_without_a_stop(tmp_path, memory):
     resumed = api.resume(stopped.folder)
     assert torch.equal(weights(whole), weights(resumed))
     assert resumed.summary["kernels"] == whole.summary["kernels"]
+
+
+def test_a_run_is_resumed_to_the_bit_with_another_instruction_set(tmp_path, monkeypatch):
+    """As on another machine: trained with AVX-512, resumed with AVX2."""
+    if library.target() != "x86-64-v4":
+        pytest.skip("needs a processor with both")
+    loaded = []
+    load = library.load
+
+    def with_target(announce, isa):
+        loaded.append(isa)
+        return load(announce, isa)
+
+    branch = BranchConfig(memory=GruConfig(width=8), hidden=(16,))
+    whole, stopped = (run(tmp_path, name, actor=branch, critic=branch, **NATIVE) for name in "ab")
+    for path in checkpoint.existing(stopped.folder / "checkpoints")[-2:]:
+        path.unlink()
+    unfinish(stopped.folder)
+    monkeypatch.setattr("recollect.run.kernels.load", lambda announce: with_target(announce, "x86-64-v3"))
+    resumed = api.resume(stopped.folder)
+    assert loaded == ["x86-64-v3"]
+    assert torch.equal(weights(whole), weights(resumed))
+    for key in ("policy_loss", "value_loss", "kl", "return"):
+        assert metrics(resumed, key) == metrics(whole, key)
 
 
 def unfinish(folder):
@@ -201,8 +225,9 @@ def of_memory(memory: MemoryConfig) -> dict[str, BranchConfig]:
         ({"actor": BranchConfig(memory=LstmConfig(width=8)), "critic": BranchConfig(shared=True)}, True),
         (of_memory(MinGruConfig(width=8)), True),
         ({"critic": BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2))}, True),
+        (of_memory(GtrxlConfig(width=8, layers=1, heads=2)), True),
         # No study has shown that it learns as well.
-        (of_memory(GtrxlConfig(width=8, layers=1, heads=2)), False),
+        (of_memory(LateStackConfig()), False),
         ({"critic": BranchConfig(activation="gelu")}, False),
         (dict.fromkeys(("actor", "critic"), BranchConfig(activation="gelu")), False),
         ({"algorithm": "a2c"}, False),

@@ -15,7 +15,7 @@ from ..native.nodes import UnsupportedError
 from ..native.program import coverage
 
 # The memories of the studies of docs/kernels.md.
-STUDIED = ("mlp", "gru", "lstm", "stack", "mingru", "gpt2")
+STUDIED = ("mlp", "gru", "lstm", "stack", "mingru", "gpt2", "trxl", "gtrxl")
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
 
