@@ -8,7 +8,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -240,6 +240,7 @@ class Study:
         return [(by_place[a], by_place[b]) for a, b in self.view.pairs if a in by_place and b in by_place]
 
 
+@cache  # several tables show one study, and its intervals take most of their time
 def read(results: Path, name: str) -> Study:
     """The study of a folder of docs/results."""
     folder = results / name
