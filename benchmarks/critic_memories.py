@@ -1,17 +1,24 @@
 """The analysis of studies/critic_memories.yaml, written before its runs: hypotheses H1 to H3 of its header.
 
-    recollect compare studies/critic_memories.yaml --out runs/paper
-    python -m benchmarks.critic_memories runs/paper [--json FILE]
+    recollect compare studies/critic_memories.yaml --out runs/paper --report docs/results/critic_memories
+    python -m benchmarks.archive docs/results/critic_memories/report.json runs/paper/random \\
+        -o docs/results/critic_memories/runs.zip
+    python -m benchmarks.critic_memories
+
+and the same for critic_memories_privileged, whose arms are secondary.
 
 An arm is an actor and a critic in one task. Its score is the area under the training curve (areas.py) on a
 scale where 0 is a random agent and 1 the threshold or published score of the task; MiniGrid's highest return
-is 1, and that of probe:loan 3.2. A gain is a difference to the critic without memory, with the same actor in
-the same task. Arms that have not run are left out, and named.
+is 1, and that of probe:loan 3.2. A gain is a difference of interquartile means to the critic without memory,
+with the same actor in the same task. Arms that have not run are left out, and named.
 
-H1  LunarLander, where the observation is the state: the 90 % interval of the gain lies below 0.05.
-H2  probe:loan: the GRU and the GPT-2 gain.
-H3  Spearman's rank correlation of the gain with the gain in explained variance over the second half of
-    training, over all arms. Its interval resamples the seeds of every arm.
+H1  LunarLander, where the observation is the state: the 90 % intervals of all gains lie below 0.05.
+H2  probe:loan: the GRU and the GPT-2 gain, by a test of equal means, adjusted by Holm over its four gains.
+H3  Spearman's rank correlation of the gain in score with the gain in explained variance over the second half
+    of training, over all arms. The two gains of an arm are of different seeds: those of one half give the
+    score, those of the other the explained variance, and the correlations of both ways are averaged, because
+    the noise of one seed is in both. The interval resamples the seeds of every arm. It must hold without any
+    one of the tasks as well.
 
 Shapes.  n seeds of one arm, m of another, A arms, R resamples.
 """
@@ -20,7 +27,7 @@ import argparse
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +47,9 @@ STATE, LOAN = "LunarLander-v3", "probe:loan"
 HIGHEST = {"minigrid:MemoryS9": 1.0, LOAN: 3.2}  # returns of tasks without a threshold
 ACTORS, CRITICS = ("mlp", "gru"), ("mlp", "late_stack", "gru", "gpt2", "gpt2 frozen")
 EQUIVALENT = 0.05  # the largest gain that counts as none
+WIDE = 0.2  # a task with a wider interval gets ten more seeds
 RESAMPLES = 10_000
+RESULTS = Path(__file__).parents[1] / "docs/results"
 
 
 @dataclass(frozen=True)
@@ -97,15 +106,18 @@ def names_of(settings: Mapping[str, Any]) -> tuple[str, str]:
     """The actor and the critic of a config."""
     critic = str(settings["critic.memory.name"])
     frozen = critic == "gpt2" and not settings["critic.memory.trained_ends"]
-    return str(settings["actor.memory.name"]), critic + " frozen" * frozen
+    privileged = "hidden" in settings["critic.sees"]
+    name = critic + " frozen" * frozen + " with hidden variables" * privileged
+    return str(settings["actor.memory.name"]), name
 
 
 def _explained(group: Group) -> Floats:
-    means = []
+    """The median over the second half of training, because a single value is unbounded below."""
+    values = []
     for run in group.finished:
         late = run.metrics["step"] > run.metrics["step"][-1] / 2
-        means.append(float(np.nanmean(run.metrics["explained_variance"][late])))
-    return np.array(means)
+        values.append(float(np.nanmedian(run.metrics["explained_variance"][late])))
+    return np.array(values)
 
 
 # Hypotheses -----------------------------------------------------------------------------------
@@ -114,6 +126,7 @@ def _explained(group: Group) -> Floats:
 def gains(arms: Sequence[Arm]) -> list[Gain]:
     """The gain of every arm whose critic without memory has run as well."""
     by_name = {(arm.env, arm.actor, arm.critic): arm for arm in arms}
+    assert len(by_name) == len(arms), "two arms of one name"
     return [
         gain(arm, by_name[arm.env, arm.actor, "mlp"])
         for arm in arms
@@ -152,28 +165,55 @@ def highest_of_90(x: Floats, y: Floats) -> float:
 def correlate(arms: Sequence[Arm]) -> tuple[float, Interval]:
     """Spearman's correlation of gains in score and in explained variance, and its interval over seeds."""
     random = np.random.Generator(np.random.Philox(1))
+    halves = [_half(arms, 0), _half(arms, 1)]
     drawn = [
-        _resampled(arm, random.integers(len(arm.areas), size=len(arm.areas)))
+        _crossed([[_resampled(arm, random) for arm in half] for half in halves])
         for _ in range(RESAMPLES // 10)
-        for arm in arms
     ]
-    rhos = [_spearman(drawn[i : i + len(arms)]) for i in range(0, len(drawn), len(arms))]
-    low, high = np.quantile(rhos, [0.025, 0.975])
-    return _spearman(arms), Interval(float(low), float(high))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return _crossed(halves), Interval(float(low), float(high))
 
 
-def _resampled(arm: Arm, seeds: np.ndarray) -> Arm:
-    return Arm(arm.env, arm.actor, arm.critic, arm.areas[seeds], arm.explained[seeds])
+def _half(arms: Sequence[Arm], first: int) -> list[Arm]:
+    """The arms with every other seed."""
+    return [replace(arm, areas=arm.areas[first::2], explained=arm.explained[first::2]) for arm in arms]
 
 
-def _spearman(arms: Sequence[Arm]) -> float:
-    without = {(arm.env, arm.actor): arm for arm in arms if arm.critic == "mlp"}
-    pairs = [
-        (iqm(arm.areas) - iqm(base.areas), arm.explained.mean() - base.explained.mean())
-        for arm in arms
-        if arm.critic != "mlp" and (base := without.get((arm.env, arm.actor))) is not None
-    ]
-    return spearman(*np.array(pairs, dtype=np.float64).T)
+def _resampled(arm: Arm, random: np.random.Generator) -> Arm:
+    seeds = random.integers(len(arm.areas), size=len(arm.areas))
+    return replace(arm, areas=arm.areas[seeds], explained=arm.explained[seeds])
+
+
+def _crossed(halves: Sequence[Sequence[Arm]]) -> float:
+    """The mean correlation of the scores of one half with the explained variances of the other."""
+    scores = [_gains_of([iqm(arm.areas) for arm in half], half) for half in halves]
+    explained = [_gains_of([float(np.mean(arm.explained)) for arm in half], half) for half in halves]
+    return (spearman(scores[0], explained[1]) + spearman(scores[1], explained[0])) / 2
+
+
+def _gains_of(values: Sequence[float], arms: Sequence[Arm]) -> Floats:
+    """Differences of the values of arms to that of the critic without memory."""
+    without = {
+        (arm.env, arm.actor): value for arm, value in zip(arms, values, strict=True) if arm.critic == "mlp"
+    }
+    return np.array(
+        [
+            value - without[arm.env, arm.actor]
+            for arm, value in zip(arms, values, strict=True)
+            if arm.critic != "mlp" and (arm.env, arm.actor) in without
+        ]
+    )
+
+
+def without_each_task(arms: Sequence[Arm]) -> dict[str, float]:
+    """The correlation without each task."""
+    tasks = sorted({arm.env for arm in arms})
+    rest = {task: [arm for arm in arms if arm.env != task] for task in tasks}
+    return {
+        task: _crossed([_half(some, 0), _half(some, 1)])
+        for task, some in rest.items()
+        if len(gains(some)) > 2
+    }
 
 
 def spearman(x: Floats, y: Floats) -> float:
@@ -185,35 +225,56 @@ def spearman(x: Floats, y: Floats) -> float:
 # The result -----------------------------------------------------------------------------------
 
 
-def analyse(arms: Sequence[Arm]) -> dict[str, Any]:
+def analyse(arms: Sequence[Arm], privileged: Sequence[Arm] = ()) -> dict[str, Any]:
     """All hypotheses, as plain data."""
     all_gains = gains(arms)
     first = [one for one in all_gains if one.env == STATE]
     second = [one for one in all_gains if one.env == LOAN and one.critic in ("gru", "gpt2")]
-    adjusted = holm([one.p for one in (*first, *second)])
     rho, interval = correlate(arms) if len(all_gains) > 2 else (math.nan, Interval(math.nan, math.nan))
-    present = {(arm.actor, arm.critic) for arm in arms}
+    without = without_each_task(arms)
+    present = {(arm.env, arm.actor, arm.critic) for arm in arms}
+    tasks = sorted({arm.env for arm in arms})
     return {
-        "missing": [f"{a} with {c}" for a in ACTORS for c in CRITICS if (a, c) not in present],
-        "seeds": sorted({len(arm.areas) for arm in arms}),
-        "gains": [vars(one) for one in all_gains],
-        "h1": [
-            {**vars(one), "adjusted": p, "holds": one.highest < EQUIVALENT}
-            for one, p in zip(first, adjusted[: len(first)], strict=True)
+        "missing": [
+            f"{env}: {a} with {c}"
+            for env in tasks
+            for a in ACTORS
+            for c in CRITICS
+            if (env, a, c) not in present
         ],
+        "seeds": {env: sorted({len(arm.areas) for arm in arms if arm.env == env}) for env in tasks},
+        "extend": sorted({one.env for one in all_gains if is_wide(one)}),
+        "gains": [vars(one) for one in all_gains],
+        "privileged": [vars(one) for one in gains(privileged)],
+        "h1": {
+            "highest": [one.highest for one in first],
+            "holds": len(first) > 0 and all(one.highest < EQUIVALENT for one in first),
+        },
         "h2": [
             {**vars(one), "adjusted": p, "holds": p < 0.05 and one.by > 0}
-            for one, p in zip(second, adjusted[len(first) :], strict=True)
+            for one, p in zip(second, holm([one.p for one in second]), strict=True)
         ],
-        "h3": {"rho": rho, "interval": interval, "holds": interval.low > 0, "arms": len(all_gains)},
+        "h3": {
+            "rho": rho,
+            "interval": interval,
+            "without": without,
+            "holds": interval.low > 0 and all(one > 0 for one in without.values()),
+        },
     }
+
+
+def is_wide(one: Gain) -> bool:
+    """Whether the stopping rule asks for ten more seeds: it looks at widths alone, not at gains."""
+    return one.interval.high - one.interval.low > WIDE or (
+        one.env == STATE and one.highest - one.by > EQUIVALENT
+    )
 
 
 def table(result: Mapping[str, Any]) -> list[str]:
     """Lines of Markdown."""
     lines = ["| task | actor | critic | gain (95 %) | up to (90 %) | gain in explained variance |"]
     lines.append("|---|---|---|---|---|---|")
-    for one in result["gains"]:
+    for one in (*result["gains"], *result["privileged"]):
         low, high = one["interval"]
         cells = f"{one['by']:.3f} ({low:.3f} to {high:.3f}) | {one['highest']:.3f} | {one['explained']:.3f}"
         lines.append(f"| {one['env']} | {one['actor']} | {one['critic']} | {cells} |")
@@ -224,15 +285,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("runs", type=Path, nargs="+", help="folders or archives of the runs")
-    parser.add_argument("--json", type=Path, help="write the result to this file")
-    args = parser.parse_args()
-    result = analyse(read_arms(read_runs(args.runs)))
+    parser.parse_args()
+    archives = [RESULTS / name / "runs.zip" for name in ("critic_memories", "critic_memories_privileged")]
+    result = analyse(*(read_arms(read_runs([file])) for file in archives if file.exists()))
     print("\n".join(table(result)))
-    for name in ("h1", "h2", "h3", "missing"):
+    for name in ("h1", "h2", "h3", "missing", "seeds", "extend"):
         print(name, json.dumps(result[name]))
-    if args.json:
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

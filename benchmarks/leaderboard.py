@@ -1,16 +1,22 @@
 """Which memory for which task? The tables of docs/leaderboard.md, from the report of studies/memories.yaml.
 
+    recollect compare studies/memories_tuning.yaml --out runs/paper --report docs/results/memories_tuning
+    python -m benchmarks.leaderboard --tuning     the learning rate of each memory
     recollect compare studies/memories.yaml --out runs/paper --report docs/results/memories
     python -m benchmarks.leaderboard
 
-Scores are those of the last weights, normalised: 0 is a random agent, 1 the best return of the task. Only
-tasks in which every memory has run enter averages over tasks. Ranks are those of the mean over seeds
-within a task, 1 for the best, averaged over tasks; seeds are resampled for their intervals.
+Scores are those of the last weights, normalised: 0 is a random agent, 1 the best return of the task. Of each
+task count the seeds that every memory has, and a run that failed counts as a random agent. Only tasks in
+which all memories have two seeds or more enter averages over tasks. Ranks are those of the mean over seeds
+within a task, 1 for the best, averaged over tasks; seeds are resampled for their intervals. Each memory is
+compared with the GRU by the probability that a run of it has the higher score, averaged over tasks, with a
+rank test within tasks, adjusted by Holm over all memories.
 
 Shapes.  M memories, K tasks, n seeds, R resamples.
 """
 
 import argparse
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,14 +25,15 @@ from typing import NamedTuple
 import numpy as np
 
 from recollect.common.intervals import Floats, Interval, stratified
-from recollect.reporting.aggregate import pooled_iqm
+from recollect.reporting.aggregate import improvement, pooled_iqm
+from recollect.reporting.significance import holm, rank_test
 
 from . import study_tables
 from .cells import table
 from .study_tables import Study
 
 RESULTS = Path(__file__).parents[1] / "docs/results"
-NAME, RESAMPLES = "memories", 10_000
+NAME, BASE, RESAMPLES = "memories", "gru", 10_000
 # What a memory is for -> the beginnings of the names of its tasks.
 KINDS = {
     "copy a sequence": ("popgym:RepeatPrevious", "popgym:Autoencode"),
@@ -43,10 +50,20 @@ class Cell(NamedTuple):
 
     task: str
     memory: str
-    scores: Floats
-    """Normalised (n,)."""
+    scores: dict[int, float]
+    """Normalised, by seed."""
     seconds: float
     """Of the median run, per million steps."""
+
+
+class Column(NamedTuple):
+    """A memory in a task of a complete board."""
+
+    task: str
+    memory: str
+    scores: Floats
+    """Of the seeds that every memory has (n,)."""
+    seconds: float
 
 
 class Standing(NamedTuple):
@@ -59,6 +76,11 @@ class Standing(NamedTuple):
     rank_interval: Interval
     first: float
     """Share of resamples in which no other memory has a better mean rank."""
+    wins: float
+    """The probability that its score is above that of the base."""
+    wins_interval: Interval
+    p: float
+    """Of equal scores, adjusted over all memories; NaN for the base."""
     seconds: float
     """The mean over tasks, per million steps."""
 
@@ -69,53 +91,73 @@ def cells_of(study: Study) -> list[Cell]:
     cells = []
     for group in study.report["groups"]:
         env, label = group["env"], group["label"]
-        if not study.has("finals", env, label):
-            continue
-        low, high = scales[env]
-        scores = (np.array(study.of("finals", env, label)["scores"]) - low) / (high - low)
+        scores = {run["seed"]: 0.0 for run in group["runs"] if run["status"] == "failed"}
+        if study.has("finals", env, label):
+            low, high = scales[env]
+            final = study.of("finals", env, label)
+            normalised = [(score - low) / (high - low) for score in final["scores"]]
+            scores |= dict(zip(final["seeds"], normalised, strict=True))
         seconds = [
             1e6 * run["seconds"] / run["steps"] for run in group["runs"] if run["status"] == "finished"
         ]
         memory = group["settings"]["actor.memory.name"]
-        cells.append(Cell(env, memory, scores, statistics.median(seconds)))
+        cells.append(Cell(env, memory, scores, statistics.median(seconds) if seconds else float("nan")))
     return cells
 
 
-def complete(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells of tasks in which every memory has two seeds or more."""
+def complete(cells: Sequence[Cell]) -> list[Column]:
+    """The tasks in which every memory has two seeds or more, with the seeds that all have."""
     memories = {cell.memory for cell in cells}
-    by_task = {task: [cell for cell in cells if cell.task == task] for task in {cell.task for cell in cells}}
-    return [
-        cell
-        for cell in cells
-        if {other.memory for other in by_task[cell.task] if len(other.scores) > 1} == memories
-    ]
+    columns = []
+    for task in dict.fromkeys(cell.task for cell in cells):
+        of_task = [cell for cell in cells if cell.task == task]
+        seeds = sorted(set.intersection(*(set(cell.scores) for cell in of_task)))
+        if {cell.memory for cell in of_task} == memories and len(seeds) > 1:
+            columns += [
+                Column(task, cell.memory, np.array([cell.scores[seed] for seed in seeds]), cell.seconds)
+                for cell in of_task
+            ]
+    return columns
 
 
-def standings(cells: Sequence[Cell]) -> list[Standing]:
-    """The memories, the best mean rank first; of complete tasks."""
-    memories = list(dict.fromkeys(cell.memory for cell in cells))
-    strata = {name: [cell.scores for cell in cells if cell.memory == name] for name in memories}
-    drawn = mean_ranks(cells, memories)
+def standings(columns: Sequence[Column]) -> list[Standing]:
+    """The memories, the best mean rank first."""
+    memories = list(dict.fromkeys(column.memory for column in columns))
+    strata = {name: [column.scores for column in columns if column.memory == name] for name in memories}
+    drawn = mean_ranks(columns, memories)
     ranks = drawn[0]
     low, high = np.quantile(drawn[1:], [0.025, 0.975], axis=0)
     first = (drawn[1:] <= drawn[1:].min(1, keepdims=True) + 1e-9).mean(0)
+    pairs = {name: list(zip(strata[name], strata[BASE], strict=True)) for name in memories}
+    others = [name for name in memories if name != BASE]
+    adjusted = dict(zip(others, holm([rank_test(pairs[name]) for name in others]), strict=True))
     rows = []
     for i, name in enumerate(memories):
         interval = stratified(strata[name], pooled_iqm)
-        assert interval, "cells of one seed are left out"
-        iqm = float(pooled_iqm([x[None] for x in strata[name]])[0])
-        seconds = statistics.mean(cell.seconds for cell in cells if cell.memory == name)
-        rank_interval = Interval(float(low[i]), float(high[i]))
-        rows.append(Standing(name, iqm, interval, float(ranks[i]), rank_interval, float(first[i]), seconds))
+        assert interval, "columns have two seeds or more"
+        wins, wins_interval = improvement(pairs[name])
+        rows.append(
+            Standing(
+                name,
+                float(pooled_iqm([x[None] for x in strata[name]])[0]),
+                interval,
+                float(ranks[i]),
+                Interval(float(low[i]), float(high[i])),
+                float(first[i]),
+                wins,
+                wins_interval,
+                adjusted.get(name, float("nan")),
+                statistics.mean(column.seconds for column in columns if column.memory == name),
+            )
+        )
     return sorted(rows, key=lambda row: row.rank)
 
 
-def mean_ranks(cells: Sequence[Cell], memories: Sequence[str]) -> Floats:
+def mean_ranks(columns: Sequence[Column], memories: Sequence[str]) -> Floats:
     """Mean ranks over tasks (1 + R, M): first those of all seeds, then those of resampled seeds."""
     random = np.random.Generator(np.random.Philox(0))
-    tasks = list(dict.fromkeys(cell.task for cell in cells))
-    scores = {(cell.task, cell.memory): cell.scores for cell in cells}
+    tasks = list(dict.fromkeys(column.task for column in columns))
+    scores = {(column.task, column.memory): column.scores for column in columns}
     total = np.zeros((1 + RESAMPLES, len(memories)))
     for task in tasks:
         means = []
@@ -134,13 +176,29 @@ def ranked(means: Floats) -> Floats:
     return np.asarray(above + (equal + 1) / 2, dtype=np.float64)
 
 
+def best_rates(study: Study) -> dict[str, float]:
+    """The learning rate of each memory with the highest mean over tasks of its normalised scores."""
+    rates = {group["label"]: group["settings"]["ppo.learning_rate"] for group in study.report["groups"]}
+    memories = {group["label"]: group["settings"]["actor.memory.name"] for group in study.report["groups"]}
+    scales = {scale["env"]: (scale["low"], scale["high"]) for scale in study.report["scales"]}
+    scores: dict[str, list[float]] = {}
+    for final in study.report["finals"]:
+        if final["label"] in rates:
+            low, high = scales[final["env"]]
+            scores.setdefault(final["label"], []).append((final["mean"] - low) / (high - low))
+    best = {memory: (-math.inf, math.nan) for memory in memories.values()}
+    for label, some in scores.items():
+        best[memories[label]] = max(best[memories[label]], (statistics.mean(some), rates[label]))
+    return {memory: rate for memory, (_, rate) in best.items()}
+
+
 # Tables ---------------------------------------------------------------------------------------
 
 
 def memories_table(cells: Sequence[Cell]) -> list[str]:
     """The standings, and what they are of."""
-    known = complete(cells)
-    if not known:
+    columns = complete(cells)
+    if not columns:
         return ["No task is complete yet."]
     rows = [
         [
@@ -148,32 +206,44 @@ def memories_table(cells: Sequence[Cell]) -> list[str]:
             f"{row.rank:.1f} ({row.rank_interval.low:.1f} to {row.rank_interval.high:.1f})",
             f"{row.first:.2f}",
             f"{row.iqm:.2f} ({row.iqm_interval.low:.2f} to {row.iqm_interval.high:.2f})",
+            _wins_cell(row),
+            "" if row.memory == BASE else f"{row.p:.2g}",
             f"{row.seconds:.0f} s",
+            f"{60 * row.iqm / row.seconds:.2f}",
         ]
-        for row in standings(known)
+        for row in standings(columns)
     ]
-    header = ["memory", "mean rank (95 %)", "P(first)", "IQM, normalised (95 %)", "time, 1 M steps"]
-    tasks = len({cell.task for cell in known})
-    seeds = sorted({len(cell.scores) for cell in known})
+    header = [
+        *("memory", "mean rank (95 %)", "P(first)", "IQM, normalised (95 %)", f"P(above `{BASE}`) (95 %)"),
+        *("adjusted p", "time, 1 M steps", "IQM per minute"),
+    ]
+    tasks = len({column.task for column in columns})
+    seeds = sorted({len(column.scores) for column in columns})
     return [*table(header, rows), "", f"{tasks} tasks, {' or '.join(map(str, seeds))} seeds each."]
+
+
+def _wins_cell(row: Standing) -> str:
+    if row.memory == BASE:
+        return ""
+    return f"{row.wins:.2f} ({row.wins_interval.low:.2f} to {row.wins_interval.high:.2f})"
 
 
 def kinds_table(cells: Sequence[Cell]) -> list[str]:
     """The interquartile mean of each memory in each kind of task; of complete tasks."""
-    known = complete(cells)
-    by_kind = {kind: [cell for cell in known if cell.task.startswith(names)] for kind, names in KINDS.items()}
+    columns = complete(cells)
+    by_kind = {kind: [one for one in columns if one.task.startswith(names)] for kind, names in KINDS.items()}
     kinds = {kind: of_kind for kind, of_kind in by_kind.items() if of_kind}
     if not kinds:
         return ["No task is complete yet."]
-    memories = [row.memory for row in standings(known)]
+    memories = [row.memory for row in standings(columns)]
     rows = [[f"`{name}`", *(_kind_cell(of_kind, name) for of_kind in kinds.values())] for name in memories]
     return table(["memory", *kinds], rows)
 
 
-def _kind_cell(cells: Sequence[Cell], memory: str) -> str:
-    strata = [cell.scores for cell in cells if cell.memory == memory]
+def _kind_cell(columns: Sequence[Column], memory: str) -> str:
+    strata = [column.scores for column in columns if column.memory == memory]
     interval = stratified(strata, pooled_iqm)
-    assert interval, "cells of one seed are left out"
+    assert interval, "columns have two seeds or more"
     return f"{pooled_iqm([x[None] for x in strata])[0]:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
@@ -181,7 +251,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.parse_args()
+    parser.add_argument("--tuning", action="store_true", help="print the learning rate of each memory")
+    if parser.parse_args().tuning:
+        rates = best_rates(study_tables.read(RESULTS, f"{NAME}_tuning"))
+        print("\n".join(f"{memory}: {rate:g}" for memory, rate in rates.items()))
+        return
     cells = cells_of(study_tables.read(RESULTS, NAME))
     print("\n".join([*memories_table(cells), "", *kinds_table(cells)]))
 

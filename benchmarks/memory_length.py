@@ -1,21 +1,24 @@
 """The analysis of studies/memory_length.yaml, written before its runs: hypotheses H1 to H3 of its header.
 
-    recollect compare studies/memory_length.yaml --out runs/paper
-    python -m benchmarks.memory_length runs/paper [--json FILE] [--jobs N]
+    recollect compare studies/memory_length.yaml --out runs/paper --report docs/results/memory_length
+    python -m benchmarks.memory_length --measure [--jobs N]
+    python -m benchmarks.memory_length
+
+The first command after the runs probes the agent of every run that the report lists, and writes what it
+measured into agents.json beside the report. The last one repeats the analysis from that file.
 
 Every task has a known horizon: the number of last steps, the present one included, without which no agent
-is better than one without a memory. For the agents that are better, the probe's estimates are compared with
-it:
+is better than one without a memory. The probe's estimates are compared with it:
 
 score      fewest last steps that keep nearly all of the score
 policy     fewest last steps that keep nearly all of the policy at the recorded steps
 largest    the earlier input whose change has the largest effect on the policy
 farthest   the farthest earlier input whose effect is above 0.01 nats
-gradient   the earlier input with the largest gradient, of those whose gradient is measured
+gradient   the earlier input with the largest gradient
 
 Scores are on a scale where 0 is the best that an agent without a memory reaches, and 1 the best of all. An
-agent is better from 0.1 on, and solves its task from 0.95 on. Each run is probed once; what was measured is
-kept in its folder.
+agent solves its task from 0.95 on, in the study's own evaluation: on other episodes than those of the probe.
+Where an episode is as long as the horizon, no estimate can be too large; these tasks are counted apart.
 
 Shapes.  A agents.
 """
@@ -23,7 +26,7 @@ Shapes.  A agents.
 import argparse
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -45,7 +48,7 @@ from recollect.probing.ablate import (
 )
 from recollect.probing.interventions import measure_spread, record_sequences
 from recollect.probing.memory_length import MemoryLength
-from recollect.probing.occlusion import Dependence, measure_dependence
+from recollect.probing.occlusion import LONGEST, Dependence, measure_dependence
 from recollect.probing.open_loop import measure_open_loop, number_episodes
 from recollect.probing.verdict import LEAST
 from recollect.reporting.significance import holm
@@ -56,12 +59,14 @@ from recollect.run.run_folder import write_json
 Estimator = Literal["score", "policy", "largest", "farthest", "gradient"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 EPISODES, SEED = 50, 1_000_003
-BETTER, SOLVED = 0.1, 0.95
+SOLVED, HALF = 0.95, 0.5
 # Without a memory: half of all signs are guessed, and in RepeatPrevious a quarter of all suits.
 GUESSED = {"success": 0.5, "return": -0.5}
 CALIBRATED = Interval(0.8, 1.25)
+UNKNOWN = 0.05  # share of agents for which a calibrated estimator may say nothing
+GRADIENTS = range(1, LONGEST + 1)  # numbers of steps; the probe's own table has fewer
 RESAMPLES = 10_000
-MEASURED = "memory_length.json"
+RESULTS = Path(__file__).parents[1] / "docs/results/memory_length"
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,10 @@ class Agent:
     seed: int
     horizon: int
     """Steps without which no agent is better than one without a memory."""
+    longest: int
+    """The most steps of an episode; with as many as the horizon no estimate is too large."""
     score: float
-    """0: without a memory; 1: the best."""
+    """In the evaluation of the study. 0: without a memory; 1: the best."""
     estimates: dict[str, float | None]
     """By estimator; infinite: more than was measured; None: the estimator says nothing."""
     intervals: dict[str, tuple[float, float]]
@@ -115,7 +122,7 @@ def measure(folder: Path) -> Agent:
     losses = [measure_loss(play, unchanged, by) for play in plays]
     episode = number_episodes(record, EPISODES)
     policy = measure_open_loop(agent, record, resets, recorded, episode)
-    dependence = measure_dependence(agent, record, episode, SEED)
+    dependence = measure_dependence(agent, record, episode, SEED, GRADIENTS)
     lengths = {"score": measure_memory_length(unchanged, losses, longest), "policy": policy.length}
     known: dict[str, MemoryLength] = {key: length for key, length in lengths.items() if length}
     return Agent(
@@ -123,11 +130,20 @@ def measure(folder: Path) -> Agent:
         memory=trained.config.actor.memory.name,
         seed=trained.config.seed,
         horizon=horizon_of(env.id, env.kwargs),
-        score=(unchanged.mean - GUESSED[by]) / (1 - GUESSED[by]),
+        longest=longest,
+        score=evaluated_score(folder),
         estimates={**dict.fromkeys(ESTIMATORS), **{key: x.steps for key, x in known.items()}}
         | single_inputs(dependence),
         intervals={key: (x.interval.low, x.interval.high) for key, x in known.items()},
     )
+
+
+def evaluated_score(folder: Path) -> float:
+    """The score of a run in the evaluation of the study."""
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    by = "return" if evaluation["success"] is None else "success"
+    mean = evaluation["mean"] if by == "return" else evaluation["success"]
+    return float((mean - GUESSED[by]) / (1 - GUESSED[by]))
 
 
 def single_inputs(dependence: Sequence[Dependence]) -> dict[str, float]:
@@ -143,19 +159,26 @@ def single_inputs(dependence: Sequence[Dependence]) -> dict[str, float]:
     return estimates
 
 
-def measured(folder: Path) -> Agent:
-    """The agent of a run, from its folder if it was measured before."""
-    file = folder / MEASURED
-    if not file.exists():
-        write_json(file, {"agent": asdict(measure(folder))})
-    data = json.loads(file.read_text())["agent"]
-    return Agent(**{**data, "intervals": {key: tuple(x) for key, x in data["intervals"].items()}})
+def measure_all(report: Path, agents_file: Path, jobs: int) -> None:
+    """Measure the agents of all finished runs of a report that are not in the file."""
+    groups = json.loads(report.read_text())["groups"]
+    runs = [run["folder"] for group in groups for run in group["runs"] if run["status"] == "finished"]
+    known: dict[str, Any] = json.loads(agents_file.read_text()) if agents_file.exists() else {}
+    todo = [folder for folder in runs if folder not in known]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for folder, agent in zip(todo, pool.map(measure, map(Path, todo)), strict=True):
+            known[folder] = asdict(agent)
+            write_json(agents_file, known)
+            print(f"{len(known)} of {len(runs)}  {agent.task}  {agent.memory}  {agent.estimates}", flush=True)
 
 
-def finished_runs(roots: Iterable[Path]) -> list[Path]:
-    """Folders of the finished runs of the study."""
-    summaries = sorted(path for root in roots for path in root.rglob("summary.json"))
-    return [path.parent for path in summaries if json.loads(path.read_text())["status"] == "finished"]
+def read_agents(agents_file: Path) -> list[Agent]:
+    """The agents that were measured."""
+    known = json.loads(agents_file.read_text())
+    return [
+        Agent(**{**data, "intervals": {key: tuple(x) for key, x in data["intervals"].items()}})
+        for data in known.values()
+    ]
 
 
 # Hypotheses -----------------------------------------------------------------------------------
@@ -163,13 +186,16 @@ def finished_runs(roots: Iterable[Path]) -> list[Path]:
 
 def analyse(agents: Sequence[Agent]) -> dict[str, Any]:
     """All hypotheses, as plain data."""
-    better, solved = ([one for one in agents if one.score >= least] for least in (BETTER, SOLVED))
+    solved, half = ([one for one in agents if one.score >= least] for least in (SOLVED, HALF))
+    open_ended = [one for one in solved if one.longest > one.horizon]
+    chosen = {"primary": open_ended, "all tasks": solved, "half solved": half}
     return {
         "agents": len(agents),
-        "better": len(better),
         "solved": len(solved),
         "by_task": {task: count_solved(agents, task) for task in sorted({agent.task for agent in agents})},
-        "calibration": {name: calibrate(better, name) for name in ESTIMATORS},
+        "calibration": {
+            name: {label: calibrate(some, name) for label, some in chosen.items()} for name in ESTIMATORS
+        },
         "used": compare_memories(solved),
     }
 
@@ -184,39 +210,55 @@ def count_solved(agents: Sequence[Agent], task: str) -> dict[str, str]:
     }
 
 
-def calibrate(agents: Sequence[Agent], name: Estimator) -> dict[str, Any]:
-    """The slope of an estimator over the horizon, and the coverage of its interval."""
+def calibrate(agents: Sequence[Agent], name: Estimator) -> dict[str, Any] | None:
+    """How an estimator follows the horizon, and how often its interval contains it; None without agents.
+
+    An estimator that says nothing, or "more than was measured", is wrong, and its interval contains nothing.
+    """
     known = [agent for agent in agents if math.isfinite(agent.estimates[name] or math.nan)]
+    if not known:
+        return None
+    factors = np.array([agent.estimates[name] / agent.horizon for agent in known])
     slope, interval = slope_interval(known, name)
-    within = [
-        agent.intervals[name][0] <= agent.horizon <= agent.intervals[name][1]
-        for agent in agents
-        if name in agent.intervals
-    ]
+    middle, unknown = float(np.median(factors)), 1 - len(known) / len(agents)
+    within = CALIBRATED.low <= min(interval.low, middle) and max(interval.high, middle) <= CALIBRATED.high
     return {
-        "agents": len(known),
-        "unknown": len(agents) - len(known),
-        "exact": float(np.mean([agent.estimates[name] == agent.horizon for agent in known])),
+        "agents": len(agents),
+        "unknown": unknown,
+        "exact": float((factors == 1).sum() / len(agents)),
+        "factor": middle,
         "slope": slope,
         "interval": interval,
-        "calibrated": CALIBRATED.low <= interval.low and interval.high <= CALIBRATED.high,
-        "coverage": float(np.mean(within)) if within else None,
+        "calibrated": within and unknown <= UNKNOWN,
+        "coverage": coverage(agents, name) if name in ("score", "policy") else None,
     }
 
 
+def coverage(agents: Sequence[Agent], name: str) -> dict[str, float | int]:
+    """How many intervals contain the horizon, of all agents and of those whose interval has a width."""
+    pairs = [(agent.horizon, agent.intervals.get(name, (math.inf, math.inf))) for agent in agents]
+    wide = [(horizon, x) for horizon, x in pairs if x[0] < x[1]]
+    contained = [sum(low <= h <= high for h, (low, high) in some) for some in (pairs, wide)]
+    return {"contained": contained[0], "of": len(pairs), "wide contained": contained[1], "wide": len(wide)}
+
+
 def slope_interval(agents: Sequence[Agent], name: Estimator) -> tuple[float, Interval]:
-    """The least-squares slope of an estimator over the horizon; the interval resamples whole cells of a task
-    and a memory, because their seeds are alike."""
-    cells: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    """The least-squares slope of an estimator over the horizon, both as logarithms, so that long horizons
+    count no more than short ones; the interval resamples tasks, because a horizon belongs to a task."""
+    tasks: dict[str, list[tuple[float, float]]] = {}
     for agent in agents:
-        pair = float(agent.horizon), float(agent.estimates[name] or math.nan)
-        cells.setdefault((agent.task, agent.memory), []).append(pair)
-    # Sums over each cell from which the slope of any selection of cells follows: (cells, 5).
-    sums = np.array([_sums(np.array(pairs)) for pairs in cells.values()])
+        pair = math.log2(agent.horizon), math.log2(agent.estimates[name] or math.nan)
+        tasks.setdefault(agent.task, []).append(pair)
+    # Sums over each task from which the slope of any selection of tasks follows: (tasks, 5).
+    sums = np.array([_sums(np.array(pairs)) for pairs in tasks.values()])
     random = np.random.Generator(np.random.Philox(0))
     counts = random.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=RESAMPLES)
-    low, high = np.nanquantile(_slope(counts @ sums), [0.025, 0.975])
-    return float(_slope(sums.sum(0))), Interval(float(low), float(high))
+    slopes = _slope(np.concatenate([[np.ones(len(sums))], counts]) @ sums)
+    known = slopes[np.isfinite(slopes)]
+    if not len(known):
+        return math.nan, Interval(-math.inf, math.inf)
+    low, high = np.quantile(known, [0.025, 0.975])
+    return float(slopes[0]), Interval(float(low), float(high))
 
 
 def _sums(pairs: Floats) -> Floats:
@@ -229,7 +271,9 @@ def _slope(sums: Floats) -> Floats:
     """Slopes (...,) of sums (..., 5); NaN where all x are equal."""
     n, x, y, xx, xy = np.moveaxis(sums, -1, 0)
     spread = n * xx - x * x
-    return np.asarray(np.divide(n * xy - x * y, spread, out=np.full_like(spread, np.nan), where=spread > 0))
+    return np.asarray(
+        np.divide(n * xy - x * y, spread, out=np.full_like(spread, np.nan), where=spread > 1e-9)
+    )
 
 
 def compare_memories(solved: Sequence[Agent]) -> list[dict[str, Any]]:
@@ -270,17 +314,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("runs", type=Path, nargs="+", help="folders of the runs")
+    parser.add_argument("--measure", action="store_true", help="probe the agents that are not in agents.json")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of report.json and agents.json")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write the result to this file")
     args = parser.parse_args()
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
-        agents = list(pool.map(measured, finished_runs(args.runs)))
-    result = analyse(agents)
-    text = json.dumps(result, indent=1)
-    print(text)
-    if args.json:
-        args.json.write_text(text + "\n")
+    if args.measure:
+        measure_all(args.results / "report.json", args.results / "agents.json", args.jobs)
+    print(json.dumps(analyse(read_agents(args.results / "agents.json")), indent=1))
 
 
 if __name__ == "__main__":

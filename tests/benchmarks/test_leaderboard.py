@@ -12,7 +12,7 @@ from benchmarks import leaderboard
 
 
 def cell(task, memory, scores, seconds=60.0):
-    return Cell(task, memory, np.array(scores, float), seconds)
+    return Cell(task, memory, dict(enumerate(scores, 1)), seconds)
 
 
 BOARD = [
@@ -34,26 +34,37 @@ def test_ranks_are_those_of_sorting(means):
 
 
 def test_a_memory_that_always_wins_is_first():
-    first, last = standings(BOARD)
+    first, last = standings(complete(BOARD))
     assert (first.memory, first.rank, first.first) == ("gru", 1.0, 1.0)
     assert (last.memory, last.rank, last.first) == ("mlp", 2.0, 0.0)
     assert first.rank_interval == (1.0, 1.0) and last.seconds == 30.0
     assert first.iqm_interval.low < first.iqm < first.iqm_interval.high
+    # Of 20 orders of 3 and 3 scores in each of two tasks this one and its reverse are the farthest.
+    assert last.wins == 0.0 and last.p == pytest.approx(2 / 400) and np.isnan(first.p)
 
 
 def test_equal_memories_have_equal_ranks():
-    same = [cell("tmaze", name, [0.2, 0.4, 0.6]) for name in ("a", "b", "c")]
-    board = standings(same)
+    same = [cell("tmaze", name, [0.2, 0.4, 0.6]) for name in ("gru", "b", "c")]
+    board = standings(complete(same))
     assert [row.rank for row in board] == [2.0, 2.0, 2.0]
     assert all(row.rank_interval == (1.0, 3.0) and 0.2 < row.first < 0.5 for row in board)
+    assert [row.wins for row in board] == [0.5] * 3 and [row.p for row in board[1:]] == [1.0, 1.0]
 
 
 def test_tasks_that_lack_a_memory_or_seeds_enter_nothing():
-    assert complete([*BOARD, cell("minigrid:S9", "gru", [1.0, 1.0])]) == BOARD
+    whole = complete(BOARD)
+    assert len(whole) == 4
+    same = complete([*BOARD, cell("minigrid:S9", "gru", [1.0, 1.0])])
+    assert [(one.task, one.memory) for one in same] == [(one.task, one.memory) for one in whole]
     one_seed = [cell("minigrid:S9", name, [1.0]) for name in ("gru", "mlp")]
-    assert complete([*BOARD, *one_seed]) == BOARD
+    assert len(complete([*BOARD, *one_seed])) == 4
     assert memories_table(BOARD)[-1] == "2 tasks, 3 seeds each."
     assert memories_table([BOARD[0], BOARD[3]]) == kinds_table([]) == ["No task is complete yet."]
+
+
+def test_only_seeds_that_every_memory_has_count():
+    some = complete([cell("tmaze", "gru", [0.1, 0.2, 0.3, 0.9]), cell("tmaze", "mlp", [0.4, 0.5, 0.6])])
+    assert [one.scores.tolist() for one in some] == [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]
 
 
 def test_kinds_of_tasks_have_a_column_each():
@@ -63,17 +74,45 @@ def test_kinds_of_tasks_have_a_column_each():
 
 
 def test_scores_are_normalised_and_time_is_that_of_a_million_steps():
-    runs = [{"status": "finished", "seconds": 30.0, "steps": 5e5}, {"status": "failed"}]
+    runs = [{"status": "finished", "seconds": 30.0, "steps": 5e5, "seed": seed} for seed in (1, 2)]
+    runs += [{"status": "failed", "seed": 3}, {"status": "running", "seed": 4}]
     group = {"env": "E", "label": "L", "settings": {"actor.memory.name": "lru"}, "runs": runs}
     report = {
         "scales": [{"env": "E", "low": -0.5, "high": 1.0}],
-        "groups": [group, group | {"label": "unfinished"}],
+        "groups": [group, group | {"label": "unfinished", "runs": [runs[3]]}],
     }
     study = SimpleNamespace(
         report=report,
         has=lambda part, env, label: label == "L",
-        of=lambda part, env, label: {"scores": [1.0, 0.25]},
+        of=lambda part, env, label: {"seeds": [1, 2], "scores": [1.0, 0.25]},
     )
-    (only,) = leaderboard.cells_of(study)
-    assert only.scores.tolist() == [1.0, 0.5]
-    assert (only.task, only.memory, only.seconds) == ("E", "lru", 60.0)
+    one, unfinished = leaderboard.cells_of(study)
+    assert one.scores == {1: 1.0, 2: 0.5, 3: 0.0}  # a run that failed is a random agent
+    assert (one.task, one.memory, one.seconds) == ("E", "lru", 60.0)
+    assert unfinished.scores == {}
+
+
+def test_the_best_learning_rate_is_that_of_the_highest_mean_over_tasks():
+    groups = [
+        {"env": env, "label": f"{memory} {rate}", "settings": settings(memory, rate)}
+        for env in ("A", "B")
+        for memory in ("gru", "lru")
+        for rate in (0.001, 0.002)
+    ]
+    means = {
+        ("A", "gru 0.001"): 9.0,
+        ("B", "gru 0.001"): 0.0,
+        ("A", "gru 0.002"): 4.0,
+        ("B", "gru 0.002"): 0.9,
+    }
+    means |= {("A", "lru 0.001"): 2.0, ("B", "lru 0.001"): 0.3, ("A", "lru 0.002"): 4.0}
+    finals = [{"env": env, "label": label, "mean": mean} for (env, label), mean in means.items()]
+    finals.append({"env": "A", "label": "random actions", "mean": 99.0})
+    scales = [{"env": "A", "low": 0.0, "high": 10.0}, {"env": "B", "low": 0.0, "high": 1.0}]
+    study = SimpleNamespace(report={"groups": groups, "finals": finals, "scales": scales})
+    # gru: 0.45 and 0.65; lru: 0.25 and 0.4 in the one task that ran.
+    assert leaderboard.best_rates(study) == {"gru": 0.002, "lru": 0.002}
+
+
+def settings(memory, rate):
+    return {"actor.memory.name": memory, "ppo.learning_rate": rate}

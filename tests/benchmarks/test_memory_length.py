@@ -1,5 +1,6 @@
 """The analysis of studies/memory_length.yaml, on agents whose answers are known."""
 
+import json
 import math
 
 import numpy as np
@@ -9,21 +10,25 @@ from benchmarks.memory_length import (
     Agent,
     analyse,
     calibrate,
+    evaluated_score,
     horizon_of,
+    measure_all,
     rank_differences,
+    read_agents,
     single_inputs,
 )
 
+from benchmarks import memory_length
 from recollect.common.intervals import Interval
 from recollect.probing.occlusion import Dependence
 from recollect.probing.open_loop import Estimate
 
 
-def agent(horizon, memory="gru", seed=1, reached=1.0, **estimates):
+def agent(horizon, memory="gru", seed=1, reached=1.0, longest=100, **estimates):
     """An agent whose estimates are its horizon where nothing else is given."""
     estimates = dict.fromkeys(ESTIMATORS, float(horizon)) | estimates
-    intervals = {key: (float(estimates[key] or 0), float(estimates[key] or 0)) for key in ("score", "policy")}
-    return Agent(f"task {horizon}", memory, seed, horizon, reached, estimates, intervals)
+    intervals = {key: (estimates[key], estimates[key]) for key in ("score", "policy") if estimates[key]}
+    return Agent(f"task {horizon}", memory, seed, horizon, longest, reached, estimates, intervals)
 
 
 HORIZONS = (3, 8, 21, 65)
@@ -41,31 +46,53 @@ def agents(memories=("gru", "lru"), **estimates):
 def test_exact_estimates_are_calibrated():
     result = calibrate(agents(), "score")
     assert result["slope"] == pytest.approx(1) and result["interval"] == pytest.approx((1, 1))
-    assert result["calibrated"] and (result["exact"], result["coverage"], result["unknown"]) == (1, 1, 0)
+    assert result["calibrated"] and (result["exact"], result["factor"], result["unknown"]) == (1, 1, 0)
+    assert result["coverage"] == {"contained": 24, "of": 24, "wide contained": 0, "wide": 0}
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.4])
 def test_an_estimate_in_proportion_but_too_small_or_large_is_not(factor):
     result = calibrate(agents(score=lambda h: factor * h), "score")
-    assert result["slope"] == pytest.approx(factor) and not result["calibrated"]
-    assert result["coverage"] == result["exact"] == 0
+    assert result["slope"] == pytest.approx(1) and result["factor"] == pytest.approx(factor)
+    assert not result["calibrated"] and result["exact"] == result["coverage"]["contained"] == 0
 
 
-def test_an_estimate_that_is_right_for_one_memory_only_is_not():
-    alike = agents(("gru",)) + agents(("lru",), score=lambda h: 2.0)
-    result = calibrate(alike, "score")
-    assert result["slope"] == pytest.approx(0.5) and not result["calibrated"]
-    assert result["interval"].low < 0.5 < result["interval"].high
+def test_an_estimate_that_follows_only_the_shorter_horizons_is_not():
+    result = calibrate(agents(score=lambda h: min(h, 8.0)), "score")
+    assert result["factor"] > 0.65 and result["interval"].low < 0.8 and not result["calibrated"]
+    flat = calibrate(agents(score=lambda h: 12.0), "score")
+    assert flat["slope"] == pytest.approx(0) and not flat["calibrated"]
 
 
-def test_unknown_estimates_are_counted_and_agents_that_guess_are_left_out():
-    failing = [agent(65, seed=9, reached=0.5), agent(65, seed=10, reached=0.05, score=2.0)]
+def test_an_estimator_that_is_often_silent_is_not():
+    def silent(horizon):
+        return None if horizon == 65 else float(horizon)
+
+    result = calibrate(agents(policy=silent), "policy")
+    assert result["unknown"] == 0.25 and result["slope"] == pytest.approx(1) and not result["calibrated"]
+    assert result["coverage"]["contained"] == 18 and result["coverage"]["of"] == 24
+    assert calibrate(agents(policy=lambda h: None), "policy") is None
+    one_task = calibrate([agent(8, seed=seed) for seed in (1, 2)], "score")
+    assert math.isnan(one_task["slope"]) and not one_task["calibrated"]
+
+
+def test_intervals_with_a_width_are_counted_apart():
+    some = [agent(8), agent(8, seed=2, score=9.0)]
+    some[1].intervals["score"] = (7.0, 9.0)
+    assert calibrate(some, "score")["coverage"] == {"contained": 2, "of": 2, "wide contained": 1, "wide": 1}
+
+
+def test_agents_that_do_not_solve_their_task_and_episodes_that_end_at_the_horizon_are_apart():
+    failing = [agent(65, seed=9, reached=0.6), agent(65, seed=10, reached=0.05, score=2.0)]
+    ending = [agent(11, seed=seed, longest=11) for seed in (1, 2)]
     some = [agent(8, seed=4, policy=math.inf), agent(8, seed=5, policy=None)]
-    result = analyse([*agents(), *failing, *some])
-    assert (result["agents"], result["better"], result["solved"]) == (28, 27, 26)
+    result = analyse([*agents(), *failing, *ending, *some])
+    assert (result["agents"], result["solved"]) == (30, 28)
     assert result["by_task"]["task 65"] == {"gru": "3 of 5", "lru": "3 of 3"}
-    assert (result["calibration"]["policy"]["agents"], result["calibration"]["policy"]["unknown"]) == (25, 2)
-    assert result["calibration"]["score"]["exact"] == 1
+    counts = {label: one["agents"] for label, one in result["calibration"]["score"].items()}
+    assert counts == {"primary": 26, "all tasks": 28, "half solved": 29}
+    assert result["calibration"]["policy"]["primary"]["unknown"] == pytest.approx(2 / 26)
+    assert result["calibration"]["score"]["primary"]["exact"] == 1
 
 
 def test_memories_of_equal_return_that_use_different_memory():
@@ -105,3 +132,38 @@ def test_horizons():
     assert horizon_of("tmaze", {"length": 10}) == 11  # the sign is in the cell before the corridor's ten
     with pytest.raises(SystemExit, match="CartPole-v1 is not a task of the study"):
         horizon_of("CartPole-v1", {})
+
+
+def test_scores_are_those_of_the_evaluation(tmp_path):
+    file = tmp_path / "evaluation.json"
+    file.write_text(json.dumps({"mean": 0.4, "success": 0.95}))
+    assert evaluated_score(tmp_path) == pytest.approx(0.9)
+    file.write_text(json.dumps({"mean": 0.25, "success": None}))
+    assert evaluated_score(tmp_path) == pytest.approx(0.5)
+
+
+def test_finished_runs_of_the_report_are_measured_once(tmp_path, monkeypatch):
+    runs = [{"folder": f"runs/{i}", "status": "finished"} for i in range(3)]
+    runs.append({"folder": "runs/9", "status": "running"})
+    report, file = tmp_path / "report.json", tmp_path / "agents.json"
+    report.write_text(json.dumps({"groups": [{"runs": runs[:2]}]}))
+    asked = []
+
+    class Pool:
+        def __init__(self, *args, **kwargs):
+            pass
+
+        __enter__ = lambda self: self  # noqa: E731
+        __exit__ = lambda self, *error: None  # noqa: E731
+
+        def map(self, _, folders):
+            folders = list(folders)
+            asked.extend(str(folder) for folder in folders)
+            return [agent(8, seed=int(folder.name)) for folder in folders]
+
+    monkeypatch.setattr(memory_length, "ProcessPoolExecutor", Pool)
+    measure_all(report, file, 1)
+    report.write_text(json.dumps({"groups": [{"runs": runs}]}))
+    measure_all(report, file, 1)
+    assert asked == ["runs/0", "runs/1", "runs/2"]
+    assert read_agents(file) == [agent(8, seed=seed) for seed in range(3)]

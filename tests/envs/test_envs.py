@@ -679,6 +679,18 @@ def test_recall_shows_once_and_tells_when_to_answer():
     assert np.isnan(rows["success"][:3]).all()
 
 
+def test_signs_before_the_one_to_recall_do_not_count():
+    envs = suite.make(case("probe:recall", kwargs={"delay": 3, "lead": 2}, num_envs=64))
+    shown = envs.reset(seeds(64))["obs"].copy()
+    rows = play(envs, np.ones((6, 64, 1), dtype=int))
+    seen = np.concatenate([shown[None], rows["obs"]])[:6]
+    assert (np.abs(seen[:3, :, 0]) == 1).all() and (seen[3:, :, 0] == 0).all()
+    assert len(np.unique(seen[:3, :, 0], axis=1).T) == 8  # drawn independently
+    np.testing.assert_array_equal(seen[:, 0, 1], [0, 0, 0, 0, 0, 1])
+    assert (rows["reward"][:5] == 0).all()
+    np.testing.assert_array_equal(rows["reward"][5], seen[2, :, 0])
+
+
 def test_countdown_tells_how_many_steps_are_left():
     envs = suite.make(EnvConfig(id="probe:countdown", num_envs=1))
     first = envs.reset(seeds(1))["obs"].copy()

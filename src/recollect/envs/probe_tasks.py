@@ -154,18 +154,22 @@ def box() -> Task:
     )
 
 
-def recall(delay: int = 3) -> Task:
-    """A sign is shown once; reward 1 if the action `delay` steps later equals it, else -1."""
+def recall(delay: int = 3, lead: int = 0) -> Task:
+    """A sign is shown, after `lead` others; reward 1 if the action `delay` steps later equals it, else -1."""
+    last = lead + delay
+
+    def show(secret: Array, steps: Array) -> Array:
+        signs = 2.0 * secret[np.arange(len(steps)), np.minimum(steps, lead)] - 1.0
+        return np.stack([np.where(steps <= lead, signs, 0.0), steps == last], axis=-1, dtype=np.float32)
+
     return Task(
         observation=_vector(2),
         action=spaces.Discrete(2),
-        secret=(2,),
-        length=delay + 1,
+        secret=(2,) * (lead + 1),
+        length=last + 1,
         reports=True,
-        show=lambda secret, steps: np.stack(
-            [np.where(steps == 0, _sign(secret), 0.0), steps == delay], axis=-1, dtype=np.float32
-        ),
-        earn=lambda secret, steps, action: np.where(steps == delay, _score(action == secret[:, 0]), 0.0),
+        show=show,
+        earn=lambda secret, steps, action: np.where(steps == last, _score(action == secret[:, lead]), 0.0),
     )
 
 

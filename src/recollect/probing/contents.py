@@ -133,7 +133,7 @@ def measure_contents(
     chosen = np.zeros_like(material.selected)
     # The state after a recorded step is the state before the next one.
     chosen[1:] = unravel(material.selected, material.parts.score, False)[:-1]
-    sample = draw_sample(agent, record, chosen, episode, random, STEPS, firsts=False)
+    sample = draw_sample(agent, record, chosen, episode, random, STEPS)
     if sample is None or len(sample.row) < FEWEST or len(np.unique(sample.episode)) < FEWEST_EPISODES:
         return None
     held = choose_held(answers, record.hidden)

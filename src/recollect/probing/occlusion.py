@@ -12,7 +12,7 @@ recorded. So the change of the policy k steps later is an effect of that one inp
 Shapes.  S sources, K + 1 rows of a window, T steps of N environments, P parameters, F features.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,16 +24,18 @@ from ..agent.agent import Agent
 from ..agent.nets import Rows
 from ..agent.policies import compute_log_odds
 from ..common import rng
+from ..common.intervals import Floats
 from ..common.tree import Tree
 from ..envs import Array
 from ..memory import Memory
 from ..run.recording import Record
 from .interventions import Altered, altered, record_inputs
 from .open_loop import FEWEST, Estimate, average_steps
-from .samples import Sample, draw_sample, find_donors
+from .samples import Sample, affordable, find_donors, take_sample
 
 LONGEST = 64  # steps
-SOURCES = 200  # steps whose input is changed
+SOURCES = 1000  # steps whose input is changed
+EACH = 10  # of them, of each number of steps since the start
 GRADIENTS = (*range(1, 9), 16, 32, 64)  # steps later
 NUMBER = 6  # of the generator: contents.py has 5
 
@@ -48,7 +50,7 @@ class Dependence:
     """Steps over which it is a mean."""
     occlusion: Estimate
     gradient: Estimate | None
-    """For 1 to 8 steps, 16, 32 and 64."""
+    """For some numbers of steps."""
 
 
 class Shifted(Altered):
@@ -76,13 +78,17 @@ class Window(NamedTuple):
     inside: Array
 
 
-def measure_dependence(agent: Agent, record: Record, episode: Array, seed: int) -> list[Dependence]:
+def measure_dependence(
+    agent: Agent, record: Record, episode: Array, seed: int, gradients: Sequence[int] = GRADIENTS
+) -> list[Dependence]:
     """The dependence on each number of steps before, as far as episodes go.
 
-    episode  number of the episode of each step (T, N); -1: it does not count
+    episode    number of the episode of each step (T, N); -1: it does not count
+    gradients  numbers of steps of which the gradient is measured
     """
     random = rng.generator(seed, rng.Purpose.PROBE, NUMBER)
-    sample = draw_sample(agent, record, record.valid, episode, random, SOURCES, firsts=True)
+    weight = choose_sources(record, episode, random, affordable(agent, SOURCES))
+    sample = take_sample(agent, record, episode, weight)
     if sample is None:
         return []
     donors = find_donors(sample)
@@ -97,8 +103,28 @@ def measure_dependence(agent: Agent, record: Record, episode: Array, seed: int) 
         unchanged, changed = (_params(agent, window, sample, x) for x in (torch.zeros_like(shift), shift))
         divergence = agent.policy.kl(unchanged, changed).clamp(min=0).double().numpy()
     valid = torch.from_numpy(record.valid)
-    lengths = _measure_gradients(agent, window, sample, inputs[:-1][valid].std(0))
+    scale = inputs[:-1][valid].std(0)
+    lengths = _measure_gradients(agent, window, sample, scale, gradients)
     return list(_average(sample, window, divergence, lengths))
+
+
+def choose_sources(record: Record, episode: Array, random: np.random.Generator, most: int) -> Floats:
+    """The weight of each step (T, N) in means over all steps; 0: its input is not changed.
+
+    All first steps of episodes, because they alone are followed by as many steps as an episode has, and
+    some of every other number of steps, because the policy may depend on the input of one number alone. If
+    that would be more than `most`, of some numbers.
+    """
+    counted = record.valid & (episode >= 0)
+    weight = np.where(counted & (record.step == 0), 1.0, 0.0)
+    most -= int(weight.sum())
+    others = random.permutation(np.unique(record.step[counted & (record.step > 0)]))
+    drawn = others[: max(0, most // EACH)]
+    for number in drawn:
+        here = np.argwhere(counted & (record.step == number))
+        taken = random.permutation(here)[: most // len(drawn)]
+        weight[tuple(taken.T)] = len(others) / len(drawn) * len(here) / len(taken)
+    return weight
 
 
 def _average(
@@ -132,7 +158,9 @@ def _params(agent: Agent, window: Window, sample: Sample, shift: Tensor) -> Tens
         return agent.actor(window.rows, sample.state)[0].cpu()
 
 
-def _measure_gradients(agent: Agent, window: Window, sample: Sample, scale: Tensor) -> dict[int, Array]:
+def _measure_gradients(
+    agent: Agent, window: Window, sample: Sample, scale: Tensor, steps: Sequence[int]
+) -> dict[int, Array]:
     """The length of the gradient of each source (S,), by the number of steps.
 
     scale  standard deviation of each feature of the inputs (F,)
@@ -141,7 +169,7 @@ def _measure_gradients(agent: Agent, window: Window, sample: Sample, scale: Tens
     with torch.enable_grad():
         params = _params(agent, window, sample, shift.requires_grad_())
         lengths = {}
-        for back in GRADIENTS:
+        for back in steps:
             if back < len(params):
                 # Sequences are independent, so one pass backward gives the gradient of each. The second
                 # term is for memories that ignore their input.

@@ -59,38 +59,37 @@ class Effect:
 
 @torch.no_grad()
 def draw_sample(
-    agent: Agent,
-    record: Record,
-    chosen: Array,
-    episode: Array,
-    random: np.random.Generator,
-    most: int,
-    firsts: bool,
+    agent: Agent, record: Record, chosen: Array, episode: Array, random: np.random.Generator, most: int
 ) -> Sample | None:
     """The chosen steps (T, N); if there are more than `most`, those at random numbers of steps.
 
+    Without steps at which the memory is reset, which leaves nothing of an altered state.
+
     episode  number of the episode of each step (T, N); -1: it does not count
-    firsts   with all first steps of episodes, the only ones that are followed by as many steps as an episode
-             has; without: no steps at which the memory is reset, which leaves nothing of an altered state
     """
     chosen = chosen & (episode >= 0)
-    if not firsts:
-        chosen[0] = False
-        chosen &= ~(record.rows.first[:-1].numpy() & agent.actor.resets)
-    step, most = record.step, min(most, LARGEST // max(1, _count_floats(agent)))
+    chosen[0] = False
+    chosen &= ~(record.rows.first[:-1].numpy() & agent.actor.resets)
     # Whole numbers of steps, so that a step finds the same step of other episodes.
-    numbers = random.permutation(np.unique(step[chosen]))
-    if firsts:
-        numbers = numbers[np.argsort(numbers != 0, kind="stable")]
-    counts = np.bincount(step[chosen], minlength=1)[numbers].cumsum()
-    drawn = max(1, int((counts <= most).sum()))
-    chosen &= np.isin(step, numbers[:drawn])
+    numbers = random.permutation(np.unique(record.step[chosen]))
+    counts = np.bincount(record.step[chosen], minlength=1)[numbers].cumsum()
+    drawn = max(1, int((counts <= affordable(agent, most)).sum()))
+    chosen &= np.isin(record.step, numbers[:drawn])
+    return take_sample(agent, record, episode, chosen.astype(np.float64))
+
+
+def affordable(agent: Agent, most: int) -> int:
+    """At most this many steps, fewer if the states of the actor are large."""
+    return min(most, LARGEST // max(1, _count_floats(agent)))
+
+
+@torch.no_grad()
+def take_sample(agent: Agent, record: Record, episode: Array, weight: Floats) -> Sample | None:
+    """The steps whose weight (T, N) is above 0; None if there are none."""
+    chosen = weight > 0
     row, env = np.nonzero(chosen)
     if not len(row):
         return None
-    # First steps stand for themselves, and the other numbers that were drawn for all others.
-    others = (len(numbers) - firsts) / max(1, drawn - firsts)
-    weight = np.where((step[row, env] == 0) & firsts, 1.0, others)
     states = [
         {path: leaf[np.flatnonzero(chosen[t])] for path, leaf in leaves(state).items()}
         for t, state in enumerate(_states_before(agent, record))
@@ -101,7 +100,7 @@ def draw_sample(
     )
     rows = record.rows.map(lambda x: x[row, env][None]).to(agent.device)
     params = agent.actor(rows, state)[0][0].cpu()
-    return Sample(row, env, episode[row, env], step[row, env], rows, state, params, weight)
+    return Sample(row, env, episode[row, env], record.step[row, env], rows, state, params, weight[row, env])
 
 
 def _states_before(agent: Agent, record: Record) -> Iterator[Tree]:
