@@ -358,12 +358,17 @@ def test_a_failed_run_is_named_and_the_others_continue(tmp_path):
     assert done == {"random", "ppo"}
 
 
+UNFINISHED = "its run was finished: something in it called os._exit"
+
+
 @pytest.mark.parametrize(
     ("end", "message"),
     [
         ("os.kill(os.getpid(), signal.SIGINT)", None),  # before it was ready to save, or while evaluating
         ("os.kill(os.getpid(), signal.SIGTERM)", None),
         ("sys.exit(143)", None),
+        (f"sys.exit({run_process.FINISHED})", None),
+        ("print('bye', file=sys.stderr); os._exit(0)", f"the process ended with 0 before {UNFINISHED}"),
         ("sys.exit('no room')", "no room"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "the process ended with -9"),
     ],

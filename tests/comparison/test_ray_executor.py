@@ -259,7 +259,12 @@ def test_unsuitable_machines_are_refused(case, tmp_path, monkeypatch) -> None:
         preflight.check_machines(None, [], tmp_path)
 
 
-@pytest.mark.parametrize(("ends", "begun"), [([-9, 0], 2), ([-9] * 9, run_process.MAX_STARTS), ([1, 0], 1)])
+DONE = run_process.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("ends", "begun"), [([-9, DONE], 2), ([-9] * 9, run_process.MAX_STARTS), ([1, DONE], 1)]
+)
 def test_a_run_that_is_killed_is_started_again_a_few_times(ends, begun, tmp_path, monkeypatch) -> None:
     launched = []
 
@@ -277,7 +282,7 @@ def test_a_run_that_is_killed_is_started_again_a_few_times(ends, begun, tmp_path
         with locked(tmp_path / "x"):
             error = run_process.run_task(request)
     assert len(launched) == begun and error == (
-        None if ends[begun - 1] == 0 else f"the process ended with {ends[begun - 1]}"
+        None if ends[begun - 1] == DONE else f"the process ended with {ends[begun - 1]}"
     )
 
 

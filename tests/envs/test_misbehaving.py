@@ -102,6 +102,66 @@ class FailsToReset(Counter):
         raise OSError("no licence")
 
 
+class CallsExit(OnceIn):
+    def fail(self):
+        sys.exit(0)
+
+
+class CallsExitAlways(Counter):
+    def misbehave(self):
+        sys.exit(0)
+
+
+class NeedsLicence(Counter):
+    def __init__(self):
+        raise IndexError("no licence left")
+
+
+class FailsToRestart(Counter):
+    """Its constructor and its third step fail, but not at first."""
+
+    built = 0
+
+    def __init__(self):
+        type(self).built += 1
+        if self.built > 4:
+            raise AttributeError("no licence left")
+
+    def misbehave(self):
+        if self.count == 3:
+            raise ZeroDivisionError("no wind")
+
+
+class NoSeed(Counter):
+    def reset(self, *, seed=None, options=None):
+        if seed is not None and seed > 10:
+            raise ValueError("the seed is too large")
+        return super().reset(seed=seed)
+
+
+class HangsInReset(Counter):
+    def reset(self, *, seed=None, options=None):
+        time.sleep(1000)
+
+
+class NoInfo(Counter):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], None
+
+
+class OtherInfo(Counter):
+    """Legal in Gymnasium for a single environment."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, _ = super().reset(seed=seed)
+        return obs, {"place": np.zeros(1 + int(10 * self.draw))}
+
+
+class NoMask(Counter):
+    def action_masks(self):
+        raise LookupError("no masks today")
+
+
 class Grows(Counter):
     def look(self):
         return np.zeros(2 + self.count // 2, np.float32)
@@ -140,6 +200,8 @@ def play(envs, steps=40, seeds=None):
 FAILURES = [
     (Raises, "gymnasium", {"on_error": "restart"}, "ZeroDivisionError: no wind"),
     (Raises, "workers", {}, "ZeroDivisionError: no wind"),
+    (CallsExit, "gymnasium", {"on_error": "restart"}, "SystemExit: 0"),
+    (CallsExit, "workers", {}, "SystemExit: 0"),
     (Exits, "workers", {}, "its process ended with exit code 3"),
     (Killed, "workers", {}, "its process ended with SIGKILL"),
     (Hangs, "workers", {"step_timeout": 0.5}, "no answer within 0.5 seconds"),
@@ -268,11 +330,66 @@ def test_watch_shows_an_episode_that_was_not_aborted(tmp_path):
         assert episode.record.terminated[:, 0].tolist() == [False] * 5 + [True]
 
 
-def test_an_error_of_close_loses_no_run(tmp_path):
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_error_of_close_loses_no_run(tmp_path, backend):
+    config = small_config("FailsToClose", backend, rollouts=3)
     with pytest.warns(UserWarning, match=r"FailsToClose.close\(\) raised RuntimeError: already closed"):
-        trained = run_quietly(small_config("FailsToClose", rollouts=3), tmp_path, factory=FailsToClose)
+        trained = run_quietly(config, tmp_path, factory=FailsToClose)
     assert trained.summary["status"] == "finished"
     assert (trained.folder / "checkpoints" / "last.safetensors").exists()
+
+
+def test_an_environment_that_calls_exit_fails_the_run(tmp_path):
+    with pytest.raises(EnvFailedError, match=r"failed in step 1 with action .: SystemExit: 0"):
+        run_quietly(small_config("CallsExitAlways"), tmp_path, factory=CallsExitAlways)
+    (summary,) = tmp_path.rglob("summary.json")
+    assert '"status": "failed"' in summary.read_text()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_error_of_the_constructor_is_shown_with_its_place(backend):
+    with pytest.raises(UsageError, match="cannot be built: IndexError: no licence left") as caught:
+        envs_of(NeedsLicence, backend)
+    assert "test_misbehaving.py" in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_error_of_the_constructor_in_a_restart_is_given_up(monkeypatch):
+    monkeypatch.setattr(FailsToRestart, "built", 0)
+    with pytest.raises(EnvFailedError, match="AttributeError: no licence left; given up after"):
+        play(envs_of(FailsToRestart, "gymnasium", on_error="restart"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "reason"),
+    [
+        (NoSeed, {}, "ValueError: the seed is too large"),
+        (HangsInReset, {"step_timeout": 0.5}, "no answer within 0.5 seconds"),
+    ],
+)
+def test_the_test_of_a_seed_ends_with_a_message(kind, options, reason):
+    envs = envs_of(kind, "workers", num_envs=1, **options)
+    try:
+        with pytest.raises(EnvFailedError, match=rf"\({kind.__name__}\) failed in reset: {reason}"):
+            envs.adapter.check_seed(99)
+    finally:
+        envs.adapter.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", [NoInfo, OtherInfo])
+def test_info_that_cannot_be_joined_names_its_environment(kind, backend):
+    with pytest.raises(
+        EnvDataError, match=rf"the info of environment . \({kind.__name__}\) cannot be joined"
+    ):
+        play(envs_of(kind, backend))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_error_of_a_mask_is_shown_with_its_place(backend):
+    with pytest.raises(EnvFailedError, match=r"action_masks\(\): LookupError: no masks today") as caught:
+        play(envs_of(NoMask, backend, action_mask=True))
+    assert "environment 0 (NoMask)" in str(caught.value) and "test_misbehaving.py" in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

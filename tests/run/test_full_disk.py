@@ -19,16 +19,18 @@ from recollect.run.display import SilentDisplay
 
 from ..helpers import StopAt, assert_same_end, metrics_of, run_quietly, small_config, stopped_run
 
+LIMIT = resource.RLIMIT_FSIZE
+
 
 @contextlib.contextmanager
 def limited(size: int) -> Iterator[None]:
     """No file can grow beyond this size, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    soft, hard = resource.getrlimit(LIMIT)
+    resource.setrlimit(LIMIT, (size, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.setrlimit(LIMIT, (soft, hard))
 
 
 # A disk that is full for a while --------------------------------------------------------------
@@ -52,13 +54,13 @@ def test_an_appender_writes_all_or_nothing_and_catches_up(tmp_path):
 def test_metrics_wait_for_a_full_disk(tmp_path, monkeypatch):
     """Metrics, episodes and TensorBoard are complete in the end, and the weights those of a straight run."""
     straight = run_quietly(small_config(), tmp_path, "straight")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    soft, hard = resource.getrlimit(LIMIT)
 
     class FullDisk(StopAt):
         def show(self, metrics, progress):
             size = {3: 600, 7: soft}.get(metrics["iteration"])
             if size is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+                resource.setrlimit(LIMIT, (size, hard))
 
     display = FullDisk()
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
@@ -103,20 +105,48 @@ def test_weights_of_a_finished_run_that_do_not_fit_are_reported_and_the_run_resu
     class FullAtTheEnd(StopAt):
         def show(self, metrics, progress):
             if metrics["iteration"] == 10:
-                resource.setrlimit(
-                    resource.RLIMIT_FSIZE, (3000, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
-                )
+                resource.setrlimit(LIMIT, (3000, resource.getrlimit(LIMIT)[1]))
 
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: FullAtTheEnd())
     with (
-        limited(resource.getrlimit(resource.RLIMIT_FSIZE)[0]),
-        pytest.raises(OSError, match=r"has finished, but its weights cannot be saved: .*; free space, then"),
+        limited(resource.getrlimit(LIMIT)[0]),
+        pytest.raises(OSError, match=r"has finished, but it cannot be saved: .*; free space, then"),
     ):
         run_quietly(config, tmp_path, "full")
     folder = straight.folder.with_name("full")
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     assert api.resume(folder).summary["status"] == "finished"
     assert_same_end(straight.folder, folder)
+
+
+def test_a_stop_on_a_full_disk_is_a_stop_and_says_what_is_not_written(tmp_path, monkeypatch):
+    straight, (soft, hard) = run_quietly(small_config(), tmp_path, "straight"), resource.getrlimit(LIMIT)
+
+    class FullAndStopped(StopAt):
+        def show(self, metrics, progress):
+            if metrics["iteration"] == self.iteration:
+                resource.setrlimit(LIMIT, (100, hard))
+            super().show(metrics, progress)
+
+    display = FullAndStopped(4)
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
+    with limited(soft):
+        stopped = run_quietly(small_config(), tmp_path, "full")
+    assert stopped.summary["status"] == "SIGTERM"
+    assert any(line.startswith("summary.json is not written") for line in display.said)
+    assert display.said[-1].startswith("stopped by SIGTERM") and "recollect resume" in display.said[-1]
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
+    api.resume(stopped.folder)
+    assert_same_end(straight.folder, stopped.folder)
+
+
+def test_an_error_is_not_hidden_by_a_full_disk(tmp_path):
+    def fail(*_):
+        resource.setrlimit(LIMIT, (100, resource.getrlimit(LIMIT)[1]))
+        raise LookupError("the error of the user")
+
+    with limited(resource.getrlimit(LIMIT)[0]), pytest.raises(LookupError, match="the error of the user"):
+        run_quietly(small_config(), tmp_path, on_rollout=fail)
 
 
 # Files that are not what a checkpoint says ----------------------------------------------------

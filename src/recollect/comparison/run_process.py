@@ -16,8 +16,10 @@ from typing import IO
 from ..run.run_folder import is_locked
 from .run_request import RunRequest
 
+# Not 0, with which an environment may end the process.
+FINISHED = 100
 # Finished; stopped and saved; or stopped while there was nothing to save: importing, or evaluating.
-NO_FAULT = (0, 130, 143, -signal.SIGINT, -signal.SIGTERM)
+NO_FAULT = (FINISHED, 130, 143, -signal.SIGINT, -signal.SIGTERM)
 MAX_STARTS = 5  # of a run whose process is killed, as the system does when memory runs out
 POLL_SECONDS = 0.05
 
@@ -50,6 +52,8 @@ def failure(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
             return None
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
+    if process.returncode == 0:
+        return "the process ended with 0 before its run was finished: something in it called os._exit"
     return lines[-1] if lines else f"the process ended with {process.returncode}"
 
 

@@ -23,6 +23,7 @@ from ..run.run import resume_run, start_run
 from ..run.run_folder import Claim, is_locked, is_unstarted, write_json
 from ..run.weights import version_mismatch, versions
 from .jobs import EVALUATION
+from .run_process import FINISHED
 from .run_request import RunRequest
 
 LOCK_SECONDS = 60.0  # to wait until a run that an earlier comparison started has stopped
@@ -119,7 +120,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     # As a shell reports a process that a signal ended: 128 + the number of the signal.
-    return {"finished": 0, "SIGINT": 130, "SIGTERM": 143}[status]
+    return {"finished": FINISHED, "SIGINT": 130, "SIGTERM": 143}[status]
 
 
 if __name__ == "__main__":

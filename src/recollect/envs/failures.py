@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import VectorEnv
 
-from ..common.errors import EnvFailedError
+from ..common.errors import EnvDataError, EnvFailedError, UsageError
 from ..common.signals import raise_if_stopping
 
+FAILURES = (Exception, SystemExit)  # what code of an environment may raise
 ABORTED = "_recollect_aborted"  # key of info: the environments whose episode a failure ended
+# What constructors raise for wrong arguments and for missing packages.
+EXPECTED = (gym.error.Error, TypeError, ValueError, AssertionError, KeyError, ImportError)
 MAX_RESTARTS = 10  # of an environment that completes no episode in between
 
 
@@ -77,10 +81,38 @@ def describe(call: str, error: BaseException) -> Failure:
     return Failure(call, f"{type(error).__name__}: {error}".splitlines()[0], trace)
 
 
+def cannot_build(error: BaseException) -> UsageError:
+    """The message for an environment whose constructor failed."""
+    failure = describe("", error)
+    # Their messages say what is wrong. The text of a KeyError is the key alone.
+    plain = isinstance(error, EXPECTED) and not isinstance(error, KeyError)
+    where = "" if isinstance(error, EXPECTED) else f"\n{failure.trace.rstrip()}"
+    return UsageError(f"the environment cannot be built: {error if plain else failure.reason}{where}")
+
+
+def has_failed(env: int, name: str, call: str, error: BaseException) -> EnvFailedError:
+    """The message for an environment that failed in a call after which it is not restarted."""
+    failure = describe(call, error)
+    text = f"environment {env} ({name}) failed in {failure.call}: {failure.reason}"
+    return EnvFailedError(f"{text}\n{failure.trace.rstrip()}")
+
+
 def close_quietly(env: gym.Env[Any, Any]) -> None:
     """Close an environment. An error in its `close` is only a warning: a run may depend on nothing there."""
     try:
         env.close()
-    except Exception as error:
+    except FAILURES as error:
         name = type(env.unwrapped).__name__
         warnings.warn(f"{name}.close() raised {type(error).__name__}: {error}", stacklevel=2)
+
+
+def join_info(vec: VectorEnv, infos: dict[str, Any], info: Any, env: int, name: str) -> dict[str, Any]:
+    """The infos of a vector environment with that of one more environment."""
+    try:
+        joined: dict[str, Any] = vec._add_info(infos, info, env)
+        return joined
+    except Exception as error:
+        raise EnvDataError(
+            f"the info of environment {env} ({name}) cannot be joined with those of the others: {error}; it "
+            "must be a dict whose entries have the same shape in every environment"
+        ) from error

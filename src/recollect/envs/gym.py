@@ -10,11 +10,12 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector.utils import iterate
 
 from ..common.errors import UsageError
 from .base import EnvConfig, EnvState, Step, VecEnv
 from .cartpole import CartPole
-from .failures import ABORTED, Restarts, close_quietly
+from .failures import ABORTED, FAILURES, Restarts, cannot_build, has_failed
 from .given import is_pettingzoo
 from .info import read_numbers, read_success
 from .local import LocalEnvs
@@ -25,8 +26,6 @@ from .trial import Trial
 from .workers import WorkerEnvs
 
 Factory = Callable[[], gym.Env[Any, Any]]
-# What constructors of environments raise for wrong arguments and for missing packages.
-BUILD_ERRORS = (gym.error.Error, TypeError, ValueError, AssertionError, KeyError, ImportError)
 
 
 def make(config: EnvConfig, factory: Factory | None = None) -> VecEnv:
@@ -100,19 +99,21 @@ class GymEnv(VecEnv):
 
     def _build(self) -> None:
         try:
-            if self.backend == "workers":
-                self._vec: WorkerEnvs | LocalEnvs = WorkerEnvs(
-                    self._factory, self.num_envs, self._restarts, self._timeout
-                )
-            else:
-                self._vec = LocalEnvs([self._factory] * self.num_envs, self._restarts)
-        except BUILD_ERRORS as error:
-            # The text of a KeyError is the key alone.
-            reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
-            raise UsageError(f"the environment cannot be built: {reason}") from error
-        local = isinstance(self._vec, LocalEnvs)
-        check_distinct(self._vec.envs if local else [self._vec.example])
+            self._vec = self._new(self.num_envs, self._restarts)
+        except (UsageError, SeveralAgentsError):
+            raise
+        except FAILURES as error:
+            raise cannot_build(error) from error
         self._fresh = True
+
+    def _new(self, num_envs: int, restarts: Restarts) -> WorkerEnvs | LocalEnvs:
+        if self.backend == "workers":
+            workers = WorkerEnvs(self._factory, num_envs, restarts, self._timeout)
+            check_distinct([workers.example])
+            return workers
+        local = LocalEnvs([self._factory] * num_envs, restarts)
+        check_distinct(local.envs)
+        return local
 
     @property
     def example(self) -> gym.Env[Any, Any]:
@@ -156,20 +157,18 @@ class GymEnv(VecEnv):
     def check_seed(self, seed: int) -> None:
         if self.tier == "native":
             return
-        envs = self._factory(), self._factory()
-        check_distinct(envs)
+        vec = self._new(2, Restarts(self._restarts.name, 2, allowed=False))
         try:
-            one, other = (env.reset(seed=seed)[0] for env in envs)
+            one, other = iterate(vec.observation_space, vec.reset(seed=[seed, seed])[0])
             if not data_equivalence(one, other, exact=True):
-                name = type(envs[0].unwrapped).__name__
+                name = type(self.example.unwrapped).__name__
                 warnings.warn(
                     f"{name} does not repeat from its seed, so this run cannot be resumed or repeated: draw "
                     "every random number from self.np_random",
                     stacklevel=2,
                 )
         finally:
-            for env in envs:
-                close_quietly(env)
+            vec.close()
 
     @property
     def restarts(self) -> int:
@@ -184,11 +183,14 @@ class GymEnv(VecEnv):
             return self._vec.call("action_masks") if has_method else None
         if not self._vec.envs[0].has_wrapper_attr("action_masks"):
             return None
+        masks: list[Any] = [None] * self.num_envs
         # Not asked of an environment whose episode has ended: it need not have an answer.
-        return [
-            None if ended else env.get_wrapper_attr("action_masks")()
-            for env, ended in zip(self._vec.envs, self._ended, strict=True)
-        ]
+        for i in np.flatnonzero(~self._ended):
+            try:
+                masks[i] = self._vec.envs[i].get_wrapper_attr("action_masks")()
+            except FAILURES as error:
+                raise has_failed(i, self._restarts.name, "action_masks()", error) from error
+        return masks
 
     def hidden(self) -> dict[str, Array]:
         """The numbers and vectors of numbers in `info`."""

@@ -8,7 +8,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import concatenate, iterate
 
 from ..common.errors import EnvDataError, EnvFailedError, UsageError
-from .failures import ABORTED, Restarts, close_quietly, describe
+from .failures import ABORTED, FAILURES, Restarts, close_quietly, describe, join_info
 from .spaces import Array
 
 # Errors that say all that is needed, and those that a restart cannot mend.
@@ -40,21 +40,23 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
             flags[:] = False
         infos: dict[str, Any] = {}
         for i, one in enumerate(seed):
-            infos = self._add_info(infos, self._reset_one(i, one), i)
+            infos = join_info(self, infos, self._reset_one(i, one), i, self._restarts.name)
         return self._joined(), infos
 
-    def _reset_one(self, i: int, seed: int | None) -> Any:
-        """Reset an environment, and restart it as long as that fails; its info."""
+    def _reset_one(self, i: int, seed: int | None, lost: bool = False) -> Any:
+        """Reset an environment, a new one if it was lost or as long as that fails; its info."""
         while True:
             try:
+                if lost:
+                    seed = self._rebuild(i)
                 self._env_obs[i], info = self.envs[i].reset(seed=seed)
                 self._restarts.note_reset(i)
                 return info
             except OURS:
                 raise
-            except Exception as error:
+            except FAILURES as error:
                 self._restarts.add(i, describe("reset", error), error)
-                seed = self._rebuild(i)
+                lost = True
 
     def _rebuild(self, i: int) -> int:
         """Replace a failed environment by a new one; the seed to reset it with."""
@@ -67,7 +69,7 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
         infos: dict[str, Any] = {}
         for i, action in enumerate(iterate(self.action_space, actions)):
             if self._autoreset_envs[i]:
-                info = self._reset_one(i, self._rebuild(i) if i in self._lost else None)
+                info = self._reset_one(i, None, lost=i in self._lost)
                 self._lost.discard(i)
                 self._rewards[i] = 0.0
                 self._terminations[i] = self._truncations[i] = False
@@ -82,9 +84,9 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
                     ) = self.envs[i].step(action)
                 except OURS:
                     raise
-                except Exception as error:
+                except FAILURES as error:
                     info = self._abort(i, action, error)
-            infos = self._add_info(infos, info, i)
+            infos = join_info(self, infos, info, i, self._restarts.name)
         self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
         ended = self._autoreset_envs.copy()
         ended[list(self._lost)] = False
@@ -94,7 +96,7 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
         )
         return self._joined(), rewards, terminated, truncated, infos
 
-    def _abort(self, i: int, action: Any, error: Exception) -> dict[str, Any]:
+    def _abort(self, i: int, action: Any, error: BaseException) -> dict[str, Any]:
         """End the episode of a failed environment after its last observation; info that says so."""
         self._restarts.add(i, describe(f"step {self._steps} with action {action}", error), error)
         self._lost.add(i)

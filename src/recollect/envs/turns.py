@@ -16,11 +16,11 @@ import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from ..common.errors import EnvDataError, EnvFailedError, UsageError
+from ..common.errors import EnvDataError, UsageError
 from .base import EnvConfig, Step, VecEnv
-from .failures import close_quietly, describe
+from .failures import FAILURES, cannot_build, close_quietly, has_failed
 from .game import Game, build_drawn, read_mask, read_success, render_mode
-from .gym import BUILD_ERRORS, check_distinct
+from .gym import check_distinct
 from .local import check_shapes
 from .opponents import Opponents, RandomOpponents, Turn
 from .rendering import as_rgb, images_per_second, rendered
@@ -65,8 +65,10 @@ class TurnsEnv(VecEnv):
     def _build(self) -> None:
         try:
             envs = [build_drawn(self._factory), *(self._factory() for _ in range(self.num_envs - 1))]
-        except BUILD_ERRORS as error:
-            raise UsageError(f"the environment cannot be built: {type(error).__name__}: {error}") from error
+        except UsageError:
+            raise
+        except FAILURES as error:
+            raise cannot_build(error) from error
         check_distinct(envs)
         names = possible_agents(envs[0])
         self._games = [Game(env, i, names) for i, env in enumerate(envs)]
@@ -103,7 +105,7 @@ class TurnsEnv(VecEnv):
     def _begin(self, game: Game, seed: int | None = None) -> None:
         try:
             game.begin(seed)
-        except Exception as error:
+        except FAILURES as error:
             self._fail(game, "reset", error)
         self._opponents.begin(game.index, game.random)
 
@@ -111,7 +113,7 @@ class TurnsEnv(VecEnv):
         """The agent whose turn it is acts."""
         try:
             game.env.step(action)
-        except Exception as error:
+        except FAILURES as error:
             self._fail(game, f"step {self._steps} with action {action}", error)
 
     def _let_opponents_play(self) -> None:
@@ -139,7 +141,7 @@ class TurnsEnv(VecEnv):
         for _ in range(MAX_TURNS):
             try:
                 seat = game.find_turn()
-            except Exception as error:
+            except FAILURES as error:
                 self._fail(game, f"the turn after step {self._steps}", error)
             if seat is not None:
                 obs, reward, _, _, info = self._last(game)
@@ -203,17 +205,13 @@ class TurnsEnv(VecEnv):
         try:
             last: tuple[Any, float, bool, bool, dict[str, Any]] = game.env.last()
             return last
-        except Exception as error:
+        except FAILURES as error:
             self._fail(game, f"last() after step {self._steps}", error)
 
-    def _fail(self, game: Game, call: str, error: Exception) -> NoReturn:
+    def _fail(self, game: Game, call: str, error: BaseException) -> NoReturn:
         if isinstance(error, UsageError | EnvDataError):
             raise error
-        failure = describe(call, error)
-        raise EnvFailedError(
-            f"environment {game.index} ({self._config.id}) failed in {failure.call}: {failure.reason}\n"
-            f"{failure.trace.rstrip()}"
-        ) from error
+        raise has_failed(game.index, self._config.id, call, error) from error
 
     def _identified(self, obs: Any, seat: int) -> Any:
         if not self._config.agent_id:

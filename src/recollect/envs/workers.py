@@ -28,7 +28,7 @@ from gymnasium.vector.utils import (
 )
 
 from ..common.errors import EnvDataError, EnvFailedError, UsageError
-from .failures import ABORTED, Failure, Restarts, describe
+from .failures import ABORTED, FAILURES, Failure, Restarts, close_quietly, describe, join_info
 from .local import check_shapes
 from .spaces import Array
 
@@ -55,7 +55,7 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
         self.metadata = dict(env.metadata)
         self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
         self.example = env  # closed, but its wrappers can be inspected
-        env.close()
+        close_quietly(env)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._context = multiprocessing.get_context()
@@ -88,7 +88,7 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
         infos: dict[str, Any] = {}
         end = self._deadline()
         for i in range(self.num_envs):
-            infos = self._add_info(infos, self._reset_info(i, end), i)
+            infos = join_info(self, infos, self._reset_info(i, end), i, self._restarts.name)
         return self._observations, infos
 
     def _reset_info(self, i: int, end: float | None) -> Any:
@@ -133,7 +133,7 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
                     info = {ABORTED: True}
                 else:
                     rewards[i], terminated[i], truncated[i], info = answer
-            infos = self._add_info(infos, info, i)
+            infos = join_info(self, infos, info, i, self._restarts.name)
         self._ended, self._lost = terminated | truncated, lost
         self._restarts.note_ends(self._ended & ~lost)
         return self._observations, rewards, terminated, truncated, infos
@@ -146,8 +146,9 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
         answers = {i: self._receive(i, self._deadline(), f"{name}()") for i in playing}
         for i, answer in answers.items():
             if isinstance(answer, Failure):
-                reason = f"environment {i} failed in {answer.call}: {answer.reason}"
-                raise EnvFailedError(f"{reason}\n{answer.trace}")
+                name = self._restarts.name
+                reason = f"environment {i} ({name}) failed in {answer.call}: {answer.reason}"
+                raise EnvFailedError(f"{reason}\n{answer.trace.rstrip()}")
         return [answers.get(i) for i in range(self.num_envs)]
 
     def _send(self, i: int, command: str, data: Any) -> None:
@@ -217,13 +218,13 @@ def work(index: int, factory: CloudpickleWrapper, pipe: Connection, memory: Any,
                 pipe.send(_answer(env, command, data, index, memory))
             except UsageError as error:
                 pipe.send(("refused", error))
-            except Exception as error:
+            except FAILURES as error:
                 pipe.send(("failed", describe("", error)))
     except (EOFError, OSError):  # the parent has ended
         pass
     finally:
         if env is not None:
-            env.close()
+            close_quietly(env)
 
 
 def _answer(env: gym.Env[Any, Any], command: str, data: Any, index: int, memory: Any) -> tuple[str, Any]:

@@ -59,8 +59,9 @@ class LineDisplay(Display):
             return
         try:
             print(text, flush=True)
-        except BrokenPipeError:
-            # As in `recollect train ... | head`: no reader is left, but the run has files as well.
+        except OSError:
+            # No reader is left, as in `recollect train ... | head`, or the disk with the log is full. The run
+            # has files as well.
             self._closed = True
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (for the life of the process)
 

@@ -150,7 +150,7 @@ class Session:
             except GeneratorExit:
                 self._write_summary("stopped")
                 raise
-            except Exception:
+            except (Exception, SystemExit):
                 # Not for SIGKILL or a power cut: then the summary says "running", and `resume` works as well.
                 self._write_summary("failed")
                 raise
@@ -291,14 +291,15 @@ class Session:
                 self._save_weights("last")
                 if not (self.checkpoints / "best.safetensors").exists():
                     self._save_weights("best")
+                write_json(self.folder / "summary.json", self._summary(status))
             except OSError as error:
                 raise OSError(
-                    f"the run has finished, but its weights cannot be saved: {error}; free space, then "
+                    f"the run has finished, but it cannot be saved: {error}; free space, then "
                     f"{self.resume_command}"
                 ) from error
-        summary = self._write_summary(status)
         if status != "finished":
-            return summary, f"stopped by {status}; {self.resume_command}"
+            return self._write_summary(status), f"stopped by {status}; {self.resume_command}"
+        summary = self._summary(status)
         return summary, f"{summary['step']:,} steps in {duration(self.elapsed)}, saved in {self.shown}"
 
     def _interrupted(self, signal: str) -> tuple[dict[str, Any], str]:
@@ -313,9 +314,19 @@ class Session:
         return f"recollect resume {self.shown}{import_flags(self.config)}"
 
     def _write_summary(self, status: str) -> dict[str, Any]:
-        """Write and return summary.json of the present state."""
+        """Write summary.json of a run that ends early, if the disk takes it; the summary."""
+        summary = self._summary(status)
+        if self.is_rank_zero:
+            try:
+                write_json(self.folder / "summary.json", summary)
+            except OSError as error:
+                self.display.print_line(f"summary.json is not written: {error}")
+        return summary
+
+    def _summary(self, status: str) -> dict[str, Any]:
+        """The content of summary.json for the present state."""
         learner = self.learner
-        summary = {
+        return {
             **initial_summary(self.config, self.destination),
             "status": status,
             "kernels": learner.engine.name,
@@ -324,6 +335,3 @@ class Session:
             "sps": learner.step / max(self.elapsed, 1e-9),
             "best_val_return": self.best if is_finite(self.best) else None,
         }
-        if self.is_rank_zero:
-            write_json(self.folder / "summary.json", summary)
-        return summary
