@@ -257,6 +257,7 @@ def test_as_many_steps_as_the_longest_episode_has_are_enough():
     assert measure_length(losses, 4).steps == np.inf  # 3 were not measured
     assert measure_length(losses | {97: np.ones(20)}, 100).steps == 100
     assert measure_length(losses, None).steps == np.inf  # memories last longer than episodes
+    assert measure_length({1: np.full(20, 1e-9)}, 1).interval == (1, 1)  # rounding in episodes of one step
 
 
 def test_the_interval_of_a_memory_length_is_that_of_its_rule_over_episodes():

@@ -401,6 +401,11 @@ def test_four_seeds_give_a_hint():
     assert "too few to find" not in text
 
 
+def test_three_and_four_seeds_are_better_or_too_few_and_not_both():
+    text = verdict_text(final("a", [9, 10, 11, 12]), final("b", [1, 2, 3]))
+    assert "It is better than b" in text and "too few seeds to compare it with" not in text
+
+
 def test_models_that_need_more_seeds_for_any_difference_are_told_how_many():
     models = [final(label, np.arange(5) + 100.0 * place) for place, label in enumerate("abcdef")]
     text = verdict_text(*models)
@@ -532,9 +537,9 @@ def test_the_p_of_a_difference_is_the_larger_one(x, y):
 
 
 def test_the_smallest_p_is_that_of_separate_groups():
-    for n in (3, 5, 10):
-        separate = significance.permutation_test(np.arange(n) + 100.0, np.arange(n) + 0.0)
-        assert significance.smallest_p(n, n) == pytest.approx(separate)
+    for n, m in ((3, 3), (5, 5), (10, 10), (3, 4), (2, 5)):
+        separate = significance.permutation_test(np.arange(n) + 100.0, np.arange(m) + 0.0)
+        assert significance.smallest_p(n, m) == pytest.approx(separate)
     assert np.isnan(significance.compare_means(np.ones(1), np.ones(3)))
 
 

@@ -59,7 +59,7 @@ class Graph:
 
     def step(self, obs, first, reward, mask=None):
         flat = obs if isinstance(obs, dict) else {"obs": obs}
-        feed = {name if name == "obs" else f"obs.{name}": np.asarray(x) for name, x in flat.items()}
+        feed = {name if name in self.inputs else f"obs.{name}": np.asarray(x) for name, x in flat.items()}
         feed |= {"reset": first, "prev_reward": reward, ACTION_MASK: mask, **self.carried}
         feed = {name: feed[name].astype(type_of(x)) for name, x in self.inputs.items() if name in feed}
         if "prev_action" in self.inputs:
@@ -161,6 +161,21 @@ def test_hidden_entries_stay_hidden(tmp_path):
     spec = read_spaces(VECTOR, spaces.Discrete(3), mask=(1, 3))
     agent = lively(build_agent(spec, branch("gru"), branch("mlp"), False, 0))
     assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), VECTOR, 2)
+
+
+def test_only_observations_are_masked_and_no_hidden_variables(tmp_path):
+    hidden = spaces.Box(-1, 1, (2,), np.float32)  # fewer entries than the mask counts
+    spec = read_spaces(Extended({"obs": VECTOR, "hidden": hidden}), spaces.Discrete(3), mask=(1, 3))
+    actor = BranchConfig(memory=small_memory("gru", 1), hidden=(6,), sees=("obs", "hidden"))
+    agent = lively(build_agent(spec, actor, branch("mlp"), False, 0))
+    graph, player, random = Graph(agent, tmp_path / "agent.onnx"), agent.player(2), np.random.default_rng(0)
+    graph.begin(2)
+    for first in (np.ones(2, bool), np.zeros(2, bool)):
+        obs = {"obs": random.normal(size=(2, 4)), "hidden": random.normal(size=(2, 2))}
+        obs = {name: x.astype(np.float32) for name, x in obs.items()}
+        player.act(ExtendedObs(obs), np.zeros(2), first)
+        out = graph.step(obs, first, np.zeros(2))
+        np.testing.assert_allclose(out["params"], player.inspect().params.numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_run_is_exported_by_the_command_and_the_example_of_the_docs_plays_it(tmp_path, capsys):

@@ -25,7 +25,16 @@ from recollect.run import api, checkpoint
 from recollect.run.display import SilentDisplay
 from recollect.run.weights import processor_name
 
-from ..helpers import SMALL, Halves, StopAt, assert_same_end, metrics_of, run_quietly, small_config
+from ..helpers import (
+    SMALL,
+    Halves,
+    StopAt,
+    assert_same_end,
+    metrics_of,
+    run_quietly,
+    small_config,
+    stopped_run,
+)
 
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is an extra")
 STACKED = replace(SMALL, memory=StackConfig(frames=3), prev_action=True, prev_reward=True)
@@ -461,3 +470,68 @@ def test_a_callable_makes_the_environment(tmp_path) -> None:
     assert trained.config.env.id == "callable-factory"
     assert trained.config.ppo.num_steps == default("").ppo.num_steps, "the preset of another environment"
     assert len(trained.evaluate(episodes=3).returns) == 3
+
+
+# The screen -----------------------------------------------------------------------------------
+
+
+class Screen(StopAt):
+    """Remembers whether it was closed, as a panel must be, which hides the cursor."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.closed = 0
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    shown = Screen()
+    for module in ("session", "run"):
+        monkeypatch.setattr(f"recollect.run.{module}.make_display", lambda *_: shown)
+    return shown
+
+
+def test_the_screen_is_closed_where_nothing_is_left_to_do(tmp_path, screen):
+    finished = run_quietly(small_config(), tmp_path)
+    screen.closed = 0
+    api.resume(finished.folder)
+    assert screen.closed == 1 and "nothing to do" in screen.said[-1]
+
+
+def test_the_screen_is_closed_where_a_run_is_not_resumed(tmp_path, screen, monkeypatch):
+    stopped = stopped_run(tmp_path, 5)
+    monkeypatch.setattr("recollect.run.session.versions", lambda: {"torch": "0.1"})
+    with pytest.raises(UsageError, match="resume with --ignore-versions"):
+        api.resume(stopped)
+    assert screen.closed == 1
+
+
+def test_the_screen_is_closed_and_the_run_has_failed_where_its_logs_cannot_be_opened(
+    tmp_path, screen, monkeypatch
+):
+    def refuse(*_):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("recollect.run.session.open_logs", refuse)
+    with pytest.raises(ConnectionError):
+        run_quietly(small_config(), tmp_path)
+    assert screen.closed == 1
+    (summary,) = tmp_path.rglob("summary.json")
+    assert json.loads(summary.read_text())["status"] == "failed"
+
+
+def test_validations_have_full_precision(tmp_path, monkeypatch):
+    seen = []
+
+    def play(self, iteration):
+        seen.append((self.agent.actor.bf16, self.agent.critic.trunk.bf16))
+        return 0.0
+
+    monkeypatch.setattr("recollect.run.session.Validation.play", play)
+    updates = []
+    config = small_config(amp="bf16", val_check_interval=2, rollouts=4)
+    run_quietly(config, tmp_path, on_rollout=lambda update: updates.append(update.agent.actor.bf16))
+    assert seen == [(False, False)] * 2 and updates == [True] * 4

@@ -327,9 +327,13 @@ def test_a_clone_with_memory_does_what_was_recorded_and_one_without_cannot():
     errors = []
 
     def on_epoch(metrics):
+        assert torch.get_num_threads() == 2
         errors.append(max(metrics["ratio_error"], metrics["value_error"]))
 
-    reached = {memory: success(*clone_data(poc(memory), data, 15, on_epoch)) for memory in (True, False)}
+    before = torch.get_num_threads()
+    configs = {memory: replace(poc(memory), threads=2) for memory in (True, False)}
+    reached = {memory: success(*clone_data(config, data, 15, on_epoch)) for memory, config in configs.items()}
+    assert torch.get_num_threads() == before
     assert reached[True] > 0.95 > 0.8 > reached[False]
     assert max(errors) < 1e-4 and len(errors) == 30
 

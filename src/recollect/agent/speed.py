@@ -41,6 +41,20 @@ def faster(agent: Agent, bf16: bool, compiled: bool, graphs: bool = False) -> It
                 vars(part).pop("forward", None)
 
 
+@contextlib.contextmanager
+def full_precision(agent: Agent) -> Iterator[None]:
+    """No rounding to bfloat16 within the block, as in an evaluation."""
+    branches = agent.actor, agent.critic.trunk
+    rounded = [branch.bf16 for branch in branches]
+    for branch in branches:
+        branch.bf16 = False
+    try:
+        yield
+    finally:
+        for branch, bf16 in zip(branches, rounded, strict=True):
+            branch.bf16 = bf16
+
+
 def _compile(branch: Branch) -> None:
     """Replace methods of a branch by compiled ones."""
     # Imported here: it is a second of every process, and 70 MiB.

@@ -189,7 +189,7 @@ class GymEnv(VecEnv):
             try:
                 masks[i] = self._vec.envs[i].get_wrapper_attr("action_masks")()
             except FAILURES as error:
-                raise has_failed(i, self._restarts.name, "action_masks()", error) from error
+                raise has_failed(int(i), self._restarts.name, "action_masks()", error) from error
         return masks
 
     def hidden(self) -> dict[str, Array]:

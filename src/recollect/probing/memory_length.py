@@ -61,7 +61,7 @@ def measure_length(losses: Mapping[int, Floats], longest: int | None) -> MemoryL
     losses   number of last steps, ascending from 1 -> loss of each episode (E,)
     longest  the steps of the longest episode; None if memories last longer
     """
-    if longest is not None and _adjacent(max(k for k in losses if k < longest), longest):
+    if longest is not None and _adjacent(max((k for k in losses if k < longest), default=1), longest):
         # As many steps as the longest episode has lose nothing, which needs no measurement.
         losses = {k: x for k, x in losses.items() if k < longest} | {longest: np.zeros(len(losses[1]))}
     pairs = np.stack([*losses.values()], axis=1)  # (E, K)

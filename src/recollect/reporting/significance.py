@@ -71,8 +71,9 @@ def compare_means(x: Floats, y: Floats) -> float:
 
 
 def smallest_p(n: int, m: int) -> float:
-    """The smallest possible p-value of the permutation test of two groups of at most n and m scores."""
-    return 2 / math.comb(n + m, n)
+    """The smallest possible p-value of the permutation test of two groups of n and m scores: of groups of one
+    size, two assignments have the largest difference, otherwise one."""
+    return (1 + (n == m)) / math.comb(n + m, n)
 
 
 def fisher(a: int, of_a: int, b: int, of_b: int) -> float:

@@ -15,7 +15,7 @@ from ..config.config import RunConfig
 from ..envs import Envs
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
-from ..learn.ppo import collect, value
+from ..learn.ppo import collect, learn, value
 from ..learn.rollout import Rollout
 from .build import build, build_learner, training_mode
 from .kernels import engine
@@ -62,7 +62,8 @@ def run_bench(options: BenchOptions) -> int:
 def estimate_seconds(config: RunConfig, seconds: float = 1.0) -> float:
     """Estimate how many seconds a run takes, by timing rollouts for `seconds`."""
     envs, learner, config = _build(config)
-    phases, steps = _measure(envs, learner, config, seconds)
+    with training_mode(learner.agent, config):
+        phases, steps = _measure(envs, learner, config, seconds)
     envs.adapter.close()
     rollouts = config.rollouts or float("inf")
     return sum(phases.values()) * min(rollouts, (config.steps or float("inf")) / steps)
@@ -92,7 +93,7 @@ def _measure(
         collecting = timed(lambda: collect(envs, learner, rollout, plan, length))
         torch.set_num_threads(plan.threads)
         valuing = timed(lambda: value(learner, rollout, length))
-        updating = timed(lambda: update(learner, rollout, plan, length))
+        updating = timed(lambda: learn(learner, rollout, plan, length, update))
         learner.update_statistics(rollout)
         return collecting, valuing, updating, int(rollout.valid[:-1].sum())
 

@@ -84,7 +84,7 @@ class ActorStep(nn.Module):
             return x.reshape(-1, len(leaf.sizes)) - torch.tensor(leaf.start)
         if leaf.kind != "vector":
             return x
-        if self.agent.obs_spec.mask:
+        if name == "obs" and self.agent.obs_spec.mask:
             seen = torch.ones(leaf.shape, dtype=torch.bool)
             seen[list(self.agent.obs_spec.mask)] = False
             x = torch.where(seen, x, 0.0)

@@ -190,6 +190,7 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
         if failed is not None:
             envs.adapter.close()
             return (yield from _resume(failed, config, ranks, destination.quiet, factory=factory))
+        envs.adapter.check_seed(config.seed)
         # The name may hold the time, so other processes may compute another one; only rank 0 uses it.
         shown = new_folder(config, destination.out, destination.run_id, start)
         folder = start / shown
@@ -208,7 +209,6 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
                 write_json(folder / "summary.json", initial_summary(config, destination))
             learner = build_learner(config, envs, agent, ranks)
             begin_rewards(learner.rewards, config)
-            envs.adapter.check_seed(config.seed)
             session = Session(config, folder, envs, learner, destination, factory, shown)
             summary = yield from session.iterate()
             return Trained(agent, config, shown if Path.cwd() == start else folder, summary, factory)
@@ -319,10 +319,15 @@ def _resume(
             checkpoint.load_weights(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
             display = make_display("", quiet or not ranks.is_rank_zero)
             display.print_line(f"{shown} is finished: {summary['step']:,} steps; nothing to do")
+            display.close()
             envs.adapter.close()
             return Trained(agent, config, shown, summary, factory)
         learner = build_learner(config, envs, agent, ranks)
         session = Session(config, folder, envs, learner, destination, factory, shown)
-        session.resume(ignore_versions, kernels)
+        try:
+            session.resume(ignore_versions, kernels)
+        except Exception:
+            session.display.close()
+            raise
         summary = yield from session.iterate()
         return Trained(agent, config, shown if shown.exists() else folder, summary, factory)

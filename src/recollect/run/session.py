@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..agent.speed import full_precision
 from ..common.devices import announcement
 from ..common.errors import CheckpointError, UsageError
 from ..common.format import duration
@@ -132,15 +133,10 @@ class Session:
 
     def iterate(self) -> Generator[Update, None, dict[str, Any]]:
         """Train to the end or to a signal, iteration by iteration; return the summary of the run."""
-        if self.is_rank_zero:
-            # The files are cut to the checkpoint, because the iterations after it will be written again.
-            offsets = self.offset, self.episodes_offset
-            self.logs = open_logs(
-                self.folder, self.config, self.destination, offsets, self.purge_from, self.display.print_line
-            )
         threads = torch.get_num_threads()
         with Signals() as signals:
             try:
+                self._open_logs()
                 with training_mode(self.learner.agent, self.config):
                     status = yield from self._train(signals)
                 # Before anything is closed, which may fail: the weights of a finished run are worth more.
@@ -159,6 +155,14 @@ class Session:
                 torch.set_num_threads(threads)  # training has set its own
         self.display.print_line(text)
         return summary
+
+    def _open_logs(self) -> None:
+        """The files are cut to the checkpoint, because the iterations after it will be written again."""
+        if self.is_rank_zero:
+            offsets = self.offset, self.episodes_offset
+            self.logs = open_logs(
+                self.folder, self.config, self.destination, offsets, self.purge_from, self.display.print_line
+            )
 
     def _close(self) -> None:
         """Release all that the run holds; errors are printed."""
@@ -212,7 +216,8 @@ class Session:
 
     def _validate(self) -> float:
         """The mean return of a validation; saves the weights if it is the best."""
-        mean = self.validation.play(self.learner.iteration)
+        with full_precision(self.learner.agent):
+            mean = self.validation.play(self.learner.iteration)
         if mean >= self.best:  # of equal returns the later agent, which has trained longer
             self.best = mean
             self._guard(lambda: self._save_weights("best"))

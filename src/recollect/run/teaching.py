@@ -10,7 +10,7 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common import rng
 from ..common.errors import NoHiddenError, UsageError
-from ..common.threads import one_thread
+from ..common.threads import one_thread, threads
 from ..config.config import RunConfig
 from ..envs import Array, Envs, Step, VecEnv, make_for_evaluation
 from ..envs.spaces_text import describe
@@ -146,12 +146,12 @@ def clone_data(config: RunConfig, data: Dataset, epochs: int, on_epoch: OnEpoch)
         length = config.ppo.chunk_length(any(agent.initial_state(1)))
         rows = rows_of(data, columns_of(data, envs.num_envs, length))
         learner = _learner(config, envs, agent)
-        plan = Plan(ppo=config.ppo, seed=config.seed, rollouts=epochs, threads=config.threads)
+        plan = Plan(ppo=config.ppo, seed=config.seed, rollouts=epochs)
         row = first_row_of(rows)
         rollout = Rollout(agent, row, len(rows["reward"]), next(agent.parameters()).dtype)
         rollout.open(row)
         rollout.fill(rows)
-        with training_mode(agent, config):
+        with threads(config.threads), training_mode(agent, config):
             for number, metrics in enumerate(clone.epochs(learner, rollout, row, plan), 1):
                 on_epoch({"epoch": number, **metrics})
     finally:
@@ -170,7 +170,7 @@ def clone_teacher(
             agent.device
         )  # files are read on the CPU; the caller's stays there
         learner = _learner(config, envs, agent)
-        with training_mode(agent, config):
+        with threads(config.threads), training_mode(agent, config):
             updates: Iterator[dict[str, Any]] = train(envs, learner, config.plan, clone.by_teacher(teacher))
             for metrics in updates:
                 on_epoch({**metrics, "return": learner.episodes.means(fewest=1)["return"]})
