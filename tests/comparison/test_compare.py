@@ -21,7 +21,7 @@ from benchmarks.report import evaluation, invent_run
 from recollect.common.errors import UsageError
 from recollect.comparison import compare, local_executor, run_process, worker
 from recollect.comparison.display import ComparisonDisplay, RunGroup, group_jobs
-from recollect.comparison.jobs import Job, last_line, plan_jobs
+from recollect.comparison.jobs import Job, last_line, plan_jobs, read_evaluation
 from recollect.comparison.random_baselines import baseline_folder
 from recollect.comparison.run_request import ClusterRequest, RunRequest
 from recollect.comparison.study import read_study
@@ -523,10 +523,24 @@ def test_equal_scores_get_a_bound(tmp_path, capsys):
 def test_the_last_complete_line_is_read(tmp_path):
     path = tmp_path / "metrics.jsonl"
     assert last_line(path) is None
-    path.write_text('{"step": 1}\n{"step": 2}\n{"ste')
-    assert last_line(path) == {"step": 2}
-    path.write_text('{"step"')
-    assert last_line(path) is None
+    one, two = {"iteration": 1, "step": 9}, {"iteration": 2, "step": 18}
+    path.write_text(f'{json.dumps(one)}\n{json.dumps(two)}\n{{"ste')
+    assert last_line(path) == two
+    for damaged in ('{"step"', '{"x": 1}\n', "[]\n", '{"iteration": "a", "step": 2}\n'):
+        path.write_text(damaged)
+        assert last_line(path) is None
+
+
+@pytest.mark.parametrize(
+    "change", [{"success": "all"}, {"mean": None}, {"returns": 3}, {"episodes": []}, {"success": ...}]
+)
+def test_a_damaged_evaluation_is_repeated(change, tmp_path):
+    whole = {"mean": 1.0, "episodes": 2, "returns": [1.0, 1.0], "success": None}
+    (tmp_path / "evaluation.json").write_text(json.dumps(whole))
+    assert read_evaluation(tmp_path) == whole
+    damaged = {key: value for key, value in {**whole, **change}.items() if value is not ...}
+    (tmp_path / "evaluation.json").write_text(json.dumps(damaged))
+    assert read_evaluation(tmp_path) is None
 
 
 def test_a_run_stops_when_another_process_claims_it(straight, tmp_path):

@@ -91,6 +91,26 @@ def test_a_report_of_damaged_files_has_one_line_for_each(run, tmp_path, name):
         assert all("\n" not in left.reason for left in collection.left_out)
 
 
+def test_a_damaged_line_of_episodes_is_named(tmp_path):
+    trained = run_quietly(small_config(), tmp_path)
+    file = trained.folder / "episodes.jsonl"
+    lines = file.read_text().splitlines()
+    for damaged in ("{", "[]", '{"step": 1}', '"x"'):
+        file.write_text("\n".join([lines[0], damaged, *lines[2:]]) + "\n")
+        with pytest.raises(UsageError, match=r"episodes\.jsonl, line 2, is damaged"):
+            trained.episodes()
+
+
+def test_codes_of_terminals_and_styles_in_a_summary_have_no_effect(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "runs" / "ppo" / "poc" / "[b]x[" / "summary.json"
+    folder.parent.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    folder.write_text(json.dumps({"status": "[/x] \x1b[31mred", "logging": {}}))
+    assert cli.main(["list", "agents"]) == 0
+    out = capsys.readouterr().out
+    assert "[/x] ?[31mred" in out and "[b]x[" in out and "\x1b[31m" not in out
+
+
 def test_a_damaged_summary_is_listed(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for folder in attempts(run, tmp_path / "runs", "summary.json"):

@@ -246,6 +246,49 @@ def test_files_that_are_no_recordings_are_refused(tmp_path, source):
             dataset.read(tmp_path / f"{name}.npz")
 
 
+def test_damaged_recordings_are_refused_or_the_same(tmp_path, source):
+    """Single bits flipped, as zip files have a checksum and their headers none."""
+    path = tmp_path / "damaged.npz"
+    dataset.write(path, record_episodes(source, 1))
+    whole, data, random = dataset.read(path), path.read_bytes(), np.random.default_rng(0)
+    for place in random.integers(len(data), size=300):
+        changed = bytearray(data)
+        changed[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(changed)
+        try:
+            read = dataset.read(path)
+        except UsageError as error:
+            assert str(path) in str(error)
+        else:
+            np.testing.assert_array_equal(read.obs["obs"], whole.obs["obs"])
+            np.testing.assert_array_equal(read.action, whole.action)
+
+
+def test_recordings_with_impossible_values_are_refused(tmp_path, source):
+    path = tmp_path / "changed.npz"
+    dataset.write(path, record_episodes(source, 1))
+    with np.load(path) as file:
+        arrays = dict(file)
+    reward, action = arrays["reward"].copy(), arrays["action"].copy()
+    reward[3], action[5] = np.nan, 7
+    changes = {
+        "reward has numbers that are not finite, first in row 3": {"reward": reward},
+        "the action in row 5 is not in the action space": {"action": action},
+        "is not a file of recollect record": {"about": np.array('"text"')},
+    }
+    for message, change in changes.items():
+        np.savez(path, **arrays | change)
+        with pytest.raises(UsageError, match=message):
+            dataset.read(path)
+
+
+def test_a_recording_that_unpacks_to_more_than_memory_is_refused(tmp_path, source, monkeypatch):
+    monkeypatch.setattr(dataset, "MOST_BYTES", 1000)
+    dataset.write(tmp_path / "large.npz", record_episodes(source, 1))
+    with pytest.raises(UsageError, match=r"large\.npz is not a file .*: its arrays have 0 GiB, at most 0"):
+        dataset.read(tmp_path / "large.npz")
+
+
 @pytest.mark.parametrize("name", ["action", "reward", "first", "obs"])
 @pytest.mark.parametrize(
     "change",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .. import encoder, envs, memory
 from ..common.errors import UsageError
@@ -165,12 +166,17 @@ def list_agents() -> None:
             )
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             cells = "unreadable", "", "", ""
-        table.add_row(*cells, str(summary.parent))
+        table.add_row(*map(_plain, (*cells, str(summary.parent))))
     for path in sorted(Path("models").glob("**/*.safetensors")):
-        table.add_row(*_scores(path), "", str(path))
+        table.add_row(*map(_plain, (*_scores(path), "", str(path))))
     Console(width=UNWRAPPED).print(table)
     if not table.row_count:
         print("No runs here yet: recollect train CartPole-v1")
+
+
+def _plain(text: str) -> Text:
+    """Text of files, in which brackets are no styles and codes of terminals have no effect."""
+    return Text("".join(c if c.isprintable() else "?" for c in text))
 
 
 def _scores(path: Path) -> tuple[str, str, str]:

@@ -135,9 +135,16 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
     """The evaluation of a finished run; None where it is missing or incomplete."""
     try:
         evaluation: dict[str, Any] = json.loads((folder / EVALUATION).read_text())
-        return evaluation if {"mean", "episodes", "returns"} <= set(evaluation) else None
-    except (OSError, ValueError, TypeError):
+        # A damaged file is one of a run that is evaluated again.
+        numbers = (evaluation["mean"], evaluation["episodes"], evaluation["success"] or 0.0)
+        whole = all(map(_is_number, numbers)) and isinstance(evaluation["returns"], list)
+        return evaluation if whole else None
+    except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def last_line(path: Path) -> dict[str, Any] | None:
@@ -148,6 +155,6 @@ def last_line(path: Path) -> dict[str, Any] | None:
             file.seek(max(0, file.tell() - LAST_LINE))  # the whole file would be read at every poll
             complete = file.read().rpartition(b"\n")[0]  # the line after it is still being written
         metrics: dict[str, Any] = json.loads(complete.rpartition(b"\n")[2])
-        return metrics
-    except (OSError, ValueError):
+        return metrics if all(_is_number(metrics[key]) for key in ("iteration", "step")) else None
+    except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -16,11 +16,13 @@ Shapes.  R rows, N environments, T steps of each, L steps a chunk, K components 
 """
 
 import json
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -32,6 +34,12 @@ from ..learn.rollout import OBS, Row
 
 FORMAT = "recollect episodes 1"
 COLUMNS = ("action", "reward", "terminated", "truncated", "first")
+MOST_BYTES = 64 * 2**30  # of all arrays; a small file may unpack to a thousand times its size
+# What zipfile, numpy and json raise for files that are damaged, or none at all.
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, RuntimeError, MemoryError),
+    *(EOFError, zipfile.BadZipFile, zlib.error, tokenize.TokenError),
+)
 Spaces = tuple[ObsSpec, ActionSpec]
 
 
@@ -78,6 +86,10 @@ def write(path: Path, data: Dataset) -> None:
 def read(path: Path) -> Dataset:
     """Read a file; arrays only, nothing of it is executed."""
     try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"its arrays have {size / 2**30:,.0f} GiB, at most {MOST_BYTES / 2**30:.0f}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         about = json.loads(str(arrays["about"]))
@@ -88,7 +100,7 @@ def read(path: Path) -> Dataset:
         columns = {name: arrays[name] for name in COLUMNS}
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist; recollect record RUN -o {path} writes episodes") from None
-    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+    except UNREADABLE as error:
         raise UsageError(
             f"{path} is not a file of recollect record: {type(error).__name__}: {error}"
         ) from error
@@ -97,6 +109,7 @@ def read(path: Path) -> Dataset:
     if len(rows) != 1 or not rows.pop() or not columns["first"][0]:
         raise UsageError(f"{path}: its arrays must have the same rows, and the first one begins an episode")
     columns["action"] = spaces[1].from_env(columns["action"])
+    _check_values(path, obs | columns, spaces[1])
     return Dataset(str(path), spaces, obs, **columns, about=about)
 
 
@@ -112,6 +125,23 @@ def _check_shapes(path: Path, arrays: dict[str, Array], spaces: Spaces) -> None:
         if x.ndim == 0 or x.shape[1:] != shape or x.dtype.kind not in "biuf":
             needed = f"({', '.join(map(str, ('rows', *shape)))})"
             raise UsageError(f"{path}: {name} has shape {x.shape} of {x.dtype}; needed are numbers {needed}")
+
+
+def _check_values(path: Path, arrays: dict[str, Array], action_spec: ActionSpec) -> None:
+    """Raise UsageError if a number is not finite, or an action is none of those that can be chosen."""
+    for name, x in arrays.items():
+        if not np.isfinite(x).all():
+            raise UsageError(f"{path}: {name} has numbers that are not finite, first in row {_first(x)}")
+    if action_spec.kind == "categorical":
+        outside = (arrays["action"] < 0) | (arrays["action"] >= np.array(action_spec.sizes))
+        if outside.any():
+            row = int(np.flatnonzero(outside.any(1))[0])
+            raise UsageError(f"{path}: the action in row {row} is not in the action space of the recording")
+
+
+def _first(x: Array) -> int:
+    """The first row with a number that is not finite."""
+    return int(np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1))[0])
 
 
 def join(datasets: Sequence[Dataset]) -> Dataset:

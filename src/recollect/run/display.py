@@ -95,7 +95,7 @@ class PanelDisplay(Display):
             self._live.update(self._panel(metrics, progress), refresh=True)
 
     def print_line(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, markup=False)
 
     def close(self) -> None:
         self._live.stop()

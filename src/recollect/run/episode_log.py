@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..common.errors import UsageError
 from ..learn.episodes import Episode
 
 
@@ -14,8 +15,14 @@ def format_episodes(episodes: Iterable[Episode]) -> str:
 
 def read_episodes(path: Path) -> list[Episode]:
     """All episodes of a file, in the order in which they ended; an incomplete last line is skipped."""
-    complete = path.read_text().split("\n")[:-1]
-    return [_parse(json.loads(line)) for line in complete]
+    complete = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    episodes = []
+    for number, line in enumerate(complete, 1):
+        try:
+            episodes.append(_parse(json.loads(line)))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"{path}, line {number}, is damaged: {error}") from error
+    return episodes
 
 
 def _parse(entry: dict[str, float | None]) -> Episode:

@@ -5,6 +5,7 @@ interquartile mean of their returns, among all trials that reached that point. T
 (asynchronous successive halving, Li et al., 2020). Of three seeds, the luckiest has a weight of one sixth.
 """
 
+import contextlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,8 +176,10 @@ def return_at(job: Job, share: float) -> float | None:
     # Not the newest metrics: a run may be far beyond the rung by the time its slowest seed reaches it.
     with (job.folder / "metrics.jsonl").open() as lines:
         for line in lines:
-            metrics = json.loads(line)
-            if job.config.plan.progress(metrics["iteration"], metrics["step"]) >= share:
-                value: float | None = metrics["return"]
-                return value
+            # The last line may not be complete yet.
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                metrics = json.loads(line)
+                if job.config.plan.progress(metrics["iteration"], metrics["step"]) >= share:
+                    value: float | None = metrics["return"]
+                    return value
     return None
