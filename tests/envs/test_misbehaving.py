@@ -513,3 +513,23 @@ def test_an_evaluation_cuts_episodes_that_never_end_and_says_so(monkeypatch):
     assert result.lengths == [50, 50, 50]
     with pytest.warns(UserWarning, match="truncated after 50 steps"):
         evaluate(None, replace(EnvConfig(id="endless"), backend="workers"), 1, factory=Endless)
+
+
+def test_recordings_and_films_say_which_episodes_were_cut(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys.modules["recollect.envs.make"], "EVALUATION_LIMIT", 50)
+    trained = run_quietly(
+        small_config("Endless", rollouts=1, val_check_interval=0), tmp_path, factory=Endless
+    )
+    with pytest.warns(UserWarning, match="3 of 3 episodes were truncated after 50 steps"):
+        record_episodes(trained, 3)
+    envs = make_for_evaluation(replace(trained.config.env, num_envs=2), Endless)
+    with pytest.warns(UserWarning, match="2 of 2 episodes were truncated after 50 steps"):
+        record_deterministic(trained.agent, envs, 2, 0)
+    envs.adapter.close()
+    monkeypatch.setattr(film, "TIME_LIMIT", 7)
+    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: None)
+    monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros(1))
+    make_single_env = film.make_single_env
+    monkeypatch.setattr(film, "make_single_env", lambda env: make_single_env(env, Endless))
+    with pytest.warns(UserWarning, match="2 of 2 episodes were truncated after 7 steps"):
+        film.render(None, EnvConfig(id="Endless"), str(tmp_path / "x.gif"), 2, 0)

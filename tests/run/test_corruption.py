@@ -13,6 +13,7 @@ import recollect
 from recollect import cli
 from recollect.agent.agent import build_agent
 from recollect.common.errors import CheckpointError, UsageError
+from recollect.config.data import read_yaml
 from recollect.envs.spaces import read_spaces
 from recollect.reporting.runs import read_runs
 from recollect.run import api, checkpoint, weights
@@ -205,6 +206,39 @@ def test_an_agent_that_fits_its_file_is_built_once(name, tmp_path, monkeypatch):
     assert built == [loaded]
     for x, y in zip(loaded.parameters(), agent.parameters(), strict=True):
         assert torch.equal(x, y)
+
+
+def test_a_wide_config_is_not_resumed_and_takes_no_memory(run, tmp_path):
+    """Checkpoint and config.yaml agree, and only the weights are small."""
+    folder = shutil.copytree(run, tmp_path / "ppo" / "CartPole-v1" / "copy")
+    for file in (folder / "checkpoints").glob("*.safetensors"):
+        tensors, meta = checkpoint.read(file)
+        wide(tensors, meta)
+        checkpoint.write(file, tensors, meta)
+    data = read_yaml(folder / "config.yaml")
+    data["actor"]["hidden"] = [10**9, 10**9]
+    (folder / "config.yaml").write_text(json.dumps(data))
+    with pytest.raises(CheckpointError, match="its weights do not fit its config"):
+        api.resume(folder, quiet=True)
+
+
+def test_a_scale_of_rewards_that_lacks_a_part_is_refused(run, tmp_path):
+    def change(tensors, meta):
+        meta["config"]["env"]["normalize_reward"] = True
+        tensors["rewards.var"] = torch.ones(())
+        tensors.pop("rewards.mean", None)
+
+    trained = recollect.load(rewritten(run, tmp_path, change))
+    with pytest.raises(CheckpointError, match=r"a part of a reward scale only: 'rewards\.mean' is missing"):
+        trained.save(tmp_path / "again.safetensors")
+
+
+@pytest.mark.parametrize("value", [[], "x", 3, None])
+def test_metadata_that_is_no_mapping_is_one_line(run, tmp_path, value):
+    tensors, _ = checkpoint.read(run / "checkpoints" / "last.safetensors")
+    checkpoint.write(tmp_path / "agent.safetensors", tensors, value)
+    with pytest.raises(CheckpointError, match="its metadata is no mapping"):
+        recollect.load(tmp_path / "agent.safetensors")
 
 
 @pytest.mark.parametrize("key", ["config", "spaces"])

@@ -380,7 +380,7 @@ def test_other_versions_are_refused_unless_told(tmp_path, monkeypatch) -> None:
     stopped = run_quietly(small_config(), tmp_path)
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     now = {"recollect": "9.9.9"}
-    monkeypatch.setattr("recollect.run.session.versions", lambda: now)
+    monkeypatch.setattr("recollect.run.weights.versions", lambda: now)
     with pytest.raises(UsageError, match=r"was written with .*--ignore-versions"):
         api.resume(stopped.folder)
     assert api.resume(stopped.folder, ignore_versions=True).summary["status"] == "finished"
@@ -503,7 +503,7 @@ def test_the_screen_is_closed_where_nothing_is_left_to_do(tmp_path, screen):
 
 def test_the_screen_is_closed_where_a_run_is_not_resumed(tmp_path, screen, monkeypatch):
     stopped = stopped_run(tmp_path, 5)
-    monkeypatch.setattr("recollect.run.session.versions", lambda: {"torch": "0.1"})
+    monkeypatch.setattr("recollect.run.weights.versions", lambda: {"torch": "0.1"})
     with pytest.raises(UsageError, match="resume with --ignore-versions"):
         api.resume(stopped)
     assert screen.closed == 1

@@ -57,7 +57,9 @@ def run_clone(options: CloneOptions) -> int:
     check_agent_file(options.out)
     screen = Screen(options.quiet)
     if options.teacher is not None:
-        teacher = api.load(options.teacher, imports=options.imports).agent
+        # The teacher may have learned in the environment that the command names.
+        allowed = [*options.imports, options.config.env.id]
+        teacher = api.load(options.teacher, imports=allowed).agent
         learner, config = clone_teacher(options.config, teacher, options.teacher, screen)
     else:
         data = dataset.join([_read(name, options.config) for name in options.data])

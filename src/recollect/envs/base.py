@@ -241,6 +241,12 @@ class Envs:
             name: np.array(leaf.sizes, np.uint64) for name, leaf in leaves if leaf.kind == "discrete"
         }
 
+    def around(self, adapter: VecEnv) -> "Envs":
+        """The same environments, seen through a wrapper of theirs."""
+        envs = Envs(adapter, self.obs_spec.mask)
+        envs.imposed_limit = self.imposed_limit
+        return envs
+
     def reset(self, seeds: list[int]) -> Obs:
         """Reset all environments; return the first observations as leaves (N, *shape)."""
         obs = self.obs_spec.split(self.adapter.reset(seeds))

@@ -58,7 +58,7 @@ def probe_critic(agent: Agent, config: RunConfig, path: Path, record: Record) ->
         alterations |= _alterations(branch, record)
     # The same recorded steps each time: only the memory that the values depend on differs.
     values = {name: _values(agent, branch, record, alter) for name, alter in alterations.items()}
-    scale = load_rewards(path, config, len(record.reward[0]))
+    scale = load_rewards(path, config)
     reward = record.reward if scale is None else scale.scaled(torch.from_numpy(record.reward)).numpy()
     returns, known = compute_returns_to_go(
         reward, record, values["as it is"], config.ppo.gamma, scale is not None

@@ -84,9 +84,12 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if _digest(tensors, header["meta"]) != header["sha256"]:
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
     try:
-        return tensors, json.loads(header["meta"])
+        meta = json.loads(header["meta"])
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: its metadata does not parse: {error}") from error
+    if not isinstance(meta, dict):
+        raise CheckpointError(f"{path} was not written by recollect: its metadata is no mapping")
+    return tensors, meta
 
 
 def _digest(tensors: Mapping[str, Tensor], text: str) -> str:

@@ -18,7 +18,7 @@ from ..common.threads import one_thread
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation
 from ..envs.gym import Factory
 from .evaluate import RandomPlayer, as_actor_sees, check_spaces
-from .playing import PlayerLike, aborted_by, idle_at_reset, read_ends
+from .playing import PlayerLike, aborted_by, idle_at_reset, read_ends, warn_of_limit
 
 NO_SCREEN = ("offscreen", "dummy")  # SDL drivers that display nothing
 WINDOW, FILES = "human", (".mp4", ".gif", ".webp")
@@ -49,6 +49,7 @@ def _play_and_show(
 ) -> list[float]:
     envs = make_single_env(as_actor_sees(env, agent))
     returns: list[float] = []
+    lengths: list[int] = []
 
     def player(seed: int) -> PlayerLike:
         return agent.player(envs.num_envs, deterministic, seed) if agent else RandomPlayer(envs, seed)
@@ -59,13 +60,14 @@ def _play_and_show(
         # Index 1: one seed per episode, as `recollect watch` uses. Index 0 is that of evaluations, which have
         # one seed per environment.
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
-        frames = _play_frames(player, envs, env.id, seeds, returns, live=target == WINDOW)
+        frames = _play_frames(player, envs, env.id, seeds, returns, lengths, live=target == WINDOW)
         if target == WINDOW:
             show_window(frames, envs.adapter.fps, env.id)
         else:
             write_film(Path(target), list(frames), envs.adapter.fps)
     finally:
         envs.adapter.close()
+    warn_of_limit(envs.imposed_limit, lengths)
     return returns
 
 
@@ -83,9 +85,11 @@ def _play_frames(
     env: str,
     seeds: Sequence[int],
     returns: list[float],
+    lengths: list[int],
     live: bool,
 ) -> Iterator[Array]:
-    """Play one episode per seed and yield every frame; append the return of each episode to `returns`.
+    """Play one episode per seed and yield every frame; append the return of each episode to `returns`, and
+    its number of steps to `lengths`.
 
     That of several agents is the mean over those who took part, as in an evaluation. An episode that a
     failure of the environment ended is followed by another one, and has no return.
@@ -99,7 +103,7 @@ def _play_frames(
         player = player_of(seed)
         obs = envs.adapter.reset([seed] * envs.num_envs)
         reward = np.zeros(envs.num_envs)
-        totals, idle = np.zeros(envs.num_envs), idle_at_reset(envs)
+        totals, length, idle = np.zeros(envs.num_envs), 0, idle_at_reset(envs)
         first = took_part = ~idle
         frames, aborted = [_render(envs, env)], False
         while aborted or not idle.all():
@@ -110,12 +114,15 @@ def _play_frames(
             _, first, idle = read_ends(step, idle, envs.adapter.waiting())
             if aborted:
                 frames, totals, took_part = [], np.zeros(envs.num_envs), np.zeros_like(first)
+                length = -1  # this step begins the episode anew
             totals += step.reward
+            length += 1
             took_part = took_part | first
             frames.append(_render(envs, env))
             aborted = bool(idle.all() and aborted_by(step, agents).any())
         yield from frames
         returns.append(float(totals[took_part].mean()))
+        lengths.append(length)
 
 
 def _render(envs: Envs, env: str) -> Array:

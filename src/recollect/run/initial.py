@@ -16,7 +16,7 @@ from ..envs.spaces_text import describe
 from ..learn.learner import Learner
 from ..memory import Memory
 from . import checkpoint
-from .weights import read_spaces, weights_file
+from .weights import read_spaces, reward_tensors, weights_file
 
 WHOLE = ("actor", "critic", "normalizer")
 
@@ -43,10 +43,11 @@ def begin_rewards(rewards: RewardScale, config: RunConfig) -> None:
     parts = config.init.parts or WHOLE
     if config.init.path is None or "critic" not in parts or not config.env.normalize_reward:
         return
-    tensors, _ = checkpoint.read(weights_file(Path(config.init.path)))
-    if "rewards.var" in tensors:
-        loaded = {name: tensors[f"rewards.{name}"] for name in ("mean", "var", "count")}
-        rewards.load({**rewards.tensors(), **loaded})
+    file = weights_file(Path(config.init.path))
+    tensors, _ = checkpoint.read(file)
+    if loaded := reward_tensors(file, tensors):
+        # The returns of episodes in progress are those of the new environments.
+        rewards.load({**loaded, "running": rewards.running})
 
 
 def _load(agent: Agent, config: RunConfig) -> None:

@@ -139,7 +139,7 @@ def play_episodes(
             scored[j] = []
         obs, reward = step.obs, step.reward
     played = _as_columns([scores for one in finished for scores in one], len(envs.agents))
-    _warn_of_limit(envs.imposed_limit, played.lengths)
+    warn_of_limit(envs.imposed_limit, played.lengths)
     return played
 
 
@@ -175,7 +175,7 @@ def split_return(before: list[float], whole: float) -> list[float]:
     return [float(x) for x in np.diff([0.0, *before, whole])] if before else []
 
 
-def _warn_of_limit(limit: int | None, lengths: Sequence[int]) -> None:
+def warn_of_limit(limit: int | None, lengths: Sequence[int]) -> None:
     """Warn of episodes that only the time limit of the evaluation ended."""
     cut = 0 if limit is None else sum(length >= limit for length in lengths)
     if cut:

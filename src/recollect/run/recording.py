@@ -186,7 +186,7 @@ def record(
           None: nothing is rendered
     """
     recorder = Recorder(player, envs, keep)
-    scores = _play(player, Envs(recorder, envs.obs_spec.mask), episodes, seeds)
+    scores = _play(player, envs.around(recorder), episodes, seeds)
     valid, first = row_kinds(recorder.steps, recorder.waits_first, max(1, len(envs.agents)))
     # One more call for row T, whose action is not used: the final observations of the last episodes are in
     # it, and the critic needs them for bootstrapping.

@@ -24,7 +24,7 @@ from ..agent.agent import Agent
 from ..agent.player import Player, PlayerState, distribution, value
 from ..common import notebook
 from ..common.distributed import Ranks, process_group, was_restarted
-from ..common.errors import CheckpointError, UsageError, install_hint
+from ..common.errors import UsageError, install_hint
 from ..common.output_paths import check_out_folder
 from ..config.assembly import import_flags
 from ..config.config import RunConfig
@@ -39,7 +39,6 @@ from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
 from .initial import begin_rewards
 from .run_folder import (
-    check_config,
     find_unfinished,
     is_unstarted,
     locked,
@@ -49,7 +48,7 @@ from .run_folder import (
 )
 from .session import Session
 from .update import OnRollout, Updates, run_through
-from .weights import load_rewards, save_agent
+from .weights import check_saved, load_rewards, save_agent
 
 
 @dataclass(repr=False)
@@ -102,7 +101,7 @@ class Trained:
 
         A name that ends in .onnx saves an ONNX graph, which acts without recollect (onnx.py).
         """
-        rewards = load_rewards(self.folder, self.config, self.config.env.num_envs)
+        rewards = load_rewards(self.folder, self.config)
         save_agent(Path(path), self.agent, self.config, rewards)
 
     def predict(
@@ -139,7 +138,7 @@ class Trained:
 
     @cached_property
     def _reward_divisor(self) -> float:
-        rewards = load_rewards(self.folder, self.config, 1)
+        rewards = load_rewards(self.folder, self.config)
         return 1.0 if rewards is None else rewards.divisor
 
     def __repr__(self) -> str:
@@ -291,6 +290,7 @@ def _resume(
 ) -> Updates:
     folder, shown = folder.absolute(), folder  # an environment may change the working folder
     summary = read_summary(folder)
+    check_saved(folder, config, summary)
     with (
         only_thread(),
         _lock(folder, ranks),
@@ -301,16 +301,6 @@ def _resume(
             raise UsageError(
                 f"{shown} was run with backend {config.env.backend}, here it is {resolved.env.backend}; "
                 "install what the backend of the run needs"
-            )
-        # A restart from the seed has no checkpoint to compare with; `Session.resume` compares with its own.
-        last = folder / "checkpoints" / "last.safetensors"
-        if last.exists():
-            with suppress(CheckpointError):  # a damaged one is reported where it is needed
-                check_config(config, checkpoint.read(last)[1]["config"], last)
-        elif summary.get("config_hash", config_hash(config)) != config_hash(config):
-            raise UsageError(
-                f"{shown / 'config.yaml'} is not the config of this run (its hash in summary.json differs); "
-                "restore it, or start a new run from it with --config"
             )
         # The keys in summary.json are fields of Destination: renaming a field would break every older run.
         destination = Destination(**{**summary["logging"], "quiet": quiet})

@@ -17,7 +17,7 @@ import torch
 
 from ..agent.speed import full_precision
 from ..common.devices import announcement
-from ..common.errors import CheckpointError, UsageError
+from ..common.errors import CheckpointError
 from ..common.format import duration
 from ..common.metrics import METRICS, is_finite
 from ..common.signals import Signals, StoppedError
@@ -38,7 +38,7 @@ from .log import Logs, open_logs
 from .run_folder import check_config, write_json
 from .update import Update
 from .validation import Validation
-from .weights import agent_metadata, save_weights, versions
+from .weights import agent_metadata, check_versions, save_weights
 
 WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/ppo.py)
 STEERED = "a callback multiplied the learning rates by {:.4g}; equal results need it again (on_rollout)"
@@ -48,12 +48,11 @@ NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 class Session:
     """A run in progress.
 
-    shown            the folder as the user gave it, for messages
-    elapsed          seconds of training so far, summed over resumes
-    best             best validation return so far
-    offset           bytes of metrics.jsonl that belong to the checkpoint resumed from
-    episodes_offset  the same of episodes.jsonl
-    purge_from       first step whose TensorBoard events are discarded; None: it is a new run
+    shown       the folder as the user gave it, for messages
+    elapsed     seconds of training so far, summed over resumes
+    best        best validation return so far
+    offsets     bytes of metrics.jsonl and episodes.jsonl that belong to the checkpoint resumed from
+    purge_from  first step whose TensorBoard events are discarded; None: it is a new run
     """
 
     def __init__(
@@ -76,8 +75,7 @@ class Session:
         self.validation = Validation(config, learner.agent, factory)
         self.elapsed = 0.0
         self.best = -np.inf
-        self.offset = 0
-        self.episodes_offset = 0
+        self.offsets = 0, 0
         self.purge_from: int | None = None
         self.logs: Logs | None = None
         self.is_rank_zero = learner.ranks.is_rank_zero
@@ -102,15 +100,10 @@ class Session:
                 self.display.print_line(f"skipped: {error}")
                 continue
             check_config(self.config, meta["config"], path)
-            different = {k: v for k, v in meta["versions"].items() if versions().get(k) != v}
-            if different and not ignore_versions:
-                raise UsageError(
-                    f"{path} was written with {different}, here it is {versions()}; install those versions, "
-                    "or resume with --ignore-versions, after which results may differ"
-                )
+            if not ignore_versions:
+                check_versions(path, meta["versions"])
             self.elapsed = meta["time"]
-            self.offset = meta["offset"]
-            self.episodes_offset = meta.get("episodes_offset", 0)  # older versions wrote no episodes
+            self.offsets = meta["offset"], meta.get("episodes_offset", 0)  # older versions wrote no episodes
             self.best = meta["best"]
             self.learner.optimizer.rate_factor = meta.get("rate_factor", 1.0)
             self.purge_from = self.learner.step + 1
@@ -136,7 +129,10 @@ class Session:
         threads = torch.get_num_threads()
         with Signals() as signals:
             try:
-                self._open_logs()
+                if self.is_rank_zero:
+                    # The files are cut to the checkpoint: the iterations after it will be written again.
+                    places = self.folder, self.config, self.destination
+                    self.logs = open_logs(*places, self.offsets, self.purge_from, self.display.print_line)
                 with training_mode(self.learner.agent, self.config):
                     status = yield from self._train(signals)
                 # Before anything is closed, which may fail: the weights of a finished run are worth more.
@@ -155,14 +151,6 @@ class Session:
                 torch.set_num_threads(threads)  # training has set its own
         self.display.print_line(text)
         return summary
-
-    def _open_logs(self) -> None:
-        """The files are cut to the checkpoint, because the iterations after it will be written again."""
-        if self.is_rank_zero:
-            offsets = self.offset, self.episodes_offset
-            self.logs = open_logs(
-                self.folder, self.config, self.destination, offsets, self.purge_from, self.display.print_line
-            )
 
     def _close(self) -> None:
         """Release all that the run holds; errors are printed."""
@@ -291,20 +279,20 @@ class Session:
 
     def _finish(self, status: str) -> tuple[dict[str, Any], str]:
         """Save the weights of a finished run, and write its summary; the summary, and a line about it."""
-        if status == "finished" and self.is_rank_zero:
+        if status != "finished":
+            return self._write_summary(status), f"stopped by {status}; {self.resume_command}"
+        summary = self._summary(status)
+        if self.is_rank_zero:
             try:
                 self._save_weights("last")
                 if not (self.checkpoints / "best.safetensors").exists():
                     self._save_weights("best")
-                write_json(self.folder / "summary.json", self._summary(status))
+                write_json(self.folder / "summary.json", summary)
             except OSError as error:
                 raise OSError(
                     f"the run has finished, but it cannot be saved: {error}; free space, then "
                     f"{self.resume_command}"
                 ) from error
-        if status != "finished":
-            return self._write_summary(status), f"stopped by {status}; {self.resume_command}"
-        summary = self._summary(status)
         return summary, f"{summary['step']:,} steps in {duration(self.elapsed)}, saved in {self.shown}"
 
     def _interrupted(self, signal: str) -> tuple[dict[str, Any], str]:

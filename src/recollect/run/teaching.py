@@ -79,7 +79,7 @@ def record_episodes(trained: Trained, episodes: int, seed: int = 0, deterministi
         tape = Tape(envs)
         player = trained.agent.player(envs.num_envs, deterministic, seed)
         seeds = rng.env_seeds(seed, rng.Purpose.RECORD, 0, envs.num_envs)
-        play_episodes(Envs(tape, envs.obs_spec.mask), player, episodes, seeds)
+        play_episodes(envs.around(tape), player, episodes, seeds)
     finally:
         envs.adapter.close()
     about = {"env": trained.config.env.id, "agent": str(trained.folder), "seed": seed}

@@ -19,10 +19,11 @@ from ..agent.normalize import RewardScale
 from ..common.errors import CheckpointError, UsageError
 from ..common.output_paths import check_parent
 from ..config.config import RunConfig
-from ..config.data import to_dict
+from ..config.data import config_hash, to_dict
 from ..envs.spaces_json import Spaces, spaces_from_json, spaces_to_json
 from . import checkpoint
 from .onnx import export
+from .run_folder import check_config
 
 SPARE_NUMBERS = 2**22  # beside weights, an agent has constants and examples of its observations
 # Functions with which modules allocate.
@@ -77,6 +78,18 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     if not isinstance(data, dict):
         raise CheckpointError(f"{file} does not describe an agent: its config is no mapping")
     config = config_of(data)
+    agent = build_fitting(file, tensors, spaces, config)
+    checkpoint.load_weights(agent, tensors)
+    if not all(bool(x.isfinite().all()) for x in agent.parameters()):
+        warnings.warn(f"{file}: some weights are not finite, so actions will not be meaningful", stacklevel=2)
+    return agent, config
+
+
+def build_fitting(
+    file: Path, tensors: Mapping[str, torch.Tensor], spaces: Spaces, config: RunConfig
+) -> Agent:
+    """The agent of a config, for the weights of a file; CheckpointError, before memory is allocated, if they
+    do not fit it."""
     # The seed is arbitrary, because all weights are overwritten.
     build = functools.partial(build_agent, spaces, config.actor, config.critic, config.env.normalize_obs, 0)
     try:
@@ -85,12 +98,28 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
         problem = str(error).partition("\n")[0]
         raise CheckpointError(f"{file}: its weights do not fit its config: {problem}") from error
     check_fit(file, agent, tensors)
-    if any(x.is_meta for x in agent.parameters()):
-        agent = build()
-    checkpoint.load_weights(agent, tensors)
-    if not all(bool(x.isfinite().all()) for x in agent.parameters()):
-        warnings.warn(f"{file}: some weights are not finite, so actions will not be meaningful", stacklevel=2)
-    return agent, config
+    return build() if any(x.is_meta for x in agent.parameters()) else agent
+
+
+def check_saved(folder: Path, config: RunConfig, summary: Mapping[str, Any]) -> None:
+    """Raise an error if config.yaml is not the config of the run, or describes another agent than its file.
+
+    Before anything is built: the config of a hostile folder may be of any width.
+    """
+    last = folder / "checkpoints" / "last.safetensors"
+    if last.exists():
+        try:
+            tensors, meta = checkpoint.read(last)
+        except CheckpointError:
+            return  # a damaged one is reported where it is needed
+        check_config(config, meta["config"], last)
+        build_fitting(last, tensors, read_spaces(last, meta), config)
+    # A restart from the seed has no checkpoint to compare with; `Session.resume` compares with its own.
+    elif summary.get("config_hash", config_hash(config)) != config_hash(config):
+        raise UsageError(
+            f"{folder / 'config.yaml'} is not the config of this run (its hash in summary.json differs); "
+            "restore it, or start a new run from it with --config"
+        )
 
 
 class _TooLargeError(RuntimeError):
@@ -184,21 +213,32 @@ def _describe_names(path: Path, names: list[str]) -> str:
     return f"{path} is not one run; it holds {', '.join(names[:SHOWN])}{more}"
 
 
-def load_rewards(path: Path, config: RunConfig, num_envs: int) -> RewardScale | None:
+def load_rewards(path: Path, config: RunConfig) -> RewardScale | None:
     """The reward scale of training, from a run folder, a checkpoint or a weights file; None: unknown."""
     env = config.env
-    scale = RewardScale(num_envs, config.ppo.gamma, env.normalize_reward, env.reward_scale)
+    # The discounted returns of episodes in progress, one for each environment, are those of the file.
+    scale = RewardScale(1, config.ppo.gamma, env.normalize_reward, env.reward_scale)
     if not env.normalize_reward:
         return scale
     folder = path / "checkpoints"
     # The file that load_agent reads comes last. Older versions saved the scale in checkpoints only.
     candidates = [*checkpoint.existing(folder), folder / "last.safetensors"] if path.is_dir() else [path]
     files = [file for file in candidates if file.exists()]
-    tensors = checkpoint.read(files[-1])[0] if files else {}
+    tensors = reward_tensors(files[-1], checkpoint.read(files[-1])[0]) if files else None
+    if tensors is None:
+        return None
+    scale.load(tensors)
+    return scale
+
+
+def reward_tensors(file: Path, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+    """The tensors of the reward scale of a file; None: it has none."""
     if "rewards.var" not in tensors:
         return None
-    scale.load({name: tensors[f"rewards.{name}"] for name in scale.tensors()})
-    return scale
+    try:
+        return {name: tensors[f"rewards.{name}"] for name in ("running", "mean", "var", "count")}
+    except KeyError as error:
+        raise CheckpointError(f"{file} has a part of a reward scale only: {error} is missing") from error
 
 
 def agent_metadata(agent: Agent, config: RunConfig) -> dict[str, Any]:
@@ -235,6 +275,16 @@ def processor_name() -> str:
     if "cpu family" not in facts or "model" not in facts:
         return name
     return f"{name} (family {facts['cpu family']}, model {facts['model']})"
+
+
+def check_versions(file: Path, saved: Mapping[str, str]) -> None:
+    """Raise UsageError if a checkpoint was written with other versions than those here."""
+    different = {name: version for name, version in saved.items() if versions().get(name) != version}
+    if different:
+        raise UsageError(
+            f"{file} was written with {different}, here it is {versions()}; install those versions, or "
+            "resume with --ignore-versions, after which results may differ"
+        )
 
 
 def version_mismatch(host: str, installed: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:

@@ -126,7 +126,7 @@ def _write_page(path: Path, trained: Trained, options: WatchOptions) -> None:
     """Write all numbers and pictures as one file, of a second agent as well if the options name one."""
     agents = [trained]
     if options.beside is not None:  # loaded before the first one plays: a wrong path is an error at once
-        second = _load(options.beside, None, options.imports, options.device)
+        second = _load(options.beside, None, [*options.imports, trained.config.env.id], options.device)
         agents.append(_in_environment_of(trained, second))
     pages = [(str(agent.folder), _render(agent, options)) for agent in agents]
     page = pages[0][1] if len(pages) == 1 else render_pair(pages)
@@ -201,7 +201,7 @@ def _watch(
 
 def _compute(trained: Trained, watched: Watched) -> tuple[list[Internals], bool]:
     """The internals of all episodes, and whether values are in units of the task's rewards."""
-    scale = load_rewards(trained.folder, trained.config, 1)
+    scale = load_rewards(trained.folder, trained.config)
     names = memory_names(trained)
     computed = [
         compute_internals(trained.agent, episode.record, trained.config.ppo, scale, names)
