@@ -4,9 +4,9 @@
 # make faults   fault injection: random kills, signals, full disks (minutes)
 # make fuzz     ten thousand random command lines, files and run folders, 500 random environments (an hour)
 # make memory-gym  install Memory Gym where its own pins would not
-# make gates    what the presets reach over ten seeds, beside agents without memory (hours)
+# make gates    do the presets learn as well as they did? five seeds of ten tasks (ten minutes)
 # make paper    all of studies/, with a report and an archive of the runs of each in docs/results (a day; resumes)
-# make bench    recollect beside Stable-Baselines3 on this machine (an hour)
+# make bench    recollect beside Stable-Baselines3 on this machine (half an hour)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -63,7 +63,7 @@ fuzz: .venv/dev
 	FUZZ_CASES=10000 $(BIN)/python -m pytest tests/fuzz -n 2
 
 gates: .venv/dev
-	$(BIN)/python -m benchmarks.returns --jobs 2
+	$(BIN)/python -m benchmarks.gates
 
 # A study that fails does not stop the others; the last line names those that failed. Without the trap
 # Ctrl-C would end one study and begin the next.

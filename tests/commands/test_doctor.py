@@ -44,6 +44,20 @@ def test_the_machine_is_described(capsys, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_machine_is_described_also_where_the_environment_cannot_be_built(capsys):
+    class Broken(Counter):
+        def __init__(self):
+            raise OSError("no licence")
+
+    gymnasium.register("Patient-v0", Broken)
+    try:
+        assert cli.main(["doctor", "Patient-v0"]) == 2
+    finally:
+        gymnasium.registry.pop("Patient-v0")
+    shown = capsys.readouterr()
+    assert "compiler" in shown.out and "locked" in shown.out and "OSError: no licence" in shown.err
+
+
 def test_a_good_environment_has_no_advice(capsys):
     assert cli.main(["doctor", "CartPole-v1"]) == 0
     out = capsys.readouterr().out

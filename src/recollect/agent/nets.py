@@ -122,7 +122,7 @@ def seeded_weights(seed: int, *index: int) -> Iterator[None]:
 
 
 def initialise(module: nn.Module, init: Init) -> None:
-    """Draw the weights of linear layers again if they shall not be orthogonal."""
+    """Draw the weights of linear layers again if they are not to be orthogonal."""
     if init == "torch":
         for layer in module.modules():
             if isinstance(layer, nn.Linear):

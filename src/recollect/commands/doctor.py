@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -34,6 +35,7 @@ STEPS = 50  # of the check that an environment repeats
 SECONDS = 1.0  # of the measurement of speed
 SLOW = 500  # steps per second of one environment, below which processes pay off
 FEW_BYTES = 10**9
+WIDTH = 18  # of the longest name: rules of Gymnasium
 
 
 class Finding(NamedTuple):
@@ -60,15 +62,15 @@ class DoctorOptions:
 
 def run_doctor(options: DoctorOptions) -> int:
     """Print all findings; the exit code: 0 if there is no advice."""
-    findings = [*check_machine(), *check_folder(Path.cwd())]
-    if options.env is not None:
-        findings += check_environment(options.env)
-    width = max(len(finding.name) for finding in findings)
-    for finding in findings:
-        print(f"{'!' if finding.advice else ' '} {finding.name:<{width}}  {finding.result}")
+    advised = False
+    environment = check_environment(options.env) if options.env is not None else ()
+    for finding in chain(check_machine(), check_folder(Path.cwd()), environment):
+        # At once: an environment may end or hang the process, and then the rest matters most.
+        print(f"{'!' if finding.advice else ' '} {finding.name:<{WIDTH}}  {finding.result}", flush=True)
         if finding.advice:
-            print(f"  {'':<{width}}  -> {finding.advice}")
-    return int(any(finding.advice for finding in findings))
+            print(f"  {'':<{WIDTH}}  -> {finding.advice}", flush=True)
+            advised = True
+    return int(advised)
 
 
 def check_machine() -> list[Finding]:

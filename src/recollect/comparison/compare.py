@@ -51,7 +51,7 @@ class CompareOptions(ExecutorOptions):
     models: tuple[str, ...] = ()
     """Models (presets)."""
     seeds: tuple[int, ...] = ()
-    """One number N: the seeds 1 to N; several: these. None: those of the study file, or 5."""
+    """One number N: the seeds 1 to N; several: these; none: those of the study file, or 5."""
     imports: tuple[str, ...] = ()
     """Third-party environments, memories and encoders named in the study file, which may then be imported."""
     report: Path | None = None

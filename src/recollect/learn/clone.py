@@ -1,4 +1,4 @@
-"""Behaviour cloning: the actor learns the actions of somebody else, and the critic the returns after them.
+"""Behaviour cloning: the actor learns the actions of another agent, and the critic the returns after them.
 
     gradient = mean of grad log pi(a[t]),  a[t] recorded, or what a teacher would do
 
@@ -39,7 +39,7 @@ def replay(learner: Learner, rollout: Rollout, start: Tree, length: int) -> None
 
 
 def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[str, float]:
-    """One epoch over the chunks of a rollout; its metrics, and the share of actions that are equal."""
+    """One epoch over the chunks of a rollout; its metrics."""
     targets = estimates(learner, rollout, plan.ppo)
     targets = targets._replace(advantage=torch.ones_like(targets.advantage))
     draw = Draw("off", epochs=1, shuffle=plan.ppo.shuffle)

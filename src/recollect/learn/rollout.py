@@ -157,7 +157,7 @@ class Rollout:
         np.multiply(step.reward, ~first, out=self._prev_reward[t + 1], casting="same_kind")
 
     def relabel(self, action: Tensor) -> None:
-        """Replace the actions (T, N, K) by those of somebody else; previous actions stay what they were."""
+        """Replace the actions (T, N, K) by those of another agent; previous actions stay what they were."""
         self.action.copy_(action)
         self._sent = None  # outdated on a GPU
 

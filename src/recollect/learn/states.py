@@ -9,6 +9,7 @@ Shapes.  T steps, N environments, L steps a chunk, C = N T / L chunks.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TypeAlias
 
 import torch
@@ -60,14 +61,13 @@ def chunk_states(agent: Agent, rollout: Rollout, cfg: PPOConfig) -> AgentState:
         return agent.initial_state(chunks * rollout.num_envs)
     length = rollout.num_steps // chunks
     rows = _steps(agent, rollout)
-    initial = agent.initial_state(rollout.num_envs)
+    initial, begins = agent.initial_state(rollout.num_envs), range(0, rollout.num_steps, length)
 
     def states(advance: Advance, start: Tree, initial: Tree) -> Tree:
         if cfg.chunk_state == "refresh":
-            return join(_walk(advance, rows, start, length)[0])
+            return join(_states_before(advance, rows, start, begins))
         return join([_burn_in(advance, rows, start, initial, (t - cfg.burn_in, t)) for t in begins])
 
-    begins = range(0, rollout.num_steps, length)
     # Only the state before step 0 is taken as stored, because earlier steps are gone.
     actor = states(agent.actor.advance, rollout.starts[0], initial.actor)
     return AgentState(actor, states(agent.critic.advance, rollout.critic_starts[0], initial.critic))
@@ -87,13 +87,12 @@ def _steps(agent: Agent, rollout: Rollout) -> Rows:
     return slice_rows(rollout.normalized(agent), slice(0, rollout.num_steps))
 
 
-def _walk(advance: Advance, rows: Rows, state: Tree, length: int) -> tuple[list[Tree], Tree]:
-    """The states before rows 0, L, 2L, ... and after the last row."""
-    starts = []
-    for t in range(0, len(rows.first), length):
-        starts.append(state)
-        state = advance(slice_rows(rows, slice(t, t + length)), state)
-    return starts, state
+def _states_before(advance: Advance, rows: Rows, state: Tree, begins: range) -> list[Tree]:
+    """The states before rows 0, L, 2L, ..."""
+    states = [state]
+    for t, later in pairwise(begins):
+        states.append(advance(slice_rows(rows, slice(t, later)), states[-1]))
+    return states
 
 
 def _burn_in(advance: Advance, rows: Rows, start: Tree, initial: Tree, span: tuple[int, int]) -> Tree:

@@ -40,7 +40,7 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     minibatches = Minibatches(learner, rollout, plan, length, draw, targets)
     actor = Actor(learner, minibatches.batch)
     minibatches.compare(actor.ratio(), actor.values(), minibatches.batch)
-    # Not the learning rate decides: it is that of the critic, and it may be annealed to 0.
+    # Whatever the learning rate is: it is that of the critic, and it may be annealed to 0.
     if plan.trains_actor(learner.iteration):
         loss, kl = actor.step(TARGET_KL if cfg.target_kl is None else cfg.target_kl)
         minibatches.stale = True  # the actor has moved before the first epoch

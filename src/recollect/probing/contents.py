@@ -33,10 +33,10 @@ from ..run.recording import Record
 from .directions import Directions, unravel
 from .interventions import Spread
 from .linear import FEWEST_EPISODES, Measure, ReadOut, fit, leave_out_unknown
-from .open_loop import FEWEST
+from .open_loop import FEWEST, Effect
 from .parts import Part, measure_parts
 from .readout import Material, flatten
-from .samples import Effect, Sample, draw_sample, find_donors, measure_effect, replace_floats, take
+from .samples import Sample, draw_sample, find_donors, measure_effect, replace_floats, take
 
 MOST, STEPS = 12, 1000  # quantities; steps of the sample
 ERROR = 0.05  # of all sentences about quantities together

@@ -8,8 +8,8 @@ from ..common.format import number
 from ..reporting.blocks import Block, Chart, DotRow, Table, Text
 from .contents import Contents
 from .measure import ProbeResult
+from .open_loop import Effect
 from .parts import Part
-from .samples import Effect
 from .verdict import format_share, name_held
 
 UNITS = 8  # single units that are listed

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..agent.agent import Agent
+from ..agent.policies import Policy
 from ..common.intervals import (
     Floats,
     Interval,
@@ -44,6 +45,16 @@ class Estimate:
 
     value: float
     interval: Interval
+
+
+@dataclass(frozen=True)
+class Effect:
+    """How far the policy is from that with the unchanged state."""
+
+    divergence: Estimate
+    """KL(unchanged || altered), in nats per step."""
+    changed: Estimate | None
+    """Share of steps at which the most likely action is another; None for Box actions."""
 
 
 @dataclass(frozen=True)
@@ -101,23 +112,37 @@ def measure_open_loop(
 
     def change(name: str, last: int | None, alter: Alter) -> PolicyChange:
         params = _params(agent, record, alter)
-        if not params[torch.from_numpy(counted)].isfinite().all():
+        compared = compare_policies(policy, unchanged, params, counted, episode)
+        if compared is None:
             return PolicyChange(name, last, None, None, None)
-        divergence = policy.kl(unchanged, params).clamp(min=0).double().numpy()
-        changed = None
-        if policy.discrete:
-            differs = (policy.mode(params) != policy.mode(unchanged)).any(-1).numpy()
-            changed = average_steps(differs, counted, episode, is_share=True)
-        mean = average_steps(divergence, counted, episode)
-        return PolicyChange(
-            name, last, mean, changed, np.bincount(of, divergence[counted]).astype(np.float64)
-        )
+        effect, divergence = compared
+        sums = np.bincount(of, divergence[counted]).astype(np.float64)
+        return PolicyChange(name, last, effect.divergence, effect.changed, sums)
 
     resets = [change(one.name, None, one.alter) for one in alterations if one.every]
     others = [change(one.name, None, one.alter) for one in alterations if not one.every]
     limited, length = _measure_limited(agent, record, resets[0], change)
     patching = _measure_patching(agent, record, unchanged, recorded, episode) if policy.discrete else None
     return OpenLoop(int(counted.sum()), [*resets, *limited, *others], length, patching)
+
+
+def compare_policies(
+    policy: Policy, unchanged: Tensor, altered: Tensor, counted: Array, episode: Array
+) -> tuple[Effect, Floats] | None:
+    """How far two policies are apart, on average and at each step; None if one is not finite at some step.
+
+    unchanged, altered  parameters of the policy at each step (..., P)
+    counted             steps of the means (...)
+    episode             number of the episode of each step (...)
+    """
+    if not altered[torch.from_numpy(counted)].isfinite().all():
+        return None
+    divergence = policy.kl(unchanged, altered).clamp(min=0).double().numpy()
+    changed = None
+    if policy.discrete:
+        differs = (policy.mode(altered) != policy.mode(unchanged)).any(-1).numpy()
+        changed = average_steps(differs, counted, episode, is_share=True)
+    return Effect(average_steps(divergence, counted, episode), changed), divergence
 
 
 def _params(agent: Agent, record: Record, alter: Alter | None) -> Tensor:

@@ -16,7 +16,8 @@ from ..common.tree import Tree, leaves, unflatten
 from ..memory import Memory
 from ..run.recording import float_leaves, name_states
 from .interventions import Spread
-from .samples import Effect, Sample, measure_effect
+from .open_loop import Effect
+from .samples import Sample, measure_effect
 
 UNITS = 256  # numbers of a state, above which they are not altered one by one
 ROWS = 64  # of a tensor, above which they are not either

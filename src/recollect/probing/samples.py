@@ -7,7 +7,6 @@ Shapes.  S steps of a sample, W floats of a state, T steps of N environments, P 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..common.intervals import Floats
 from ..common.tree import Tree, leaves, unflatten
 from ..envs import Array
 from ..run.recording import Record, float_leaves, memory_states
-from .open_loop import Estimate, average_steps
+from .open_loop import Effect, compare_policies
 
 LARGEST = 2**21  # floats of all states of a sample
 
@@ -45,16 +44,6 @@ class Sample(NamedTuple):
     state: Tree
     params: Tensor
     weight: Floats
-
-
-@dataclass(frozen=True)
-class Effect:
-    """How far the policy is from that with the unchanged state."""
-
-    divergence: Estimate
-    """KL(unchanged || altered), in nats per step."""
-    changed: Estimate | None
-    """Share of steps at which the most likely action is another; None for Box actions."""
 
 
 @torch.no_grad()
@@ -121,15 +110,8 @@ def measure_effect(agent: Agent, sample: Sample, state: Tree, counted: Array | N
     """
     counted = np.ones(len(sample.row), dtype=bool) if counted is None else counted
     params = agent.actor(sample.rows, state)[0][0].cpu()
-    if not params[torch.from_numpy(counted)].isfinite().all():
-        return None
-    policy = agent.policy
-    divergence = policy.kl(sample.params, params).clamp(min=0).double().numpy()
-    changed = None
-    if policy.discrete:
-        differs = (policy.mode(params) != policy.mode(sample.params)).any(-1).numpy()
-        changed = average_steps(differs, counted, sample.episode, is_share=True)
-    return Effect(average_steps(divergence, counted, sample.episode), changed)
+    compared = compare_policies(agent.policy, sample.params, params, counted, sample.episode)
+    return None if compared is None else compared[0]
 
 
 def replace_floats(state: Tree, flat: Tensor) -> Tree:

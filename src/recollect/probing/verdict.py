@@ -10,8 +10,7 @@ from .contents import Contents, Held
 from .controls import FEWEST, Controls
 from .memory_length import MemoryLength
 from .occlusion import Dependence
-from .open_loop import Estimate, OpenLoop
-from .samples import Effect
+from .open_loop import Effect, Estimate, OpenLoop
 
 WHOLE = "unchanged"
 LEAST = 0.01  # nats: a smaller change of the policy is not worth a sentence

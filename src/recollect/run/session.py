@@ -40,7 +40,7 @@ from .update import Update
 from .validation import Validation
 from .weights import agent_metadata, check_versions, save_weights
 
-WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/ppo.py)
+WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/maths.py)
 STEERED = "a callback multiplied the learning rates by {:.4g}; equal results need it again (on_rollout)"
 NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 

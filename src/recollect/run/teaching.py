@@ -103,7 +103,9 @@ def _make_for_recording(trained: Trained, num: int) -> Envs:
 
 def _dataset(tape: Tape, share: list[int], spaces: Any, about: dict[str, Any]) -> Dataset:
     """The first episodes of each environment, or of each agent where there are several, by their shares."""
-    terminated, truncated = (np.stack([getattr(s, kind) for s in tape.steps]) for kind in Step._fields[2:4])
+    terminated, truncated = (
+        np.stack([getattr(s, kind) for s in tape.steps]) for kind in ("terminated", "truncated")
+    )
     counts, begins = row_kinds(tape.steps, tape.waits_first, max(1, len(tape.agents)))
     rows: list[tuple[int, int]] = []  # time and environment of each row
     starts: list[int] = []
