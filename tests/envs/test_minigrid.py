@@ -384,7 +384,9 @@ def test_a_world_that_does_not_repeat_from_its_seed_is_reported(monkeypatch):
         warnings.simplefilter("error")
         envs.adapter.check_seed(3)
     random = np.random.default_rng(1)
-    monkeypatch.setattr(MiniGridEnv, "gen_obs", lambda self: {"image": random.random((3, 3, 3))})
+    monkeypatch.setattr(
+        MiniGridEnv, "gen_obs", lambda self: {"image": random.integers(0, 9, (3, 3, 3), np.uint8)}
+    )
     with pytest.warns(UserWarning, match="MemoryEnv does not repeat from its seed"):
         envs.adapter.check_seed(3)
     envs.adapter.close()

@@ -42,8 +42,11 @@ from recollect.probing.interventions import (
     Recent,
     Spread,
     Swapped,
+    Windowed,
     altered,
+    limit,
     measure_spread,
+    most_steps,
     record_sequences,
 )
 from recollect.probing.linear import (
@@ -576,6 +579,27 @@ def test_the_last_rows_are_all_that_is_known_of_them(name):
     for t in range(k - 1, len(rows.first)):
         fresh = said(agent, slice_rows(rows, slice(t - k + 1, t + 1)))
         torch.testing.assert_close(recent[t], fresh[-1])
+
+
+@pytest.mark.parametrize("resets", [True, False])
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_copies_and_inputs_computed_anew_are_the_same_limit(name, resets):
+    agent, _, record = recalling(name)
+    agent.actor.resets = resets
+    for k in (1, 2, 3, 64):
+        copies, anew = (said(agent, record.rows, partial(kind, steps=k)) for kind in (Recent, Windowed))
+        torch.testing.assert_close(copies, anew)
+
+
+def test_states_that_are_too_large_for_copies_are_computed_anew(monkeypatch):
+    agent, _, record = recalling("gru")
+    memory, batch = agent.actor.memory, record.valid.shape[1]
+    floats = sum(leaf.numel() for leaf in leaves(memory.initial_state(batch)).values())
+    monkeypatch.setattr("recollect.probing.interventions.LARGEST", 4 * floats)
+    assert [limit(memory, batch, k)(memory, True).__class__ for k in (4, 5)] == [Recent, Windowed]
+    assert most_steps(memory, batch) == 128
+    monkeypatch.setattr("recollect.probing.interventions.LARGEST", 200 * floats)
+    assert most_steps(memory, batch) == 200
 
 
 def test_a_memory_that_is_never_reset_goes_on_where_clearings_are_rare():

@@ -205,7 +205,7 @@ def test_values_and_the_policy_are_those_of_training(tmp_path, critic):
     rows = rows._replace(obs=agent.normalizer(rows.obs))
     with torch.no_grad():
         params, wanted = agent(rows, agent.initial_state(3))
-    scaled = wanted.numpy() * load_rewards(run.folder, run.config, 1).divisor
+    scaled = wanted.numpy() * load_rewards(run.folder, run.config).divisor
     np.testing.assert_allclose(np.stack(values), scaled, rtol=1e-4, atol=1e-5)
     taken = torch.from_numpy(np.stack(actions))[..., None]
     torch.testing.assert_close(torch.stack(logs), agent.policy.evaluate(params, taken)[0])

@@ -216,12 +216,12 @@ def test_a_saved_agent_keeps_the_scale_of_its_rewards(tmp_path) -> None:
     run.save(tmp_path / "agent.safetensors")
     written = [run.folder / "checkpoints" / f"{name}.safetensors" for name in ("last", "best")]
     files = [run.folder, tmp_path / "agent.safetensors", *written]
-    kept = [load_rewards(path, run.config, 4) for path in files]
+    kept = [load_rewards(path, run.config) for path in files]
     assert len({scale.divisor for scale in kept}) == 1 and kept[0].divisor != 1
     # An agent that was loaded and saved again still does.
     again = tmp_path / "again.safetensors"
     api.load(tmp_path / "agent.safetensors").save(again)
-    assert load_rewards(again, run.config, 4).divisor == kept[0].divisor
+    assert load_rewards(again, run.config).divisor == kept[0].divisor
 
 
 # Influence ------------------------------------------------------------------------------------
@@ -582,7 +582,7 @@ def data(page):
 def test_the_page_shows_the_numbers_of_each_step(shown) -> None:
     run, _, seen = shown
     assert seen["errors"] == []
-    scale = load_rewards(run.folder, run.config, 1)
+    scale = load_rewards(run.folder, run.config)
     again = watch(run, 3, 3, 0, False, None).episodes
     for name, episode, step in (("third", 0, 3), ("seventh", 0, 7), ("other", 1, 0)):
         told, one = seen[name], again[episode]
@@ -620,7 +620,7 @@ def test_names_moments_heads_and_scales_are_shown(shown) -> None:
     assert seen["heads"][:2] == ["head 1", "head 2"]
     again = watch(run, 3, 3, 0, False, None).episodes[0]
     inner = compute_internals(
-        run.agent, again.record, run.config.ppo, load_rewards(run.folder, run.config, 1), ("gpt2", "lstm")
+        run.agent, again.record, run.config.ppo, load_rewards(run.folder, run.config), ("gpt2", "lstm")
     )
     moments = dict(zip(seen["moments"][::2], seen["moments"][1::2], strict=True))
     for name, values in (("least certain action", inner.entropy), ("highest value", inner.value)):

@@ -13,7 +13,6 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common import rng
 from ..common.intervals import Floats, Interval, mean_weights, paired_interval, share_interval
-from ..common.tree import leaves
 from ..envs import Envs
 from ..reporting.scores import UNBOUNDED, weighted_mean_interval
 from ..run.recording import EpisodeScores, play_deterministic
@@ -23,11 +22,12 @@ from .interventions import (
     Cleared,
     Frozen,
     Noisy,
-    Recent,
     Sequences,
     Spread,
     Swapped,
     altered,
+    limit,
+    most_steps,
 )
 from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
@@ -37,7 +37,6 @@ Direction: TypeAlias = Literal["better", "equal", "worse", "unclear"]
 MUCH = 0.2  # share of a score: a loss that "equal" excludes
 SWAPPED = "that of another episode"
 NOISE = (0.1, 1.0)  # in standard deviations
-LARGEST = 2**23  # floats of the states of all copies of a memory
 
 
 @dataclass(frozen=True)
@@ -242,15 +241,13 @@ def _play_limited(
     plays: dict[int, AlteredPlay] = {}
 
     def is_enough(steps: int) -> bool:
-        with altered(agent.actor, partial(Recent, steps=steps)):
+        with altered(agent.actor, limit(agent.actor.memory, envs.num_envs, steps)):
             scores = play_deterministic(agent, envs, len(whole.returns), seed)
         plays[steps] = AlteredPlay(f"only the last {steps} steps", None, steps, scores)
         return measure_loss(plays[steps], unchanged, by).lost.by <= NEARLY * lost.by
 
-    floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(envs.num_envs)).values())
     longest = int(whole.lengths.max())
-    # Recent keeps as many copies of the state as steps.
-    largest = min(LARGEST // floats, longest - 1)
+    largest = min(most_steps(agent.actor.memory, envs.num_envs), longest - 1)
     search_fewest(is_enough, longest if agent.actor.resets else None, largest)
     return [plays[steps] for steps in sorted(plays)]
 

@@ -27,12 +27,11 @@ from ..common.intervals import (
     share_interval,
     stretched,
 )
-from ..common.tree import leaves
 from ..envs import Array
 from ..learn.rollout import slice_rows
 from ..run.recording import Record
-from .ablate import LARGEST, Alteration
-from .interventions import CHUNK, Alter, Recent, Sequences, Swapped, altered, split_sequences
+from .ablate import Alteration
+from .interventions import CHUNK, Alter, Sequences, Swapped, altered, limit, most_steps, split_sequences
 from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
 FEWEST = 20  # steps, below which nothing is measured
@@ -170,19 +169,18 @@ def _measure_limited(
     if reset.sums is None or reset.sums.sum() == 0:
         return [], None
     changes, losses = dict[int, PolicyChange](), {1: reset.sums}
+    num_envs = record.valid.shape[1]
 
     def is_enough(steps: int) -> bool:
-        one = change(f"only the last {steps} steps", steps, partial(Recent, steps=steps))
+        one = change(f"only the last {steps} steps", steps, limit(agent.actor.memory, num_envs, steps))
         changes[steps] = one
         if one.sums is None:
             return False
         losses[steps] = one.sums
         return bool(one.sums.sum() <= NEARLY * losses[1].sum())
 
-    longest, num_envs = int(record.step[record.valid].max()) + 1, record.valid.shape[1]
-    floats = sum(leaf.numel() for leaf in leaves(agent.actor.memory.initial_state(num_envs)).values())
-    # Recent keeps as many copies of the state as steps.
-    largest = min(LARGEST // floats, longest - 1)
+    longest = int(record.step[record.valid].max()) + 1
+    largest = min(most_steps(agent.actor.memory, num_envs), longest - 1)
     ends = longest if agent.actor.resets else None
     search_fewest(is_enough, ends, largest)
     length = measure_length(dict(sorted(losses.items())), ends)
