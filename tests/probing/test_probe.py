@@ -39,16 +39,13 @@ from recollect.probing.interventions import (
     Cleared,
     Frozen,
     Noisy,
-    Recent,
     Spread,
     Swapped,
-    Windowed,
     altered,
-    limit,
     measure_spread,
-    most_steps,
     record_sequences,
 )
+from recollect.probing.limited import Recent, Windowed, limit, most_steps
 from recollect.probing.linear import (
     Places,
     Sources,
@@ -595,10 +592,10 @@ def test_states_that_are_too_large_for_copies_are_computed_anew(monkeypatch):
     agent, _, record = recalling("gru")
     memory, batch = agent.actor.memory, record.valid.shape[1]
     floats = sum(leaf.numel() for leaf in leaves(memory.initial_state(batch)).values())
-    monkeypatch.setattr("recollect.probing.interventions.LARGEST", 4 * floats)
+    monkeypatch.setattr("recollect.probing.limited.LARGEST", 4 * floats)
     assert [limit(memory, batch, k)(memory, True).__class__ for k in (4, 5)] == [Recent, Windowed]
     assert most_steps(memory, batch) == 128
-    monkeypatch.setattr("recollect.probing.interventions.LARGEST", 200 * floats)
+    monkeypatch.setattr("recollect.probing.limited.LARGEST", 200 * floats)
     assert most_steps(memory, batch) == 200
 
 

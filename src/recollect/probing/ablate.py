@@ -26,9 +26,8 @@ from .interventions import (
     Spread,
     Swapped,
     altered,
-    limit,
-    most_steps,
 )
+from .limited import limit, most_steps
 from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
 Source: TypeAlias = Literal["success", "return"]

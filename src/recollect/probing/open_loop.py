@@ -31,7 +31,8 @@ from ..envs import Array
 from ..learn.rollout import slice_rows
 from ..run.recording import Record
 from .ablate import Alteration
-from .interventions import CHUNK, Alter, Sequences, Swapped, altered, limit, most_steps, split_sequences
+from .interventions import CHUNK, Alter, Sequences, Swapped, altered, split_sequences
+from .limited import limit, most_steps
 from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
 FEWEST = 20  # steps, below which nothing is measured
