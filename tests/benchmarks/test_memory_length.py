@@ -153,8 +153,11 @@ def test_finished_runs_of_the_report_are_measured_once(tmp_path, monkeypatch):
         def __init__(self, *args, **kwargs):
             pass
 
-        __enter__ = lambda self: self  # noqa: E731
-        __exit__ = lambda self, *error: None  # noqa: E731
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
 
         def map(self, _, folders):
             folders = list(folders)
