@@ -54,7 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with Signals(at_once=True):
             return run(*arguments)
     except UsageError as error:
-        print(f"recollect: {error}", file=sys.stderr)
+        # It may quote a library that needs several lines.
+        line = " ".join(part for text in str(error).splitlines() if (part := text.strip()))
+        print(f"recollect: {line}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader has left, as in `recollect list envs | head -1`. Python flushes its output once more.

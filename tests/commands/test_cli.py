@@ -432,6 +432,18 @@ def test_a_signal_saves_and_resume_goes_on(tmp_path, capsys) -> None:
     assert again.returncode == 143 and f"at step {int(steps):,}" in output and "stopped by SIGTERM" in output
 
 
+def test_a_reason_of_several_lines_is_printed_as_one(monkeypatch, capsys) -> None:
+    def refuse(*_: str) -> int:
+        raise UsageError("EnvPool cannot build X: wrong arguments:\n    1. these\n\nGiven: those; try others")
+
+    monkeypatch.setattr(cli, "run", refuse)
+    assert cli.main(["train"]) == 2
+    printed = capsys.readouterr().err
+    assert (
+        printed == "recollect: EnvPool cannot build X: wrong arguments: 1. these Given: those; try others\n"
+    )
+
+
 def test_ctrl_c_outside_of_a_run_leaves_no_traceback(monkeypatch, capsys) -> None:
     def interrupted(options: object) -> int:
         raise KeyboardInterrupt

@@ -423,6 +423,15 @@ def test_what_an_environment_does_not_take_is_one_line(env_id, kwargs):
         build(case(env_id, "gymnasium", kwargs=kwargs))
 
 
+def test_what_envpool_does_not_take_is_one_line():
+    pytest.importorskip("envpool")
+    with pytest.raises(
+        UsageError, match=r"EnvPool cannot build LunarLander-v3 .* or env\.time_limit"
+    ) as error:
+        build(case("LunarLander-v3", "envpool", time_limit=10**12))
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(("env_id", "cut"), [("CliffWalking-v1", True), ("CartPole-v1", False)])
 @pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
 def test_episodes_that_have_no_limit_are_cut_where_they_are_played(env_id, cut, backend):

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ def in_a_child(work: Callable[[], object]) -> int:
     try:
         work()
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 

@@ -76,6 +76,7 @@ def _in_child(command: Sequence[str], folder: Path, report: Path, allowed: Seque
     sys.stdout, sys.stderr = os.fdopen(1, "w", errors="replace"), os.fdopen(2, "w", errors="replace")
     os.chdir(folder)
     sys.path.insert(0, str(folder))
+    sys.dont_write_bytecode = True  # which the first import of a module would do in the package
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from ..common.errors import UsageError
 from ..common.format import number
 from ..common.intervals import stratified
+from ..common.yaml_text import dump_yaml
 from ..config.assembly import imported_names
 from ..config.config import RunConfig
 from ..config.data import to_dict
@@ -77,7 +77,7 @@ def _head(trained: Trained, scores: Mapping[int, Evaluation]) -> str:
         "tags": ["reinforcement-learning", "recollect", env],
         "model-index": [{"name": trained.config.model, "results": [result]}],
     }
-    return f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n"
+    return f"---\n{dump_yaml(head)}---\n"
 
 
 def _introduction(trained: Trained, repository: str) -> str:
@@ -162,5 +162,5 @@ def _memory(trained: Trained, folder: Path, episodes: int) -> str:
 
 def _config(trained: Trained) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in versions().items())
-    config = yaml.safe_dump(to_dict(trained.config), sort_keys=False)
+    config = dump_yaml(to_dict(trained.config))
     return f"## Config\n\nWritten with {packages}.\n\n```yaml\n{config}```\n"

@@ -1,14 +1,24 @@
 """YAML as data, of files that anyone may have written."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
+try:  # those of libyaml are ten times as fast, and are missing in few builds of PyYAML
+    from yaml import CSafeDumper as SafeDumper
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeDumper, SafeLoader  # type: ignore[assignment]
+
+Loader: TypeAlias = SafeLoader
+
 MOST_NODES = 100_000  # of a file with all aliases expanded; a config has a few hundred
+DEEPEST = 100  # nested collections; libyaml's composer would overflow the stack in deeper ones
 
 
-def load_yaml(text: str, loader_type: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
+def load_yaml(text: str, loader_type: type[Loader] = Loader) -> Any:
     """The data of a document; yaml.YAMLError for one that is not valid, or expands to too much."""
+    _check_depth(text)
     loader = loader_type(text)
     try:
         node = loader.get_single_node()
@@ -22,6 +32,19 @@ def load_yaml(text: str, loader_type: type[yaml.SafeLoader] = yaml.SafeLoader) -
         return loader.construct_document(node)
     finally:
         loader.dispose()
+
+
+def dump_yaml(data: Any) -> str:
+    """Plain data as a document, in its own order."""
+    return str(yaml.dump(data, Dumper=SafeDumper, sort_keys=False))
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"its entries are nested more than {DEEPEST} deep")
 
 
 def _expanded(node: yaml.Node, counts: dict[int, int]) -> int:

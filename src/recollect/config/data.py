@@ -13,7 +13,7 @@ import yaml
 
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
-from ..common.yaml_text import load_yaml
+from ..common.yaml_text import Loader, dump_yaml, load_yaml
 from .config import RunConfig
 from .flags import KWARGS
 from .values import BOOLEANS, Setting, YamlWord
@@ -83,14 +83,14 @@ def config_hash(config: RunConfig) -> str:
 
 def write_yaml(config: RunConfig, path: Path) -> None:
     """The config as a file that --config reads."""
-    path.write_text(yaml.safe_dump(to_dict(config), sort_keys=False), encoding="utf-8")
+    path.write_text(dump_yaml(to_dict(config)), encoding="utf-8")
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(Loader):
     """YAML 1.1 reads yes, no, on and off as booleans, also where an option takes the word."""
 
 
-def _boolean(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> bool | YamlWord:
+def _boolean(loader: _Loader, node: yaml.ScalarNode) -> bool | YamlWord:
     word = str(loader.construct_scalar(node))
     return BOOLEANS[word.lower()] if word.lower() in BOOLEANS else YamlWord(word)
 

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ..common.format import number
 from ..common.output_paths import write_whole_text
+from ..common.yaml_text import dump_yaml
 from ..config.data import to_dict
 from ..config.values import Settings as RunSettings
 from ..config.values import plain
@@ -194,7 +193,7 @@ class TuningResult:
         comments = [*self.verdict, *(f"{name}: {command}" for name, command in self.commands.items())]
         # The result as comments, so that the file explains itself when it is copied elsewhere.
         head = "".join(f"# {line}\n" for line in comments)
-        write_whole_text(self.folder / "best.yaml", head + _yaml(to_dict(config)))
+        write_whole_text(self.folder / "best.yaml", head + dump_yaml(to_dict(config)))
         fresh = self.folder / "fresh.yaml"
         fresh.unlink(missing_ok=True)  # it may be of an earlier call, with another best trial
         if self.best is self.preset:
@@ -207,7 +206,7 @@ class TuningResult:
             "episodes": self.spec.episodes,
             "options": {setting.name: plain(setting.value) for setting in self.options},
         }
-        write_whole_text(fresh, _yaml(study))
+        write_whole_text(fresh, dump_yaml(study))
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -221,7 +220,3 @@ class TuningResult:
             "verdict": self.verdict,
             "commands": self.commands,
         }
-
-
-def _yaml(data: dict[str, Any]) -> str:
-    return yaml.safe_dump(data, sort_keys=False)

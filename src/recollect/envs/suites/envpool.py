@@ -106,9 +106,11 @@ class EnvPool(VecEnv):
                     **self._options,
                 )
             except (TypeError, ValueError, AssertionError) as error:
+                # The other lines are signatures of C++ and all of EnvPool's own settings.
+                reason = str(error).splitlines()[0]
                 raise UsageError(
-                    f"EnvPool cannot build {self._name} with {self._options}: {error}; change env.kwargs, "
-                    "or try --env.backend gymnasium"
+                    f"EnvPool cannot build {self._name} with {self._options}: {reason}; change env.kwargs or "
+                    "env.time_limit, or try --env.backend gymnasium"
                 ) from error
 
     def reset(self, seeds: list[int]) -> Any:
