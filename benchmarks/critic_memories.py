@@ -27,13 +27,13 @@ import argparse
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from recollect.common.intervals import Floats, Interval, factor, stratified
+from recollect.common.intervals import Floats, Interval, factor, iqm_weights, stratified
 from recollect.common.statistics import iqm
 from recollect.reporting.aggregate import difference_of_iqms
 from recollect.reporting.groups import Group, group_runs
@@ -165,43 +165,46 @@ def highest_of_90(x: Floats, y: Floats) -> float:
 def correlate(arms: Sequence[Arm]) -> tuple[float, Interval]:
     """Spearman's correlation of gains in score and in explained variance, and its interval over seeds."""
     random = np.random.Generator(np.random.Philox(1))
-    halves = [_half(arms, 0), _half(arms, 1)]
-    drawn = [
-        _crossed([[_resampled(arm, random) for arm in half] for half in halves])
-        for _ in range(RESAMPLES // 10)
-    ]
+    halves = _halves(arms)
+    drawn = _crossed(arms, [[_resampled(*scores, random) for scores in half] for half in halves])
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return _crossed(halves), Interval(float(low), float(high))
+    return float(_crossed(arms, halves)[0]), Interval(float(low), float(high))
 
 
-def _half(arms: Sequence[Arm], first: int) -> list[Arm]:
-    """The arms with every other seed."""
-    return [replace(arm, areas=arm.areas[first::2], explained=arm.explained[first::2]) for arm in arms]
+Half: TypeAlias = list[tuple[Floats, Floats]]  # areas and explained variances (R, n) of each arm
 
 
-def _resampled(arm: Arm, random: np.random.Generator) -> Arm:
-    seeds = random.integers(len(arm.areas), size=len(arm.areas))
-    return replace(arm, areas=arm.areas[seeds], explained=arm.explained[seeds])
+def _halves(arms: Sequence[Arm]) -> list[Half]:
+    """The arms with every other seed, and with the rest."""
+    return [[(arm.areas[None, i::2], arm.explained[None, i::2]) for arm in arms] for i in (0, 1)]
 
 
-def _crossed(halves: Sequence[Sequence[Arm]]) -> float:
-    """The mean correlation of the scores of one half with the explained variances of the other."""
-    scores = [_gains_of([iqm(arm.areas) for arm in half], half) for half in halves]
-    explained = [_gains_of([float(np.mean(arm.explained)) for arm in half], half) for half in halves]
+def _resampled(areas: Floats, explained: Floats, random: np.random.Generator) -> tuple[Floats, Floats]:
+    seeds = random.integers(areas.shape[1], size=(RESAMPLES, areas.shape[1]))
+    return areas[0, seeds], explained[0, seeds]
+
+
+def _crossed(arms: Sequence[Arm], halves: Sequence[Half]) -> Floats:
+    """The mean correlation (R,) of the scores of one half with the explained variances of the other."""
+    scores = [
+        _gains_of(arms, [np.sort(areas, axis=1) @ iqm_weights(areas.shape[1]) for areas, _ in half])
+        for half in halves
+    ]
+    explained = [_gains_of(arms, [values.mean(1) for _, values in half]) for half in halves]
     return (spearman(scores[0], explained[1]) + spearman(scores[1], explained[0])) / 2
 
 
-def _gains_of(values: Sequence[float], arms: Sequence[Arm]) -> Floats:
-    """Differences of the values of arms to that of the critic without memory."""
-    without = {
-        (arm.env, arm.actor): value for arm, value in zip(arms, values, strict=True) if arm.critic == "mlp"
-    }
-    return np.array(
+def _gains_of(arms: Sequence[Arm], values: Sequence[Floats]) -> Floats:
+    """Values (R,) of arms -> their differences to those of the critic without memory (R, A)."""
+    pairs = list(zip(arms, values, strict=True))
+    without = {(arm.env, arm.actor): value for arm, value in pairs if arm.critic == "mlp"}
+    return np.stack(
         [
             value - without[arm.env, arm.actor]
-            for arm, value in zip(arms, values, strict=True)
+            for arm, value in pairs
             if arm.critic != "mlp" and (arm.env, arm.actor) in without
-        ]
+        ],
+        axis=1,
     )
 
 
@@ -210,16 +213,15 @@ def without_each_task(arms: Sequence[Arm]) -> dict[str, float]:
     tasks = sorted({arm.env for arm in arms})
     rest = {task: [arm for arm in arms if arm.env != task] for task in tasks}
     return {
-        task: _crossed([_half(some, 0), _half(some, 1)])
-        for task, some in rest.items()
-        if len(gains(some)) > 2
+        task: float(_crossed(some, _halves(some))[0]) for task, some in rest.items() if len(gains(some)) > 2
     }
 
 
-def spearman(x: Floats, y: Floats) -> float:
-    """The correlation of the ranks of x (A,) and y (A,); equal values have their mean rank."""
-    ranks = [((z[:, None] > z).sum(1) + (z[:, None] >= z).sum(1)).astype(float) for z in (x, y)]
-    return float(np.corrcoef(*ranks)[0, 1])
+def spearman(x: Floats, y: Floats) -> Floats:
+    """The correlation (R,) of the ranks of x (R, A) and y (R, A); equal values have their mean rank."""
+    ranks = [(z[:, :, None] > z[:, None]).sum(2) + (z[:, :, None] >= z[:, None]).sum(2) for z in (x, y)]
+    a, b = (rank - rank.mean(1, keepdims=True) for rank in ranks)
+    return (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
 
 
 # The result -----------------------------------------------------------------------------------

@@ -15,6 +15,10 @@ hypothesis.settings.register_profile("nightly", max_examples=2000, deadline=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+# No test ends with a loss of power, and to wait for the disk takes as long as a short run computes.
+os.fsync = lambda descriptor: None
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Tests run side by side, so none may take the cores of another."""
