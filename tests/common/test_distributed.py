@@ -222,6 +222,28 @@ def test_silence_is_not_waited_for(tmp_path):
     assert (code, other) == (1, 7) and "lost the others" in text, said
 
 
+LOOPBACK, OUTER = "0100007F", "0200007F"  # as /proc writes 127.0.0.1, and 127.0.0.2 for another address
+NAMED = 'hostname outer && mount --bind hosts /etc/hosts && exec "$@"'
+
+
+@pytest.mark.skipif(
+    not shutil.which("unshare") or subprocess.run(["unshare", "-um", "true"], capture_output=True).returncode,
+    reason="to give the machine another name needs root",
+)
+@pytest.mark.parametrize(("interface", "address"), [({}, LOOPBACK), ({"GLOO_SOCKET_IFNAME": ""}, OUTER)])
+def test_processes_of_a_machine_meet_on_its_loopback(interface, address, tmp_path):
+    """The control: what the user says of the interface counts, and without one Gloo takes the name's."""
+    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n127.0.0.2 outer\n")
+    command = ["unshare", "-um", "sh", "-ec", NAMED, "sh", sys.executable, "-m", "tests.common.ranked"]
+    world = {name: value for name, value in world_of(2).items() if name != "GLOO_SOCKET_IFNAME"} | interface
+    done = subprocess.run(
+        [*command, str(tmp_path), "2", "listening"], env=world, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and json.loads(done.stdout) == [0, 0], done.stderr
+    for share in found(tmp_path):
+        assert share["listening"] - {"00000000"} == {address}
+
+
 # Runs -----------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -111,6 +112,27 @@ def test_a_study_ends_with_the_same_bits_when_workers_and_driver_are_killed(stra
     assert "1/1" in out and "failed" not in out.partition("environment")[2]
     assert len(list(tmp_path.rglob(".seen-*"))) == 1  # of the driver that was killed
     same(straight, tmp_path)
+
+
+def cluster_of(driver: subprocess.Popen[str]) -> str:
+    """The address of the Ray that a comparison started."""
+    children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+    commands = [Path(f"/proc/{child}/cmdline").read_bytes().decode() for child in children]
+    (address,) = {
+        found[1] for command in commands if (found := re.search(r"--gcs-address=(\S+?)\0", command))
+    }
+    return address
+
+
+def test_strangers_do_not_reach_a_ray_that_a_comparison_started(tmp_path, monkeypatch) -> None:
+    driver = begun(tmp_path, "--on", "ray", "--rollouts", "100_000")
+    wait_for(lambda: lines(tmp_path) > 0)
+    monkeypatch.setattr(ray_executor, "HANDSHAKE_SECONDS", 6.0)
+    with pytest.raises(UsageError, match="the cluster needs a token"):
+        ray_executor._try_connection(cluster_of(driver))
+    driver.send_signal(signal.SIGINT)
+    driver.communicate(timeout=60)
+    assert driver.returncode == 130
 
 
 @pytest.mark.parametrize(("number", "how"), [(signal.SIGINT, []), (signal.SIGTERM, IN_BACKGROUND)])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from recollect import cli
 from recollect.common.errors import UsageError
 from recollect.config.data import read_yaml
 from recollect.reporting.runs import read_run
@@ -259,3 +260,34 @@ def test_a_failed_save_names_the_checkpoint_that_remains_or_says_that_there_is_n
     run_quietly(replace(small_config(), rollouts=4), tmp_path)
     first, second = (line for line in display.said if line.startswith("not saved"))
     assert "there is no checkpoint yet" in first and "iteration-00000002.safetensors remains" in second
+
+
+# Files that a command writes ------------------------------------------------------------------
+
+TUNE = ["tune", "-e", "CartPole-v1", "-m", "ppo", "--steps", "300", "--trials", "2", "--seeds", "1"]
+WRITING = {
+    "config.yaml": ["train", "CartPole-v1", "--rollouts", "2", "--out", "new"],
+    "evaluation.json": ["compare", "-e", "CartPole-v1", "-m", "ppo", "--rollouts", "2", "--seeds", "1"],
+    "report.json": ["report", "RUN", "-o", "report"],
+    "agent.safetensors": ["export", "RUN", "agent.safetensors"],
+    "page.html": ["watch", "RUN", "-o", "page.html", "--episodes", "1"],
+    "film.gif": ["watch", "RUN", "-o", "film.gif", "--episodes", "1"],
+    "film.mp4": ["eval", "RUN", "--episodes", "1", "--render", "film.mp4"],
+    "probe.html": ["probe", "RUN", "--episodes", "10", "-o", "probe"],
+    "episodes.npz": ["record", "RUN", "-o", "episodes.npz", "--episodes", "2"],
+    "journal.log": [*TUNE, "--out", "trials"],
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_a_command_names_the_file_that_does_not_fit_and_leaves_no_half(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = run_quietly(small_config(), tmp_path / "runs").folder
+    command = [str(folder) if word == "RUN" else word for word in WRITING[name]]
+    before = set(tmp_path.rglob("*"))
+    with limited(900):
+        assert cli.main(command) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert name in line and "it is not written: free space, or choose another place" in line
+    written = {path.name for path in set(tmp_path.rglob("*")) - before if path.is_file()}
+    assert written <= {".lock", "journal.log"}  # a journal keeps its whole lines

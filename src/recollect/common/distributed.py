@@ -11,6 +11,7 @@ messages, no rounding.
 import contextlib
 import importlib
 import os
+import socket
 import time
 import uuid
 import zlib
@@ -24,6 +25,7 @@ from torch import Tensor
 from .errors import DisagreementError, LostError, UsageError
 
 PATIENCE = timedelta(minutes=5)  # timeout of every message
+INTERFACE = "GLOO_SOCKET_IFNAME"  # the variable by which a user names an interface for Gloo
 T = TypeVar("T")
 
 
@@ -155,7 +157,7 @@ def process_group() -> Iterator[Ranks]:
     # Before init_process_group: its threads inherit the cores and the scheduling policy.
     with pinned_cores(local_rank, local_size):
         store = _fresh_store(_open_store(rank, size), rank, size)
-        with batch_scheduling():
+        with batch_scheduling(), _loopback(local_size == size):
             dist.init_process_group(_backend(), store=store, rank=rank, world_size=size, timeout=PATIENCE)
         try:
             yield Ranks(rank, size, local_size)
@@ -204,6 +206,23 @@ def batch_scheduling() -> Iterator[None]:
         yield
     finally:
         _schedule(os.SCHED_OTHER)
+
+
+@contextlib.contextmanager
+def _loopback(alone: bool) -> Iterator[None]:
+    """Processes that are alone on a machine do not listen where other machines reach them.
+
+    Gloo would listen at the address that the name of the machine stands for.
+    """
+    names = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if not (alone and names) or INTERFACE in os.environ:
+        yield
+        return
+    os.environ[INTERFACE] = names[0]
+    try:
+        yield
+    finally:
+        del os.environ[INTERFACE]
 
 
 def _schedule(policy: int) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from .errors import UsageError
 
+UNFINISHED = ".unfinished-"  # begins the names of files that are being written
+
 
 def check_out_folder(folder: Path, label: str) -> None:
     """Raise UsageError unless files can be written into a folder; a missing one is created later.
@@ -45,12 +47,25 @@ def whole_file(path: Path) -> Iterator[Path]:
         return
     # In the same folder, because a rename is atomic only within a file system; with the same suffix, which
     # decides the format of figures and films.
-    temporary = target.with_name(f".unfinished-{target.name}")
+    temporary = target.with_name(f"{UNFINISHED}{target.name}")
     try:
-        yield temporary
-        os.replace(temporary, target)
+        with naming(path):
+            yield temporary
+            os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file that is written in errors that name none, as those of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        problem = f"{error.strerror or error}; it is not written: free space, or choose another place"
+        raise OSError(error.errno, problem, str(path)) from error
 
 
 def write_whole_text(path: Path, text: str) -> None:

@@ -13,6 +13,7 @@ import yaml
 
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
+from ..common.output_paths import write_whole_text
 from ..common.yaml_text import Loader, dump_yaml, load_yaml
 from .config import RunConfig
 from .flags import KWARGS
@@ -83,7 +84,7 @@ def config_hash(config: RunConfig) -> str:
 
 def write_yaml(config: RunConfig, path: Path) -> None:
     """The config as a file that --config reads."""
-    path.write_text(dump_yaml(to_dict(config)), encoding="utf-8")
+    write_whole_text(path, dump_yaml(to_dict(config)))
 
 
 class _Loader(Loader):

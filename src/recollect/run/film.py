@@ -1,6 +1,7 @@
 """Render episodes: in a window, or as a film."""
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -221,6 +222,13 @@ def _write_mp4(path: Path, frames: Sequence[Array], fps: int) -> None:
     for frame in frames:
         writer.send(frame)
     writer.close()
+    # An ffmpeg that could not write the last frames ends without a word.
+    try:
+        written, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
+    except (OSError, RuntimeError):
+        written = 0
+    if written != len(frames):
+        raise OSError(errno.EIO, f"ffmpeg has written {written} of {len(frames)} frames")
 
 
 # A window -------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import socket
 import time
@@ -14,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..common.errors import UsageError
 from ..common.locks import lock
+from ..common.output_paths import UNFINISHED, write_whole_text
 
 if TYPE_CHECKING:  # at run time it would import torch, which tools that only read folders do not need
     from ..config.config import RunConfig
@@ -67,8 +67,10 @@ def parse_folder(text: str) -> Path:
 def is_unstarted(folder: Path) -> bool:
     """Whether no run has started in a folder: it does not exist, or has no summary.json and no results."""
     # What `start_run` writes before summary.json; a process that was killed in between leaves these.
+    # Earlier versions left summary.tmp.
     early = {"config.yaml", "checkpoints", "summary.tmp", ".lock", CLAIM}
-    return not folder.exists() or {path.name for path in folder.iterdir()} <= early
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set[str]()
+    return all(name in early or name.startswith(UNFINISHED) for name in names)
 
 
 @dataclass(frozen=True)
@@ -152,11 +154,8 @@ def find_unfinished(out: Path, config_hash: str) -> Path | None:
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write JSON through a temporary file, so that other processes never read half of it."""
-    # `is_unstarted` knows this name.
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(data, indent=2) + "\n")
-    os.replace(temporary, path)
+    """Write JSON, of which other processes never read half."""
+    write_whole_text(path, json.dumps(data, indent=2) + "\n")
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from .._version import __version__
 from ..agent.agent import Agent, build_agent
 from ..agent.normalize import RewardScale
 from ..common.errors import CheckpointError, UsageError
-from ..common.output_paths import check_parent
+from ..common.output_paths import check_parent, naming
 from ..config.config import RunConfig
 from ..config.data import config_hash, to_dict
 from ..envs.spaces_json import Spaces, spaces_from_json, spaces_to_json
@@ -57,7 +57,8 @@ def save_agent(file: Path, agent: Agent, config: RunConfig, rewards: RewardScale
     if file.suffix.lower() == GRAPH:
         export(agent, file)
     else:
-        save_weights(file, agent, config, rewards)
+        with naming(file):
+            save_weights(file, agent, config, rewards)
 
 
 def save_weights(path: Path, agent: Agent, config: RunConfig, rewards: RewardScale | None = None) -> None:

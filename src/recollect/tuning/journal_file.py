@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
+from ..common.output_paths import naming
 
 Log = dict[str, Any]
 CHECKSUM = re.compile(rb',"crc32":(\d+)\}$')
@@ -41,7 +42,7 @@ class Journal:
         """Append logs, which are on the disk afterwards."""
         texts = [json.dumps(log, separators=(",", ":")).encode() for log in logs]
         lines = [self._with_checksum(text, self._written + i) for i, text in enumerate(texts)]
-        with open(self._path, "ab") as file:
+        with naming(self._path), open(self._path, "ab") as file:
             file.write(b"".join(lines))
             file.flush()
             os.fsync(file.fileno())
