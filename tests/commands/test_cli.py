@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ import pytest
 from recollect import cli
 from recollect.common.errors import UsageError, install_hint
 from recollect.config.assembly import assemble
+from recollect.learn import ppo
+from recollect.learn.learner import Learner
 from recollect.memory.rnn import GruConfig
+from recollect.run import bench
 
 from ..helpers import metrics_of, run_quietly, small_config
 
@@ -511,6 +515,29 @@ def test_the_display_is_lines_without_a_terminal_and_a_panel_on_one(tmp_path) ->
     screen.close()
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
     assert re.search(rf"{title}.*50%  left 3s", plain)
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+@pytest.mark.parametrize("amp", [None, "bf16"])
+def test_an_estimate_computes_as_a_run_would(refresh, amp, monkeypatch) -> None:
+    seen = set()
+    learn, refreshed = bench.learn, ppo.refreshed
+
+    def learns(learner: Learner, *rest: object) -> object:
+        seen.add("bf16" if learner.agent.bf16 else None)
+        return learn(learner, *rest)
+
+    def refreshes(*arguments: object) -> object:
+        seen.add("refreshed")
+        return refreshed(*arguments)
+
+    monkeypatch.setattr(bench, "learn", learns)
+    monkeypatch.setattr(ppo, "refreshed", refreshes)
+    config = small_config(amp=amp, kernels="torch")
+    state = "refresh" if refresh else "stored"
+    config = replace(config, ppo=replace(config.ppo, chunk_state=state))
+    assert bench.estimate_seconds(config, 0.01) > 0
+    assert seen == {amp, *(["refreshed"] if refresh else [])}
 
 
 def test_bench_says_that_its_figures_are_of_one_run(monkeypatch, capsys) -> None:

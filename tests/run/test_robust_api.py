@@ -300,6 +300,36 @@ def test_a_file_imports_what_the_user_names(stranger, capsys):
     assert cli.main(["compare", str(study), "--imports", ENV, "--dry-run", *out]) == 0
 
 
+@pytest.fixture
+def foreign(stranger):
+    """An agent with a memory of the module, and one without, in its environment; the module is forgotten."""
+    options = {"env.num_envs": 4, "ppo.num_steps": 16, "ppo.num_minibatches": 2, "rollouts": 1}
+    memories = {"strange": MEMORY, "plain": "mlp"}
+    for name, memory in memories.items():
+        out = {"out": stranger / "runs", "run_id": name, "quiet": True}
+        recollect.train(ENV, options=options | {"actor": memory}, **out)
+    sys.modules.pop("stranger_module")
+    gymnasium.registry.pop("Strange-v0")
+    (stranger / "touched").unlink()
+    return [str(next((stranger / "runs").glob(f"*/*/{name}"))) for name in memories]
+
+
+@pytest.mark.parametrize("command", ["clone", "watch"])
+def test_another_agent_imports_the_environment_of_the_command_and_no_memory_that_is_not_named(
+    command, foreign, stranger, capsys
+):
+    strange, plain = foreign
+    commands = {
+        "clone": ["clone", "--teacher", strange, "-e", ENV, "-m", "ppo", "--steps", "200", "-o"],
+        "watch": ["watch", plain, "--beside", strange, "-e", ENV, "--episodes", "1", "-o"],
+    }
+    words = [*commands[command], str(stranger / ("page.html" if command == "watch" else "a.safetensors"))]
+    assert cli.main(words) == 2
+    assert f"{MEMORY}, which imports a module: allow it with --imports" in capsys.readouterr().err
+    assert cli.main([*words, "--imports", MEMORY]) == 0
+    assert (stranger / "touched").exists()
+
+
 def test_the_command_that_a_stopped_run_names_resumes_it(stranger, monkeypatch, capsys):
     monkeypatch.chdir(stranger)
 

@@ -39,7 +39,7 @@ from recollect.tuning.optuna_storage import JOURNAL, load_study
 from recollect.tuning.proposals import propose
 from recollect.tuning.result import TuningResult, importances, trial_results
 from recollect.tuning.space_file import build_space
-from recollect.tuning.successive_halving import SuccessiveHalving
+from recollect.tuning.successive_halving import SuccessiveHalving, return_at
 
 from ..audit import audit
 from ..helpers import assert_same_end, run_quietly, seen_by_a_browser, wait_for
@@ -167,6 +167,16 @@ def test_returns_are_compared_after_equal_numbers_of_steps(tmp_path):
     assert (
         search.trials[1].rungs == pytest.approx({1: 50, 3: 50}) and search.trials[1].state == "stopped early"
     )
+
+
+def test_a_line_that_is_being_written_is_read_at_the_next_poll(tmp_path):
+    config = resolved_config(assemble(OPTIONS[:-2]))
+    job = SimpleNamespace(config=config, folder=tmp_path)
+    whole = json.dumps({"iteration": 1, "step": STEPS / 2, "return": 20.0}) + "\n"
+    late = json.dumps({"iteration": 2, "step": STEPS, "return": 30.0}) + "\n"
+    for text, expected in ((whole + late[:-9], None), (whole + late, 30.0)):
+        (tmp_path / "metrics.jsonl").write_text(text)
+        assert return_at(job, 0.4) == 20.0 and return_at(job, 1.0) == expected
 
 
 def test_the_best_third_continue(tmp_path):
