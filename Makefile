@@ -2,7 +2,8 @@
 # make test     format, lint, types, tests: what every commit must pass
 # make docs     these pages as a site in build/docs, with nothing fetched while it is read
 # make faults   fault injection: random kills, signals, full disks (minutes)
-# make fuzz     ten thousand random command lines, files and run folders, 500 random environments (an hour)
+# make fuzz     ten thousand random command lines, files and run folders, 500 random environments, and a
+#               thousand damages of each file of a run (half an hour)
 # make memory-gym  install Memory Gym where its own pins would not
 # make gates    do the presets learn as well as they did? five seeds of ten tasks (ten minutes)
 # make paper    all of studies/, with a report and an archive of the runs of each in docs/results (a day; resumes)
@@ -60,7 +61,7 @@ faults: .venv/dev
 	$(BIN)/python -m pytest -m faults
 
 fuzz: .venv/dev
-	FUZZ_CASES=10000 $(BIN)/python -m pytest tests/fuzz -n 2
+	FUZZ_CASES=10000 MUTANTS=1000 $(BIN)/python -m pytest tests/fuzz tests/run/test_corruption.py tests/tuning/test_journal.py -n 2
 
 gates: .venv/dev
 	$(BIN)/python -m benchmarks.gates

@@ -194,20 +194,20 @@ ENVIRONMENTS: dict[str, Case] = {
     "MiniGrid, pictures": Case(
         env=MINIGRID,
         model="ppo_gru",
-        options=PICTURES | {"env.kwargs.tile": 12, "actor.picture_features": 16},
+        options=PICTURES | {"env.kwargs.tile": 12, "actor.encoder.features": 16},
         needs="minigrid",
     ),
     "MiniGrid, residual pictures": Case(
         env=MINIGRID,
         options=PICTURES
         | FEW
-        | {"env.kwargs.tile": 8, "actor.pictures": "residual", "actor.picture_features": "None"},
+        | {"env.kwargs.tile": 8, "actor.encoder.name": "residual", "actor.encoder.features": "None"},
         needs="minigrid",
     ),
     "Memory Gym": Case(
         env="memory_gym:MortarMayhem-Grid-v0",
         model="ppo_lstm",
-        options=FEW | {"ppo.num_minibatches": 2, "actor.picture_features": 16},
+        options=FEW | {"ppo.num_minibatches": 2, "actor.encoder.features": 16},
         needs="memory_gym",
     ),
 }

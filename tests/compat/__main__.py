@@ -10,6 +10,7 @@ lstm/unfinished    killed in its 8th rollout of 12; the last checkpoint is of th
 gtrxl/unfinished   stopped by SIGTERM in its 5th rollout of 12; shared critic, options other than the defaults
 */finished         the same run without an interruption
 agents/            an exported agent of each memory
+study.yaml         a study, and in study.json the hashes that the version gave to its runs; written by hand
 expected.json      returns of evaluation episodes of the finished runs and of the agents
 """
 

@@ -16,6 +16,9 @@ from safetensors.torch import load_file
 
 import recollect
 from recollect import cli
+from recollect.comparison.study import read_study
+from recollect.config.data import config_hash
+from recollect.run.build import build
 
 FILES = Path(__file__).parent
 RETURNS = json.loads((FILES / "expected.json").read_text())
@@ -151,6 +154,18 @@ def test_finished_and_unfinished_runs_are_reported(tmp_path, capsys):
     assert "left out" not in command(capsys, *words)
     report = json.loads((tmp_path / "report.json").read_text())
     assert "ppo_lstm" in json.dumps(report) and "ppo_gtrxl" in json.dumps(report)
+
+
+def test_the_runs_of_a_study_are_found(capsys):
+    """Under hashes of that version, so that a comparison continues with its finished runs."""
+    configs = read_study(FILES / "study.yaml").configs()
+    hashes = []
+    for config in configs:
+        envs, _, resolved = build(config)
+        envs.adapter.close()
+        hashes.append(config_hash(resolved))
+    assert hashes == json.loads((FILES / "study.json").read_text())
+    assert "actor.pictures is an old name, of actor.encoder.name" in capsys.readouterr().err
 
 
 def command(capsys, *words):

@@ -1,6 +1,7 @@
 """Damaged, truncated, swapped and hostile files: one line, and never another result without a word."""
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -20,7 +21,7 @@ from recollect.run import api, checkpoint, weights
 
 from ..helpers import MEMORIES, VECTOR, branch, run_quietly, small_config, stopped_run
 
-MUTANTS = 60  # of each file
+MUTANTS = int(os.environ.get("MUTANTS", "60"))  # of each file
 OURS = (UsageError, OSError)
 
 

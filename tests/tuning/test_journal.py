@@ -10,7 +10,7 @@ from recollect.common.errors import UsageError
 from recollect.tuning.journal_file import CHECKSUM, Journal
 from recollect.tuning.optuna_storage import JOURNAL
 
-from ..run.test_corruption import mutants
+from ..run.test_corruption import MUTANTS, mutants
 from .test_tune import OPTIONS, tuned
 
 pytest.importorskip("optuna")
@@ -51,7 +51,7 @@ def test_damage_is_refused_or_changes_nothing(journal, tmp_path):
             # What a full disk or a kill leaves: the beginning, which the study continues.
             assert logs == whole[: len(logs)]
             assert mutant[: len(copy.read_bytes())] == copy.read_bytes()
-    assert refused > 30
+    assert refused > MUTANTS / 2
 
 
 @pytest.mark.parametrize("change", ["lost", "twice", "swapped"])

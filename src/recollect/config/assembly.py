@@ -16,7 +16,7 @@ from ..memory import MemoryConfig
 from . import recurrent_ppo
 from .config import RunConfig
 from .data import read_yaml, settings_in
-from .flags import apply, last, options_of, over, read_flags, resolve
+from .flags import RENAMED, apply, last, options_of, over, read_flags, resolve
 from .presets import preset
 from .values import Setting, Words
 
@@ -37,6 +37,8 @@ def assemble(arguments: Sequence[str]) -> RunConfig:
 
 def configure(settings: Iterable[Setting]) -> RunConfig:
     """The config of a run from settings, over those of a --config file, over the preset they name."""
+    settings = list(settings)
+    _note_renamed(settings)
     settings = with_file([setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings])
     model, env_id = last(settings, "model") or "ppo", last(settings, "env.id") or "CartPole-v1"
     return apply(*_with_parts(preset(model, env_id), settings))
@@ -66,6 +68,13 @@ def _names(setting: Setting) -> Sequence[str]:
     return setting.value if isinstance(setting.value, Words) else (str(setting.value),)
 
 
+def _note_renamed(settings: Iterable[Setting]) -> None:
+    """Say which names are those of earlier versions; saved configs are read without a word."""
+    for setting in settings:
+        if setting.name in RENAMED:
+            _announce(f"recollect: {setting.label} is an old name, of {RENAMED[setting.name]}")
+
+
 @cache
 def _announce(text: str) -> None:
     """Print a line once: a comparison reads its file for every run."""
@@ -77,7 +86,7 @@ def from_dict(data: Mapping[str, Any], imports: Sequence[str] = (), file: str = 
 
     file  what errors name as the source
     """
-    settings = file_settings(data, file)
+    settings = _in_order(settings_in(data, file))
     check_imports(settings, imports, "the file")
     # Not over the preset: a saved config is complete, and presets change between versions. An option that an
     # old file lacks gets the default of its class, which must therefore mean what old versions did.
@@ -114,9 +123,16 @@ def import_flags(config: RunConfig) -> str:
 
 
 def file_settings(data: Mapping[str, Any], file: str) -> list[Setting]:
+    """The settings of a file that a user wrote."""
+    settings = settings_in(data, file)
+    _note_renamed(settings)
+    return _in_order(settings)
+
+
+def _in_order(settings: Iterable[Setting]) -> list[Setting]:
     """The settings of a file. It has no order, and naming a memory undoes `shared`, so names come first."""
-    settings = [setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings_in(data, file)]
-    return sorted(settings, key=lambda setting: setting.name not in PARTS)
+    resolved = [setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings]
+    return sorted(resolved, key=lambda setting: setting.name not in PARTS)
 
 
 def _with_parts(config: RunConfig, settings: Iterable[Setting]) -> tuple[RunConfig, list[Setting]]:

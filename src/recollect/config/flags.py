@@ -16,6 +16,13 @@ from .values import SWITCHES, Setting, Words, is_list, is_mapping, is_none, valu
 T = TypeVar("T")
 # Fields that parsing fills in, which are no options: the run, settings of runs, the command as typed.
 FILLED_IN = ("config", "settings", "command")
+# Names of earlier versions, which are read with a note.
+RENAMED = {
+    "actor.pictures": "actor.encoder.name",
+    "critic.pictures": "critic.encoder.name",
+    "actor.picture_features": "actor.encoder.features",
+    "critic.picture_features": "critic.encoder.features",
+}
 # Config files and scripts of users have these names, so none is ever removed. The order of meanings counts.
 ALIASES = {
     "e": ("environments", "env", "env.id"),
@@ -37,10 +44,7 @@ ALIASES = {
     "critic": ("critic.memory.name",),
     "actor.encoder": ("actor.encoder.name",),
     "critic.encoder": ("critic.encoder.name",),
-    "actor.pictures": ("actor.encoder.name",),
-    "critic.pictures": ("critic.encoder.name",),
-    "actor.picture_features": ("actor.encoder.features",),
-    "critic.picture_features": ("critic.encoder.features",),
+    **{old: (new,) for old, new in RENAMED.items()},
     "init": ("init.path",),
     "num_envs": ("env.num_envs",),
     "lr": ("ppo.learning_rate",),

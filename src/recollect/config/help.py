@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from .flags import ALIASES, FILLED_IN, SHORT, flag_of, place_of, resolve
+from .flags import ALIASES, FILLED_IN, RENAMED, SHORT, flag_of, place_of, resolve
 from .values import is_list, is_literal, members
 
 # Spellings of earlier versions and of other programs, which keep working and are not shown.
 OLDER = ("env.id", "f", "file_path", "model_name", "num_epochs", "num_episodes", "rollouts")
-OLDER_PARTS = (".pictures", ".picture_features")
 WIDTH = 100
 INDENT = 28
 PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -129,7 +128,7 @@ def _flags(option: Option, known: Iterable[str], brief: bool) -> str:
     brief  without the full name where an alias is a word
     """
     hidden = (*OLDER, option.name)
-    shown = [name for name in ALIASES if name not in hidden and not name.endswith(OLDER_PARTS)]
+    shown = [name for name in ALIASES if name not in hidden and name not in RENAMED]
     aliases = [name for name in shown if resolve(name, known) == option.name]
     short = [f"-{name}" for name in aliases if name in SHORT]
     long = [flag_of(name) for name in (*aliases, option.name) if name not in SHORT]
