@@ -13,10 +13,12 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from benchmarks.report import evaluation, invent_run
+from PIL import Image
 
 from recollect import cli
 from recollect.reporting import figures
-from recollect.reporting.blocks import Code, Section, Text, slug, slugs
+from recollect.reporting.blocks import Chart, Code, Section, Text, slug, slugs
+from recollect.reporting.curves import Curve, ModelCurves, Panel
 from recollect.reporting.groups import shorten
 from recollect.reporting.report import write_report
 from recollect.reporting.runs import read_runs
@@ -384,6 +386,18 @@ def test_colours_are_told_apart_by_all_eyes_and_from_the_ground(theme):
         assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2)) > 24
     assert min(contrast(colour, ground) for colour in colours) > 3
     assert contrast(ink, ground) > 12 and contrast(soft, ground) > 4.5
+
+
+def test_fifty_models_leave_room_for_their_curves(tmp_path):
+    """Where they do not, matplotlib warns."""
+    grid = np.linspace(0, 1, 20)
+    curve = Curve(grid, *[None] * 5)
+    names = [f"a model with a long name, {number}" for number in range(50)]
+    lines = [ModelCurves(name, "finished", 1, {"return": {"step": curve}}) for name in names]
+    chart = Chart("curves-x", "curves", "x", "", panel=Panel("x", {"step": grid}, lines))
+    figures.draw_figures([chart], dict(zip(names, range(50), strict=True)), tmp_path)
+    with Image.open(tmp_path / "curves-x.png") as picture:
+        assert picture.height > picture.width
 
 
 def test_figures_have_the_colours_of_the_page():

@@ -196,8 +196,10 @@ def _legend(figure: Any, axes: Any) -> None:
     """Below the plots, where it hides no curve."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        inches, _ = figure.get_size_inches()
-        columns = max(1, int(13 * inches / (6 + max(map(len, labels)))))
+        width, height = figure.get_size_inches()
+        columns = max(1, int(13 * width / (6 + max(map(len, labels)))))
+        # A long one would leave no room for the plots.
+        figure.set_size_inches(width, height + 0.22 * max(0, math.ceil(len(labels) / columns) - 4))
         figure.legend(
             handles,
             labels,
