@@ -6,13 +6,14 @@
 #               thousand damages of each file of a run (half an hour)
 # make memory-gym  install Memory Gym where its own pins would not
 # make gates    do the presets learn as well as they did? five seeds of ten tasks (ten minutes)
+# make leaderboard  runs studies/memories.yaml, and prints its tables (half a day; resumes)
 # make paper    all of studies/, with a report and an archive of the runs of each in docs/results (a day; resumes)
 # make bench    recollect beside Stable-Baselines3 on this machine (half an hour)
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs faults fuzz memory-gym gates paper bench clean
+.PHONY: demo test check docs faults fuzz memory-gym gates leaderboard paper bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -44,8 +45,9 @@ memory-gym: .venv/core
 demo: .venv/core
 	$(BIN)/recollect demo
 
+# Three processes on two cores, because a fifth of the time of tests is waiting.
 test: .venv/dev check
-	$(BIN)/python -m pytest -m "not faults and not timing" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not faults and not timing" -n 3 --dist worksteal
 	$(BIN)/python -m pytest -m "timing and not faults" $$(grep -rl --include='*.py' mark.timing tests)
 
 check: .venv/dev
@@ -65,6 +67,11 @@ fuzz: .venv/dev
 
 gates: .venv/dev
 	$(BIN)/python -m benchmarks.gates
+
+leaderboard: .venv/dev
+	$(BIN)/recollect compare studies/memories.yaml --out runs/paper --report docs/results/memories
+	$(BIN)/python -m benchmarks.archive docs/results/memories/report.json runs/paper/random -o docs/results/memories/runs.zip
+	$(BIN)/python -m benchmarks.leaderboard
 
 # A study that fails does not stop the others; the last line names those that failed. Without the trap
 # Ctrl-C would end one study and begin the next.
