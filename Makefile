@@ -45,9 +45,8 @@ memory-gym: .venv/core
 demo: .venv/core
 	$(BIN)/recollect demo
 
-# Three processes on two cores, because a fifth of the time of tests is waiting.
 test: .venv/dev check
-	$(BIN)/python -m pytest -m "not faults and not timing" -n 3 --dist worksteal
+	$(BIN)/python -m pytest -m "not faults and not timing" -n 2 --dist worksteal
 	$(BIN)/python -m pytest -m "timing and not faults" $$(grep -rl --include='*.py' mark.timing tests)
 
 check: .venv/dev
