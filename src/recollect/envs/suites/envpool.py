@@ -107,7 +107,7 @@ class EnvPool(VecEnv):
                 )
             except (TypeError, ValueError, AssertionError) as error:
                 # The other lines are signatures of C++ and all of EnvPool's own settings.
-                reason = str(error).splitlines()[0]
+                reason = str(error).partition("\n")[0]
                 raise UsageError(
                     f"EnvPool cannot build {self._name} with {self._options}: {reason}; change env.kwargs or "
                     "env.time_limit, or try --env.backend gymnasium"
