@@ -1,5 +1,6 @@
 """What every test shares: one thread, and how many examples hypothesis tries."""
 
+import gc
 import os
 
 # Before torch is imported, and for every process that a test starts: threads that wait for one another on
@@ -17,6 +18,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # No test ends with a loss of power, and to wait for the disk takes as long as a short run computes.
 os.fsync = lambda descriptor: None
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end, and to search it for garbage would take a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

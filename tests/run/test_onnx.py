@@ -1,5 +1,6 @@
 """An exported graph computes what the agent computes, over episodes with resets, for all memories."""
 
+import functools
 import re
 import subprocess
 import sys
@@ -36,6 +37,17 @@ MIXED = spaces.Dict(
 )
 BOUNDED = spaces.Box(np.float32([-1, -np.inf, 2]), np.float32([3, np.inf, 5]))
 TYPES = {"float": np.float32, "int64": np.int64, "uint8": np.uint8, "bool": bool}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_registry():
+    """For each export torch lists its operators anew, which takes a fifth of the time of these tests."""
+    from torch.onnx._internal.exporter import _registration
+
+    with pytest.MonkeyPatch.context() as patch:
+        listed = staticmethod(functools.cache(_registration.ONNXRegistry.from_torchlib))
+        patch.setattr(_registration.ONNXRegistry, "from_torchlib", listed)
+        yield
 
 
 def type_of(tensor):

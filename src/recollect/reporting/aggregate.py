@@ -6,6 +6,7 @@ Shapes.  n seeds of one model, m of another, K environments, P points of a profi
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 from typing import TypeAlias
 
@@ -170,12 +171,17 @@ def improvements(finals: Sequence[FinalScores], ranked: Sequence[str]) -> list[I
 def improvement(strata: Sequence[tuple[Floats, Floats]]) -> tuple[float, Interval]:
     """Scores (n,) and (m,) in each environment -> the probability that a run of the first model wins."""
     shares = np.array([win_share(x, y) for x, y in strata])
-    ends = [
-        wins_interval(np.array(share), len(x), len(y)) for share, (x, y) in zip(shares, strata, strict=True)
-    ]
+    ends = [_win_ends(float(share), len(x), len(y)) for share, (x, y) in zip(shares, strata, strict=True)]
     low, high = (np.array(column) for column in zip(*ends, strict=True))
     mean, below, above = mean_of_shares(shares, low, high)
     return float(mean), Interval(float(below), float(above))
+
+
+@lru_cache
+def _win_ends(share: float, n: int, m: int) -> tuple[float, float]:
+    """The interval of a share of n m pairs. Few shares are possible, and each takes a search."""
+    low, high = wins_interval(np.array(share), n, m)
+    return float(low), float(high)
 
 
 def win_share(x: Floats, y: Floats) -> float:
