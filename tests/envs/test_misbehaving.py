@@ -453,6 +453,23 @@ def test_a_discrete_observation_outside_of_its_space_is_named(space, value, mess
         play(envs)
 
 
+class Paid(Counter):
+    def __init__(self, reward):
+        self.reward = reward
+
+    def step(self, action):
+        obs, _, terminated, truncated, info = super().step(action)
+        return obs, self.reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("reward", [np.nan, -np.inf])
+def test_an_evaluation_has_no_return_of_rewards_that_are_not_finite(reward):
+    config = EnvConfig(id="paid", num_envs=2)
+    assert evaluate(None, config, 2, factory=partial(Paid, 1.0)).mean > 0
+    with pytest.raises(EnvDataError, match=f"the return of an episode is {reward} in environment 0"):
+        evaluate(None, config, 2, factory=partial(Paid, reward))
+
+
 def test_entries_whose_dotted_names_collide_are_refused():
     box = spaces.Box(0, 1, (2,))
     space = spaces.Dict({"a.b": box, "a": spaces.Dict({"b": box})})

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -277,6 +278,25 @@ def test_an_observation_that_is_not_finite_names_leaf_and_column(bad, trained):
     for call in (trained.predict, trained.value, trained.distribution, trained.agent.predict):
         with pytest.raises(UsageError, match=rf"observation obs\[1\] is {bad} in environment 2"):
             call(obs)
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "bad", "message"),
+    [
+        (spaces.MultiDiscrete([3, 5]), [2, 4], [3, 0], r"obs\[0\] is 3 .* the values 0 to 2"),
+        (spaces.MultiDiscrete([3, 5], start=[1, 0]), [3, 4], [0, 0], r"obs\[0\] is 0 .* the values 1 to 3"),
+        (spaces.Discrete(4), 3, 4, r"obs is 4 in environment 0, at step 1 of this player: .* 0 to 3"),
+    ],
+)
+def test_an_index_outside_of_its_space_is_refused_by_players(space, good, bad, message):
+    """In the inputs of a network it would be an index of the next component."""
+    agent = build_agent(read_spaces(space, spaces.Discrete(2)), branch("gru"), branch("gru"), False, 0)
+    player = agent.player()
+    player.act(np.array(good))
+    with pytest.raises(UsageError, match=message):
+        player.act(np.array(bad))
+    with pytest.raises(UsageError, match=message.replace("at step 1", "at step 0")):
+        agent.predict(np.array(bad))
 
 
 def test_large_finite_observations_are_allowed(trained):

@@ -1,5 +1,6 @@
 """Damaged, truncated, swapped and hostile files: one line, and never another result without a word."""
 
+import itertools
 import json
 import os
 import random
@@ -261,3 +262,80 @@ def test_a_newer_format_is_refused_with_both_versions(run, tmp_path, monkeypatch
     monkeypatch.setattr(checkpoint, "FORMAT", 1)
     with pytest.raises(CheckpointError, match="has format 2, this version reads 1"):
         recollect.load(path)
+
+
+# Files of a stranger, whose digest is right -----------------------------------------------------
+
+SAID = [*checkpoint.ABOUT_RUN, *checkpoint.SINCE, "envs", "spaces"]
+
+
+def copied(run: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "ppo" / "CartPole-v1" / "copy"
+    shutil.copytree(run, folder)
+    return folder
+
+
+def rewrite(file: Path, change) -> None:
+    """The file after a change of its tensors and its metadata, with a digest of its own."""
+    tensors, meta = checkpoint.read(file)
+    change(tensors, meta)
+    checkpoint.write(file, tensors, meta)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_metadata_of_a_stranger_ends_in_one_line_or_changes_nothing(name, run, tmp_path):
+    folder = copied(run, tmp_path)
+    kept = {path: path.read_bytes() for path in (folder / "checkpoints").iterdir()}
+    for file in kept:
+        for value in (None, [], "x", {"x": 1}):
+
+            def change(tensors, meta, value=value):
+                meta.pop(name, None) if value is None else meta.update({name: value})
+
+            rewrite(file, change)
+            try:
+                recollect.resume(folder, quiet=True)
+            except OURS as error:
+                assert str(error)
+            for path, data in kept.items():
+                path.write_bytes(data)
+            shutil.copy(run / "summary.json", folder)
+
+
+@pytest.mark.parametrize("counter", checkpoint.COUNTERS)
+def test_a_counter_that_is_no_number_is_named(counter, run, tmp_path, capsys):
+    folder = copied(run, tmp_path)
+    newest = checkpoint.existing(folder / "checkpoints")[-1]
+    rewrite(newest, lambda _, meta: meta["counters"].update({counter: "x"}))
+    assert cli.main(["resume", str(folder)]) == 0
+    assert f"{newest.name} does not describe a run: {counter} is" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_tensors_of_a_stranger_end_in_one_line_or_count_as_damaged(run, tmp_path, capsys):
+    newest = checkpoint.existing(run / "checkpoints")[-1]
+    changes = (lambda x: x.sum(), lambda x: x[None], lambda x: x.reshape(-1)[:0])
+    for (name, before), change in itertools.product(checkpoint.read(newest)[0].items(), changes):
+        if change(before).shape != before.shape:
+            folder = copied(run, tmp_path / name)
+            for path in (folder / "checkpoints").iterdir():
+                if path.name != newest.name:
+                    path.unlink()
+            rewrite(
+                folder / "checkpoints" / newest.name,
+                lambda tensors, _, name=name, change=change: tensors.update({name: change(tensors[name])}),
+            )
+            code, said = cli.main(["resume", str(folder)]), capsys.readouterr()
+            assert said.err.count("\n") == 1 if code else "restarting from the seed" in said.out, name
+            shutil.rmtree(folder)
+
+
+def test_a_config_that_was_edited_is_refused_though_the_weights_are_damaged(run, tmp_path):
+    """And no checkpoint is whole, whose config could be compared."""
+    folder = copied(run, tmp_path)
+    for path in (folder / "checkpoints").iterdir():
+        path.write_bytes(b"damaged")
+    text = (folder / "config.yaml").read_text()
+    assert "gamma: 0.99\n" in text
+    (folder / "config.yaml").write_text(text.replace("gamma: 0.99\n", "gamma: 0.5\n"))
+    with pytest.raises(UsageError, match=r"config\.yaml is not the config of this run"):
+        recollect.resume(folder, quiet=True)

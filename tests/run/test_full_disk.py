@@ -52,6 +52,22 @@ def test_an_appender_writes_all_or_nothing_and_catches_up(tmp_path):
     file.close()
 
 
+def test_an_event_file_that_begins_on_a_full_disk_is_whole_in_the_end(tmp_path):
+    for name in ("late", "prompt"):
+        (tmp_path / name).mkdir()
+    with limited(0):
+        late = log.TensorBoard(tmp_path / "late", 7)
+        with pytest.raises(OSError, match="File too large"):
+            late.write({"step": 8, "return": 0.5})
+    prompt = log.TensorBoard(tmp_path / "prompt", 7)
+    prompt.write({"step": 8, "return": 0.5})
+    sizes = []
+    for board, folder in ((late, "late"), (prompt, "prompt")):
+        board.close()
+        sizes += [file.stat().st_size for file in (tmp_path / folder).glob("events*")]
+    assert len(sizes) == 2 and sizes[0] == sizes[1] > 0
+
+
 def test_metrics_wait_for_a_full_disk(tmp_path, monkeypatch):
     """Metrics, episodes and TensorBoard are complete in the end, and the weights those of a straight run."""
     straight = run_quietly(small_config(), tmp_path, "straight")

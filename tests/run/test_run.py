@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import resource
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from recollect.common.errors import EnvDataError, UsageError
 from recollect.common.metrics import METRICS
+from recollect.common.signals import StoppedError
 from recollect.config.tasks import default
 from recollect.encoder.residual import ResidualConfig
 from recollect.learn.settings import PPOConfig
@@ -521,6 +523,20 @@ def test_the_screen_is_closed_and_the_run_has_failed_where_its_logs_cannot_be_op
     assert screen.closed == 1
     (summary,) = tmp_path.rglob("summary.json")
     assert json.loads(summary.read_text())["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(RuntimeError("reset"), "failed"), (StoppedError(signal.SIGTERM), "SIGTERM")]
+)
+def test_a_run_that_ends_in_its_first_reset_says_so(error, status, tmp_path, monkeypatch):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("recollect.run.run.build_learner", fail)
+    with pytest.raises(type(error)):
+        run_quietly(small_config(), tmp_path)
+    (summary,) = tmp_path.rglob("summary.json")
+    assert json.loads(summary.read_text())["status"] == status
 
 
 def test_validations_have_full_precision(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -186,7 +187,37 @@ def test_the_interrupt_is_a_keyboard_interrupt_with_the_signal():
 # Worker processes -----------------------------------------------------------------------------
 
 
-def train_with_workers(folder: Path) -> None:
+BARRIER = ["--env.backend", "workers", "--num-envs", "4", "--ppo.num-steps", "32", "--barrier"]
+
+
+class Slow(gymnasium.Env):
+    """Hangs in its first reset, or in its 20th step."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, journal: str, call: str) -> None:
+        self.journal, self.calls, self.slow = Path(journal), 0, call
+
+    def reset(self, *, seed=None, options=None):
+        self.hang("reset", 1)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.hang("step", 20)
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def hang(self, call: str, number: int) -> None:
+        self.calls += call == self.slow
+        if call == self.slow and self.calls == number:
+            self.journal.write_text(call)
+            time.sleep(60)
+
+
+gymnasium.register("SlowCall-v0", entry_point=Slow)
+
+
+def train_with_workers(folder: Path, *words: str) -> None:
     """Train as the command line does, as the leader of a group, with all output in a file."""
     os.setsid()
     file = os.open(folder / "out", os.O_WRONLY | os.O_CREAT)
@@ -194,21 +225,28 @@ def train_with_workers(folder: Path) -> None:
         os.dup2(file, stream)
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 (pytest has replaced it)
     sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-    options = ["--env.backend", "workers", "--num-envs", "4", "--ppo.num-steps", "32", "--barrier", "9999"]
-    os._exit(cli.main(["train", "CartPole-v1", *options, "--out", str(folder)]))
+    code = 99
+    try:
+        code = cli.main(["train", *(words or ["CartPole-v1", *BARRIER, "9999"]), "--out", str(folder)])
+    finally:
+        # As a process ends by itself: this one has the exit handlers of pytest too.
+        multiprocessing.util._exit_function()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 @contextlib.contextmanager
-def training(folder: Path) -> Iterator[int]:
+def training(folder: Path, *words: str, journal: Path | None = None) -> Iterator[int]:
     """A process that has begun to train with workers, all of which have to be gone at the end."""
     child = os.fork()
     if not child:
-        train_with_workers(folder)
+        train_with_workers(folder, *words)
     out = folder / "out"
+    begun = journal.exists if journal else lambda: out.exists() and "step " in out.read_text()
     try:
-        wait_for(lambda: out.exists() and "step " in out.read_text(), 60)
+        wait_for(begun, 60)
+        wait_for(lambda: len(processes_of(child)) > 4, 60)  # at a barrier they begin anew
         workers = [pid for pid in processes_of(child) if pid != child]
-        assert len(workers) >= 4
         yield child
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
     finally:
@@ -231,6 +269,37 @@ def test_a_signal_to_the_group_before_the_first_barrier_leaves_a_line_and_no_wor
     out = (tmp_path / "out").read_text()
     assert "Traceback" not in out and f"stopped by {signal.Signals(number).name}" in out
     assert "recollect resume" in out
+
+
+def test_a_signal_to_every_process_lets_the_iteration_be_saved(tmp_path):
+    """As a batch system ends a job: workers that ended would take the iteration with them."""
+    with training(tmp_path, "CartPole-v1", *BARRIER, "10") as run:
+        for process in sorted(processes_of(run), reverse=True):  # workers before their parent
+            with contextlib.suppress(ProcessLookupError):  # of those that are about to end
+                os.kill(process, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(run, 0)[1]) == 143
+    out = (tmp_path / "out").read_text()
+    assert "stopped by SIGTERM; recollect resume" in out and "Traceback" not in out
+    (summary,) = tmp_path.rglob("summary.json")
+    saved = checkpoint.existing(summary.parent / "checkpoints")
+    assert saved and int(saved[-1].stem.split("-")[1]) == json.loads(summary.read_text())["iteration"]
+
+
+@pytest.mark.parametrize(
+    ("call", "grace", "last"), [("reset", 5.0, "unfinished output"), ("step", SHORT, "recollect resume")]
+)
+def test_a_signal_while_workers_hang_leaves_a_line_and_no_traceback(call, grace, last, tmp_path, monkeypatch):
+    monkeypatch.setattr(signals, "GRACE", grace)
+    journal = tmp_path / "journal"
+    how = ["--env.kwargs.journal", str(journal), "--env.kwargs.call", call, *BARRIER, "9999"]
+    with training(tmp_path, f"{__name__}:SlowCall-v0", *how, journal=journal) as run:
+        os.kill(run, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(run, 0)[1]) == 143
+    out = (tmp_path / "out").read_text()
+    assert "Traceback" not in out and last in out
+    # Before the run has a folder, resets show whether they repeat.
+    begun = [json.loads(path.read_text())["status"] for path in tmp_path.rglob("summary.json")]
+    assert begun == (["SIGTERM"] if call == "step" else [])
 
 
 def test_two_signals_to_the_parent_leave_no_worker(tmp_path):

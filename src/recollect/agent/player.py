@@ -11,6 +11,7 @@ from ..common import rng, tree
 from ..common.errors import UsageError
 from ..common.finite import find_not_finite
 from ..common.tree import Tree
+from ..envs.ranges import Ranges
 from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs
 from .nets import Rows
 
@@ -53,6 +54,7 @@ class Player:
         self.agent, self.num_envs, self.deterministic = agent, num_envs, deterministic
         self._rng = rng.generator(seed, rng.Purpose.PLAY)
         self._dtype = next(agent.parameters()).dtype
+        self._ranges = Ranges(agent.obs_spec)
         self.reset()
 
     def reset(self) -> None:
@@ -147,7 +149,7 @@ class Player:
         if NEW_EPISODE in spec.leaves and NEW_EPISODE not in leaves:
             leaves[NEW_EPISODE] = (opens | new_episode)[:, None]
         self._check_shapes(leaves)
-        self._check_finite(leaves)
+        self._check_values(leaves)
         if self.agent.actor.masked:
             leaves[ACTION_MASK] = self._allowed(
                 leaves.get(ACTION_MASK) if action_mask is None else action_mask
@@ -168,8 +170,15 @@ class Player:
                     f"agent needs shape {leaf.shape}, and its player acts in {self.num_envs}"
                 )
 
-    def _check_finite(self, leaves: Obs) -> None:
-        """Raise UsageError if a number is not finite: a memory state would not recover from it."""
+    def _check_values(self, leaves: Obs) -> None:
+        """Raise UsageError for a number that is not finite, from which a memory state would not recover, and
+        for an index outside of its space, which would be one of the next component."""
+        outside = self._ranges.find_outside(leaves)
+        if outside is not None:
+            raise UsageError(
+                f"observation {outside.name} is {outside.value} in environment {outside.env}, at step "
+                f"{self._steps} of this player: {outside.rule}"
+            )
         bad = find_not_finite(leaves)
         if bad is not None:
             name, (env, *place) = bad

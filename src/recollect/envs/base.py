@@ -21,6 +21,7 @@ from ..common.distributed import check_threads
 from ..common.errors import EnvDataError, UsageError
 from ..common.finite import find_not_finite, squared
 from .opponents import Opponents
+from .ranges import Ranges
 from .spaces import Array, Obs, read_spaces
 
 Backend: TypeAlias = Literal["auto", "gymnasium", "workers", "envpool", "own"]
@@ -235,11 +236,8 @@ class Envs:
         self.imposed_limit: int | None = None
         self.num_envs, self.agents = adapter.num_envs, adapter.agents
         self.obs_spec, self.action_spec = read_spaces(adapter.observation_space, adapter.action_space, mask)
+        self._ranges = Ranges(self.obs_spec)
         self._steps = 0
-        leaves = self.obs_spec.leaves.items()
-        self._sizes = {
-            name: np.array(leaf.sizes, np.uint64) for name, leaf in leaves if leaf.kind == "discrete"
-        }
 
     def around(self, adapter: VecEnv) -> "Envs":
         """The same environments, seen through a wrapper of theirs."""
@@ -272,25 +270,13 @@ class Envs:
         return step._replace(obs=obs, waiting=self.adapter.waiting())
 
     def _check_obs(self, obs: Obs) -> None:
-        for name, array in obs.items():
-            if name in self._sizes:
-                self._check_indices(name, array)
+        outside = self._ranges.find_outside(obs)
+        if outside is not None:
+            self._refuse(outside.env, outside.name, outside.value, outside.rule)
         bad = find_not_finite(obs)
         if bad is not None:
             name, (env, *place) = bad
             self._refuse(env, f"{name}{place if place else ''}", obs[name][env, *place])
-
-    def _check_indices(self, name: str, array: Array) -> None:
-        """Raise EnvDataError if a discrete observation (N, components) is outside of its space."""
-        sizes = self._sizes[name]
-        # As unsigned numbers, negative ones are large: one comparison checks both ends.
-        if not (array.view(np.uint64) >= sizes).any():
-            return
-        env, place = (int(i) for i in np.argwhere(array.view(np.uint64) >= sizes)[0])
-        start, size = self.obs_spec.leaves[name].start[place], int(sizes[place])
-        key = f"{name}[{place}]" if len(sizes) > 1 else name
-        rule = f"its space has the values {start} to {start + size - 1}"
-        self._refuse(env, key, array[env, place] + start, rule)
 
     def _refuse(
         self,

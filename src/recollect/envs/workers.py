@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from typing import Any
 
 import gymnasium as gym
@@ -32,7 +33,9 @@ from .failures import ABORTED, FAILURES, Failure, Restarts, close_quietly, descr
 from .local import check_shapes
 from .spaces import Array
 
-CLOSE_SECONDS = 2.0  # to close an environment, before its process is killed
+# To close an environment, before its process is killed. Less than a run has after a signal
+# (common/signals.py, LAST_GRACE), and of the rest it closes its files.
+CLOSE_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1  # of Linux
 
 
@@ -67,6 +70,8 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
         self._steps = 0
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
+        # Where nobody closes them, as after a signal: multiprocessing would send SIGTERM, and wait.
+        Finalize(self, _kill_all, args=(self._processes,), exitpriority=0)
         for i in range(num_envs):
             pipe, process = self._start(i)
             self._pipes.append(pipe)
@@ -201,6 +206,11 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
             self._kill(i)
 
 
+def _kill_all(processes: list[Any]) -> None:
+    for process in processes:
+        process.kill()
+
+
 # In the worker --------------------------------------------------------------------------------
 
 
@@ -245,8 +255,13 @@ def _answer(env: gym.Env[Any, Any], command: str, data: Any, index: int, memory:
 
 
 def leave_group(parent: int) -> None:
-    """Take no signals of the group of the parent, which stops its workers itself; end when it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Take no signals that are for the parent, which stops its workers itself; end when it ends.
+
+    A batch system sends SIGTERM to every process. The parent needs its workers to finish the iteration.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Not SIG_IGN, which the programs that an environment starts would inherit.
+        signal.signal(number, lambda *_: None)
     if hasattr(os, "setsid"):
         os.setsid()
     if sys.platform == "linux":

@@ -29,6 +29,13 @@ from ..learn.rollout import Row
 
 FORMAT = 1
 PER_ENV = ("row.", "state.", "envs.")  # prefixes of tensors whose first axis is N, the environments
+COUNTERS = "iteration", "step", "episodes", "skipped", "skipped_in_a_row"
+# What a checkpoint says about its run; and what only some versions say.
+ABOUT_RUN = {
+    **{"config": dict, "versions": dict, "counters": dict},
+    **{"offset": int, "time": float | int, "best": float | int},
+}
+SINCE = {"episodes_offset": int, "rate_factor": float | int, "device": str, "kernels": str, "processes": int}
 
 
 # Files ----------------------------------------------------------------------------------------
@@ -135,13 +142,9 @@ def learner_tensors(learner: Learner) -> dict[str, Tensor]:
 
 def counters(learner: Learner) -> dict[str, int]:
     """All counters of a learner."""
-    return {
-        "iteration": learner.iteration,
-        "step": learner.step,
-        "episodes": learner.episodes.finished,
-        "skipped": learner.optimizer.skipped,
-        "skipped_in_a_row": learner.optimizer.skipped_in_a_row,
-    }
+    skipped = learner.optimizer.skipped, learner.optimizer.skipped_in_a_row
+    values = learner.iteration, learner.step, learner.episodes.finished, *skipped
+    return dict(zip(COUNTERS, values, strict=True))
 
 
 def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> None:
@@ -184,23 +187,21 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     Nothing is changed before all checks are passed, but barrier environments are reset to check them.
     """
     tensors, meta = read(path)
+    _check_about_run(path, meta)
     block = learner.ranks.block(envs.num_envs)
     # A file contains the environments of all ranks; each rank restores its block.
-    tensors |= {name: x[block] for name, x in tensors.items() if name.startswith(PER_ENV)}
+    tensors |= {name: x[block] for name, x in tensors.items() if name.startswith(PER_ENV) and x.ndim}
     saved = {name: x for name, x in tensors.items() if not name.startswith("envs.")}
     _check_shapes(path, saved, learner_tensors(learner))
     # Copies, because training writes into these arrays.
     obs = {name: saved[f"row.obs.{name}"].numpy().copy() for name in learner.row.obs}
     if envs.adapter.tier == "native":
-        state = _env_state(path, tensors, meta, learner.ranks)
-        for name, x in state.arrays.items():
-            if len(x) != envs.num_envs:
-                raise UsageError(
-                    f"{path} is of another version of recollect: envs.{name} has {len(x)} entries, not one "
-                    f"for each of {envs.num_envs} environments; start a new run with --run-id, or in another "
-                    "--out"
-                )
-        envs.adapter.set_state(state)
+        try:
+            envs.adapter.set_state(_env_state(path, tensors, meta, learner.ranks, envs.num_envs))
+        except UsageError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{path} holds no state of these environments: {error!r}") from error
     else:
         # A checkpoint of these falls on a barrier, where they were just reset. The same keys must give the
         # observations that were saved; if not, the resumed run would silently differ.
@@ -220,7 +221,21 @@ def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, An
     return meta
 
 
-def _env_state(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], ranks: Ranks) -> EnvState:
+def _check_about_run(path: Path, meta: Mapping[str, Any]) -> None:
+    """Raise CheckpointError if a file, whose digest is right, does not describe a run."""
+    wrong = [name for name, kind in ABOUT_RUN.items() if not isinstance(meta.get(name), kind)]
+    wrong += [name for name, kind in SINCE.items() if name in meta and not isinstance(meta[name], kind)]
+    if not wrong:
+        wrong = [name for name in COUNTERS if not isinstance(meta["counters"].get(name), int)]
+    if wrong:
+        raise CheckpointError(
+            f"{path} does not describe a run: {', '.join(wrong)} is missing or no value of it"
+        )
+
+
+def _env_state(
+    path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], ranks: Ranks, num_envs: int
+) -> EnvState:
     """The saved state of the environments of this process."""
     processes = meta.get("processes", 1)
     if processes != ranks.size:
@@ -229,6 +244,12 @@ def _env_state(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any
             f"environments cannot be split differently: resume with torchrun --nproc-per-node {processes}"
         )
     arrays = {name: x.numpy() for name, x in _part("envs", tensors).items()}
+    for name, x in arrays.items():
+        if len(x) != num_envs:
+            raise UsageError(
+                f"{path} is of another version of recollect: envs.{name} has {len(x)} entries, not one for "
+                f"each of {num_envs} environments; start a new run with --run-id, or in another --out"
+            )
     return EnvState(arrays, meta["envs"] if processes == 1 else meta["envs"][ranks.rank])
 
 
@@ -276,11 +297,10 @@ def _check_shapes(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, 
     if missing or extra:
         raise UsageError(f"{problem}: it lacks {missing[:3]} and has {extra[:3]} instead; {fix}")
     for name, x in wanted.items():
+        given, here = tuple(saved[name].shape), tuple(x.shape)
         # The list of recent episodes grows up to its limit, so its length differs between checkpoints.
-        if name != "episodes.recent" and saved[name].shape != x.shape:
-            raise UsageError(
-                f"{problem}: {name} has shape {tuple(saved[name].shape)}, here it is {tuple(x.shape)}; {fix}"
-            )
+        if given != here and (name != "episodes.recent" or given[1:] != here[1:]):
+            raise UsageError(f"{problem}: {name} has shape {given}, here it is {here}; {fix}")
 
 
 # A folder of checkpoints ----------------------------------------------------------------------

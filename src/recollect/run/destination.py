@@ -1,11 +1,16 @@
 """Where the files and metrics of a run go, and the summary that it begins with."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from signal import Signals as Signal
 from typing import Any
 
+from ..common.signals import StoppedError
 from ..config.config import RunConfig
 from ..config.data import config_hash
+from .run_folder import write_json
 from .weights import processor_name, versions
 
 
@@ -37,3 +42,17 @@ def initial_summary(config: RunConfig, destination: Destination) -> dict[str, An
             "wandb_entity": destination.wandb_entity,
         },
     }
+
+
+@contextmanager
+def begun(folder: Path, config: RunConfig, destination: Destination) -> Iterator[None]:
+    """Write summary.json of a run that begins, and what ends the run within this context."""
+    summary = initial_summary(config, destination)
+    write_json(folder / "summary.json", summary)
+    try:
+        yield
+    except (Exception, StoppedError) as error:
+        status = Signal(error.number).name if isinstance(error, StoppedError) else "failed"
+        with suppress(OSError):
+            write_json(folder / "summary.json", {**summary, "status": status})
+        raise

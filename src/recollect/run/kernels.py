@@ -1,5 +1,6 @@
 """The kernels that compute the networks of a run: torch's, or the native ones."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..native.program import coverage
 
 # The memories of the studies of docs/kernels.md.
 STUDIED = ("mlp", "gru", "lstm", "stack", "mingru", "gpt2", "trxl", "gtrxl")
+WARN_ERROR = 1e-3  # of ratio_error or value_error; at 1e-2 the run stops (learn/maths.py)
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
 
@@ -84,3 +86,12 @@ def resume_with(learner: Learner, meta: Mapping[str, Any], kernels: str | None) 
         for kind, value in now.items()
         if before[kind] != value
     ]
+
+
+def warn_of_disagreement(metrics: Mapping[str, float | None], config: RunConfig) -> None:
+    """Warn if acting and learning disagree more than rounding explains."""
+    for name in ("ratio_error", "value_error"):
+        error = metrics[name]
+        if error is not None and error > WARN_ERROR and config.amp is None:
+            text = f"{name} is {error:.2g}: acting and learning disagree more than rounding explains"
+            warnings.warn(text, stacklevel=3)

@@ -128,11 +128,14 @@ class TensorBoard:
         host, process = socket.gethostname(), os.getpid()
         name = f"events.out.tfevents.{int(time.time()):010d}.{host}.{process}.{next(FILES)}"
         self._file = Appender(folder / name)
-        self._add(file_version="brain.Event:2")
+        # What a full disk refuses is written before the first metrics, with which it is reported.
+        with contextlib.suppress(OSError):
+            self._add(file_version="brain.Event:2")
         if purge_from is not None:
             # On a START event TensorBoard discards all earlier events from this step on.
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._add(step=purge_from, session_log=start)
+            with contextlib.suppress(OSError):
+                self._add(step=purge_from, session_log=start)
 
     def write(self, metrics: Metrics) -> None:
         """Write one event with all metrics."""
@@ -169,9 +172,14 @@ class Wandb:
             ) from error
 
         # The id comes from the run folder, so a resumed run continues its earlier page instead of a new one.
-        self._run = wandb.init(
-            project=project, entity=entity, id=run_id, resume="allow", dir=folder, config=config
-        )
+        where = {"project": project, "entity": entity, "id": run_id, "resume": "allow", "dir": folder}
+        try:
+            self._run = wandb.init(**where, config=config)
+        except Exception as error:  # its own, as where nobody is logged in
+            raise UsageError(
+                f"Weights & Biases refuses the project {project}: {error}; log in with `wandb login`, set "
+                "WANDB_MODE=offline, or leave out --wandb-project"
+            ) from error
 
     def write(self, metrics: Metrics) -> None:
         """Log one row. Weights & Biases ignores steps that were logged before a resume."""
@@ -252,11 +260,12 @@ def open_logs(
     offsets     lengths of metrics.jsonl and episodes.jsonl that are kept
     purge_from  as in TensorBoard
     """
-    metrics = JsonLines(folder / "metrics.jsonl", offsets[0])
-    episodes = JsonLines(folder / "episodes.jsonl", offsets[1])
-    others: list[Sink] = [TensorBoard(folder, purge_from)]
+    others: list[Sink] = []
     project, entity = destination.wandb_project, destination.wandb_entity
-    if project:
+    if project:  # before any file is open, because it may refuse
         wandb_id = "-".join(folder.parts[-3:])
         others.append(Wandb(project, entity, wandb_id, folder, to_dict(config)))
+    others.append(TensorBoard(folder, purge_from))
+    metrics = JsonLines(folder / "metrics.jsonl", offsets[0])
+    episodes = JsonLines(folder / "episodes.jsonl", offsets[1])
     return Logs(metrics, episodes, others, print_line)

@@ -1,11 +1,13 @@
 """Play whole episodes, of agents alone in their environments and of several in each."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..common.errors import EnvDataError
 from ..envs import Array, Envs, Step
 from ..envs.spaces import NEW_EPISODE, ExtendedObs
 
@@ -89,6 +91,11 @@ class Running:
     def end(self, i: int, agent: int, success: float) -> Score:
         """The score of the episode of an entry, which is over."""
         total, length = float(self._returns[i]), int(self._lengths[i])
+        if not math.isfinite(total):
+            raise EnvDataError(
+                f"the return of an episode is {total} in environment {i}: one of its rewards is not finite; "
+                "correct the environment"
+            )
         score = Score(agent, total, length, success, split_return(self._before[i], total))
         self._returns[i], self._lengths[i], self._before[i] = 0.0, 0, []
         return score
@@ -181,6 +188,6 @@ def warn_of_limit(limit: int | None, lengths: Sequence[int]) -> None:
     if cut:
         warnings.warn(
             f"{cut} of {len(lengths)} episodes were truncated after {limit:,} steps: the environment has no "
-            "time limit; --env.time-limit N sets another one",
+            "time limit; train with --env.time-limit N, which is kept with the agent, to set one",
             stacklevel=3,
         )

@@ -33,7 +33,7 @@ from ..envs import Array, Envs
 from ..learn.episodes import Episode
 from . import checkpoint
 from .build import Factory, build, build_learner
-from .destination import Destination, initial_summary
+from .destination import Destination, begun
 from .display import make_display
 from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
@@ -44,7 +44,6 @@ from .run_folder import (
     locked,
     new_folder,
     read_summary,
-    write_json,
 )
 from .session import Session
 from .update import OnRollout, Updates, run_through
@@ -205,10 +204,10 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
             # After the lock, because `is_unstarted` cannot see a run that another process starts right now.
             if ranks.is_rank_zero:
                 write_yaml(config, folder / "config.yaml")
-                write_json(folder / "summary.json", initial_summary(config, destination))
-            learner = build_learner(config, envs, agent, ranks)
-            begin_rewards(learner.rewards, config)
-            session = Session(config, folder, envs, learner, destination, factory, shown)
+            with begun(folder, config, destination) if ranks.is_rank_zero else nullcontext():
+                learner = build_learner(config, envs, agent, ranks)
+                begin_rewards(learner.rewards, config)
+                session = Session(config, folder, envs, learner, destination, factory, shown)
             summary = yield from session.iterate()
             return Trained(agent, config, shown if Path.cwd() == start else folder, summary, factory)
 

@@ -6,7 +6,6 @@ this file: rank 0 writes the files and the screen, and validates.
 """
 
 import time
-import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
 from signal import Signals as Signal
@@ -24,23 +23,23 @@ from ..common.signals import Signals, StoppedError
 from ..config.assembly import import_flags
 from ..config.config import RunConfig
 from ..envs import Envs
+from ..envs.base import VecEnv
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import train
 from . import checkpoint
 from .build import Factory, training_mode
 from .destination import Destination, initial_summary
-from .display import make_display
+from .display import Display, make_display
 from .episode_log import format_episodes
 from .initial import begin_again
-from .kernels import computed_by, engine, resume_with
+from .kernels import computed_by, engine, resume_with, warn_of_disagreement
 from .log import Logs, open_logs
 from .run_folder import check_config, write_json
 from .update import Update
 from .validation import Validation
 from .weights import agent_metadata, check_versions, save_weights
 
-WARN_ERROR = 1e-3  # warn above this ratio_error or value_error; at 1e-2 the run stops (learn/maths.py)
 STEERED = "a callback multiplied the learning rates by {:.4g}; equal results need it again (on_rollout)"
 NEAR_BARRIER = 5.0  # seconds for which a signal waits for the next barrier
 
@@ -126,7 +125,7 @@ class Session:
 
     def iterate(self) -> Generator[Update, None, dict[str, Any]]:
         """Train to the end or to a signal, iteration by iteration; return the summary of the run."""
-        threads = torch.get_num_threads()
+        threads, text = torch.get_num_threads(), ""
         with Signals() as signals:
             try:
                 if self.is_rank_zero:
@@ -147,19 +146,27 @@ class Session:
                 self._write_summary("failed")
                 raise
             finally:
-                self._close()
+                self._close(text)
                 torch.set_num_threads(threads)  # training has set its own
-        self.display.print_line(text)
         return summary
 
-    def _close(self) -> None:
-        """Release all that the run holds; errors are printed."""
-        for part in (self.logs, self.envs.adapter, self.validation, self.display):
-            try:
-                if part is not None:
-                    part.close()
-            except Exception as error:  # of third-party environments and services
-                self.display.print_line(f"closing {type(part).__name__} failed: {error}")
+    def _close(self, text: str) -> None:
+        """Print how the run ended, and release all that it holds; errors are printed.
+
+        In this order: after a signal the process ends if something hangs while it is closed.
+        """
+        self._release(self.display)
+        if text:
+            self.display.print_line(text)
+        for part in (self.logs, self.envs.adapter, self.validation):
+            self._release(part)
+
+    def _release(self, part: Display | Logs | VecEnv | Validation | None) -> None:
+        try:
+            if part is not None:
+                part.close()
+        except Exception as error:  # of third-party environments and services
+            self.display.print_line(f"closing {type(part).__name__} failed: {error}")
 
     def _train(self, signals: Signals) -> Generator[Update, None, str]:
         """Train; return "finished", or the name of the signal that stopped the run."""
@@ -181,7 +188,7 @@ class Session:
 
             if self.logs:
                 self.logs.write(metrics, format_episodes(learner.episodes.latest))
-            self._warn(metrics)
+            warn_of_disagreement(metrics, self.config)
             # On the screen from the first episode; in files from 100, below which a mean is mostly noise.
             shown = {**metrics, **learner.episodes.means(fewest=1)}
             self.display.show(shown, plan.progress(learner.iteration, learner.step))
@@ -210,13 +217,6 @@ class Session:
             self.best = mean
             self._guard(lambda: self._save_weights("best"))
         return mean
-
-    def _warn(self, metrics: dict[str, float | None]) -> None:
-        for name in ("ratio_error", "value_error"):
-            error = metrics[name]
-            if error is not None and error > WARN_ERROR and self.config.amp is None:
-                text = f"{name} is {error:.2g}: acting and learning disagree more than rounding explains"
-                warnings.warn(text, stacklevel=2)
 
     def _may_stop(self, pace: float) -> bool:
         """Whether to stop after this iteration, given a signal; saves a checkpoint if that is possible.

@@ -5,6 +5,7 @@ import platform
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,7 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     """
     file = weights_file(path)
     tensors, meta = checkpoint.read(file)
-    data, spaces = meta.get("config"), read_spaces(file, meta)
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{file} does not describe an agent: its config is no mapping")
-    config = config_of(data)
+    config, spaces = config_of(config_in(file, meta)), read_spaces(file, meta)
     agent = build_fitting(file, tensors, spaces, config)
     checkpoint.load_weights(agent, tensors)
     if not all(bool(x.isfinite().all()) for x in agent.parameters()):
@@ -108,12 +106,12 @@ def check_saved(folder: Path, config: RunConfig, summary: Mapping[str, Any]) -> 
     Before anything is built: the config of a hostile folder may be of any width.
     """
     last = folder / "checkpoints" / "last.safetensors"
-    if last.exists():
-        try:
-            tensors, meta = checkpoint.read(last)
-        except CheckpointError:
-            return  # a damaged one is reported where it is needed
-        check_config(config, meta["config"], last)
+    contents = None
+    with suppress(CheckpointError):  # a damaged one is reported where it is needed
+        contents = checkpoint.read(last)
+    if contents is not None:
+        tensors, meta = contents
+        check_config(config, config_in(last, meta), last)
         build_fitting(last, tensors, read_spaces(last, meta), config)
     # A restart from the seed has no checkpoint to compare with; `Session.resume` compares with its own.
     elif summary.get("config_hash", config_hash(config)) != config_hash(config):
@@ -158,6 +156,14 @@ def _within_memory(build: Callable[[], Agent], numbers: int) -> Agent:
     except RuntimeError:  # also of torch, for sizes that no memory holds
         with torch.device("meta"):
             return build()
+
+
+def config_in(file: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of the agent in a file, from its metadata."""
+    data = meta.get("config")
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{file} does not describe an agent: its config is no mapping")
+    return data
 
 
 def read_spaces(file: Path, meta: Mapping[str, Any]) -> Spaces:
