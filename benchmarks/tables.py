@@ -11,6 +11,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
     limits                                         LunarLander with errors of the tutorial's code
+    delays                                         memories that learn to repeat an input, from labels
     soak                                           memory and disk of long runs
     presets, memory tasks, cards                   scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
@@ -31,6 +32,7 @@ from pathlib import Path
 from . import (
     cells,
     critic_tables,
+    delays,
     equivalence,
     gpt2ppo,
     limits,
@@ -61,6 +63,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "context": critic_tables.context,
     "gpt2ppo_peer": lambda out: gpt2ppo.table(gpt2ppo.load(out.parents[1] / gpt2ppo.OUT)),
     "limits": lambda out: limits.table(json.loads((out.parents[1] / limits.RESULTS).read_text())),
+    "delays": lambda out: delays.table(json.loads((out.parents[1] / delays.RESULTS).read_text())),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{
         name: lambda out, i=i: equivalence.lines(equivalence.read(out.parents[1] / "docs" / "results")[i])
