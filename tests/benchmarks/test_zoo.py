@@ -52,3 +52,16 @@ def test_only_missing_runs_are_made(tmp_path, monkeypatch):
     zoo.measure_all([ACROBOT], 2, 1, tmp_path)
     assert sorted(made) == [(zoo.ZOO, 1), (zoo.ZOO, 2), (zoo.OURS, 2)]
     assert {len(runs) for runs in zoo.load(tmp_path, ACROBOT).values()} == {2}
+
+
+def test_a_changed_preset_has_new_seeds_and_the_first_runs_stay(tmp_path, monkeypatch):
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.setattr(zoo, "measure", lambda pair, label, seed: {"score": float(seed), "seconds": 1.0})
+    (changed,) = [pair for pair in zoo.PAIRS if pair.skipped]
+    before = {"recollect, defaults": {"1": {"score": -9.0, "seconds": 1.0}}, zoo.OURS: {}, zoo.ZOO: {}}
+    zoo.kept(tmp_path, "zoo", changed.name).write_text(json.dumps({"runs": before}))
+    zoo.measure_all([changed], 2, 1, tmp_path)
+    runs = zoo.load(tmp_path, changed)
+    assert [*runs[zoo.OURS], *runs[zoo.ZOO]] == ["6", "7", "1", "2"]
+    assert runs["recollect, defaults"] == before["recollect, defaults"]
+    assert "6.5 (" in zoo.lines(tmp_path)[2]
