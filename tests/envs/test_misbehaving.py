@@ -139,6 +139,13 @@ class NoSeed(Counter):
         return super().reset(seed=seed)
 
 
+class Late(Counter):
+    """Answers its third step too late."""
+
+    def misbehave(self):
+        time.sleep(0.8 * (self.count == 3))
+
+
 class HangsInReset(Counter):
     def reset(self, *, seed=None, options=None):
         time.sleep(1000)
@@ -277,6 +284,18 @@ def test_aborted_episodes_are_in_no_statistic(tmp_path):
     assert len(episodes) > 10 and {episode.length for episode in episodes} == {6}
     last = metrics_of(trained.folder)[-1]
     assert last["episodes"] == len(episodes) and last["env_restarts"] > 0
+
+
+@pytest.mark.filterwarnings("ignore:environment 0")
+def test_an_answer_that_comes_late_changes_no_observation():
+    envs = make(EnvConfig(id="late", num_envs=1, backend="workers", step_timeout=0.4), Late)
+    envs.reset([0])
+    for _ in range(3):
+        step = envs.step(np.zeros((1, 1), np.int64))
+    assert step.aborted.all() and step.obs["obs"][0, 1] == 2
+    time.sleep(0.8)
+    assert step.obs["obs"][0, 1] == 2  # a view of the memory that the processes share
+    envs.adapter.close()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -121,6 +121,9 @@ def test_notebooks_show_a_curve_and_a_table(trained, tmp_path):
     )
     page = replace(trained, folder=tmp_path)._repr_html_()
     assert "training return: 1 to 999 over 99,900 steps" in page and 200 <= page.count(",") < 450
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 1')  # a run that goes on
+    assert replace(trained, folder=tmp_path)._repr_html_() == page
     assert "<td" in trained._repr_html_() and "CartPole-v1" in trained._repr_html_()
     assert "<th" in trained.evaluate(5)._repr_html_()
     assert "ppo.gamma" in trained.config._repr_html_()

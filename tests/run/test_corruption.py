@@ -121,14 +121,14 @@ def test_a_damaged_summary_is_listed(run, tmp_path, monkeypatch, capsys):
         assert str(folder.relative_to(tmp_path)) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "summary",
-    [[], 3, None, {"status": []}, {"status": "finished", "step": "x"}, {"status": "x", "return": []}],
-)
-def test_a_summary_of_another_form_is_listed(run, tmp_path, monkeypatch, capsys, summary):
+FORMS = [[], 3, None, {"status": []}, {"status": "finished", "step": "x"}, {"status": "x", "return": []}]
+
+
+@pytest.mark.parametrize("text", [*map(json.dumps, FORMS), pytest.param("[" * 100_000, id="nested")])
+def test_a_summary_of_another_form_is_listed(run, tmp_path, monkeypatch, capsys, text):
     folder = tmp_path / "runs" / "ppo" / "CartPole-v1" / "copy"
     shutil.copytree(run, folder)
-    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "summary.json").write_text(text)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["list", "agents"]) == 0
     assert "unreadable" in capsys.readouterr().out

@@ -26,6 +26,7 @@ STEPS = {
     "CartPoleNoVel": 100_000,
     "Acrobot": 500_000,
     "LunarLander": 500_000,
+    "LunarLanderContinuous": 1_000_000,
     "BipedalWalker": 500_000,
     "Pendulum": 300_000,
     "PendulumNoVel": 300_000,

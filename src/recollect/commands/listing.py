@@ -164,7 +164,7 @@ def list_agents() -> None:
                 number(data.get("return")),
                 duration(data.get("time")),
             )
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             cells = "unreadable", "", "", ""
         table.add_row(*map(_plain, (*cells, str(summary.parent))))
     for path in sorted(Path("models").glob("**/*.safetensors")):
@@ -186,7 +186,7 @@ def _scores(path: Path) -> tuple[str, str, str]:
         scores = entry["scores"]
         mean = f"{number(sum(scores) / len(scores))} ({entry['metric']}, {len(scores)} seeds)"
         return "saved", f"{entry['steps']:,}", mean
-    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
         return "saved", "", ""
 
 

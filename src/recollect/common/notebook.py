@@ -90,5 +90,6 @@ def training_returns(folder: Path) -> list[tuple[float, float]]:
     path = folder / "metrics.jsonl"
     if not path.is_file():
         return []
-    lines: Iterable[dict[str, Any]] = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    complete = path.read_text(encoding="utf-8").split("\n")[:-1]  # the last line may be written right now
+    lines: Iterable[dict[str, Any]] = map(json.loads, complete)
     return [(line["step"], line["return"]) for line in lines if line["return"] is not None]

@@ -134,6 +134,7 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
                 answer = self._receive(i, end, f"step {self._steps} with action {action}")
                 if isinstance(answer, Failure):
                     self._restarts.add(i, answer)
+                    self._kill(i)  # of a process that is late, the observation would come after this step
                     lost[i] = truncated[i] = True
                     info = {ABORTED: True}
                 else:
