@@ -144,10 +144,11 @@ def measure(arms: Sequence[str], out: Path) -> None:
 
 
 def best(trainings: Sequence[Training], arm: str, delay: int) -> list[float]:
-    """The accuracies of all seeds with the rate whose mean is the highest."""
+    """The accuracies of all seeds with the rate whose mean is the highest; empty if a training lacks."""
     same = [one for one in trainings if (one["arm"], one["delay"]) == (arm, delay)]
-    by_rate = [[one["accuracy"] for one in same if one["rate"] == rate] for rate in RATES]
-    return max((rate for rate in by_rate if rate), key=statistics.fmean, default=[])
+    if len(same) < len(RATES) * len(SEEDS):
+        return []
+    return max(([one["accuracy"] for one in same if one["rate"] == r] for r in RATES), key=statistics.fmean)
 
 
 def table(trainings: Sequence[Training]) -> list[str]:

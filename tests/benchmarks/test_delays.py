@@ -51,9 +51,10 @@ def test_a_convolution_shows_the_last_four_inputs_and_nothing_of_the_next():
 def test_the_table_shows_the_seeds_of_the_best_rate():
     rows = [
         {"arm": "gru", "delay": 3, "rate": rate, "seed": seed, "accuracy": x, "updates": 100}
-        for rate, scores in ((0.0005, (0.9, 0.2)), (0.002, (0.6, 0.7)), (0.008, (0.1, 0.1)))
+        for rate, scores in ((0.0005, (0.9, 0.2, 0.2)), (0.002, (0.6, 0.7, 0.5)), (0.008, (0.1, 0.1, 0.1)))
         for seed, x in enumerate(scores, 1)
     ]
-    assert delays.best(rows, "gru", 3) == [0.6, 0.7]
+    assert delays.best(rows, "gru", 3) == [0.6, 0.7, 0.5]
     (line,) = [line for line in delays.table(rows) if line.startswith("| `gru`")]
-    assert line == "| `gru` | - | 0.60, 0.70 | - | - |"
+    assert line == "| `gru` | - | 0.60, 0.70, 0.50 | - | - |"
+    assert delays.best(rows[:-1], "gru", 3) == []  # one training lacks

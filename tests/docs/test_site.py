@@ -89,7 +89,7 @@ def test_links_to_source_become_names_and_pages_stay_links(site):
             "recurrent",
         )
     }
-    kept = earlier | {"gpt2ppo_peer.json", "limits.json", "memory.html", "published.json"}
+    kept = earlier | {"delays.json", "gpt2ppo_peer.json", "limits.json", "memory.html", "published.json"}
     assert files == kept | notebooks
 
 
