@@ -21,7 +21,7 @@ os.fsync = lambda descriptor: None
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays to the end, and to search it for garbage would take a tenth of the time."""
+    """What is there now stays to the end, so it need not be searched for garbage again and again."""
     gc.collect()
     gc.freeze()
 
