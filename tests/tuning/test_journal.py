@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_whole_lines_in_another_order_are_found(journal, tmp_path, change):
 def test_without_checksums_a_flipped_digit_would_not_be_found(journal, tmp_path):
     """The control."""
     copy = tmp_path / JOURNAL
-    copy.write_bytes(as_before(journal.read_bytes()).replace(b":50.0", b":90.0"))
+    copy.write_bytes(re.sub(rb'("values": ?\[)\d', rb"\g<1>9", as_before(journal.read_bytes())))
     assert list(Journal(copy).read_logs(0)) != list(Journal(journal).read_logs(0))
 
 
@@ -85,7 +86,8 @@ def test_a_study_of_an_earlier_version_continues(tmp_path):
         del questions[0][name]
     file.write_text("".join(json.dumps(log) + "\n" for log in logs))
     after = tuned(tmp_path, lambda trial, seed: 50 + trial, 3)
-    assert [trial.score for trial in after.trials[:2]] == [50, 51] and len(after.trials) == 3
+    # A mean over seeds, whose rounding differs between processors.
+    assert [trial.score for trial in after.trials[:2]] == pytest.approx([50, 51]) and len(after.trials) == 3
 
 
 @pytest.mark.parametrize("question", ["x", 3, ["steps"]])
