@@ -69,6 +69,15 @@ class Raises(OnceIn):
         raise ZeroDivisionError("no wind")
 
 
+class MaskRaises(Counter):
+    """As `Raises`, in the mask after the step."""
+
+    def action_masks(self):
+        if self.count == 3 and self.draw < 1 / 3:
+            raise LookupError("no mask now")
+        return np.ones(2, dtype=bool)
+
+
 class Drawn(Raises):
     metadata: ClassVar = {"render_modes": ["rgb_array"]}
 
@@ -207,6 +216,8 @@ def play(envs, steps=40, seeds=None):
 FAILURES = [
     (Raises, "gymnasium", {"on_error": "restart"}, "ZeroDivisionError: no wind"),
     (Raises, "workers", {}, "ZeroDivisionError: no wind"),
+    (MaskRaises, "gymnasium", {"on_error": "restart", "action_mask": True}, "LookupError: no mask now"),
+    (MaskRaises, "workers", {"action_mask": True}, "LookupError: no mask now"),
     (CallsExit, "gymnasium", {"on_error": "restart"}, "SystemExit: 0"),
     (CallsExit, "workers", {}, "SystemExit: 0"),
     (Exits, "workers", {}, "its process ended with exit code 3"),
@@ -405,10 +416,10 @@ def test_info_that_cannot_be_joined_names_its_environment(kind, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_error_of_a_mask_is_shown_with_its_place(backend):
-    with pytest.raises(EnvFailedError, match=r"action_masks\(\): LookupError: no masks today") as caught:
+def test_an_error_of_the_first_mask_is_shown_with_its_place(backend):
+    with pytest.raises(EnvFailedError, match=r"failed in reset: LookupError: no masks today") as caught:
         play(envs_of(NoMask, backend, action_mask=True))
-    assert "environment 0 (NoMask)" in str(caught.value) and "test_misbehaving.py" in str(caught.value)
+    assert "environment 0 (NoMask)" in str(caught.value) and "in action_masks" in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -15,10 +15,11 @@ from gymnasium.vector.utils import iterate
 from ..common.errors import UsageError
 from .base import EnvConfig, EnvState, Step, VecEnv
 from .cartpole import CartPole
-from .failures import ABORTED, FAILURES, Restarts, cannot_build, has_failed
+from .failures import ABORTED, FAILURES, Restarts, cannot_build
 from .given import is_pettingzoo
 from .info import read_numbers, read_success
 from .local import LocalEnvs
+from .mask_wrapper import with_masks
 from .registered import NEW_LANDER, OLD_LANDER, find_spec
 from .rendering import as_rgb, images_per_second, rendered
 from .spaces import ACTION_MASK, NEW_EPISODE, Array
@@ -75,6 +76,8 @@ class GymEnv(VecEnv):
         self.num_envs = config.num_envs
         self.backend = "workers" if config.backend == "workers" else "gymnasium"
         self._trial = config.trial
+        if config.action_mask:
+            factory = partial(with_masks, factory)
         self._factory = partial(_as_trials, factory, config.trial) if config.trial > 1 else factory
         self._timeout = config.step_timeout
         if self._timeout is not None and self.backend != "workers":
@@ -88,7 +91,7 @@ class GymEnv(VecEnv):
         self._restarts = Restarts(config.id, self.num_envs, on_error == "restart")
         self._fresh = False
         self._info: dict[str, Any] = {}
-        self._ended = np.zeros(self.num_envs, dtype=bool)
+        self._has_masks = False
         self._build()
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
@@ -144,13 +147,12 @@ class GymEnv(VecEnv):
             self._build()
         self._fresh = False
         obs, self._info = self._vec.reset(seed=list(seeds))
-        self._ended = np.zeros(self.num_envs, dtype=bool)
+        self._has_masks = ACTION_MASK in self._info
         return obs
 
     def step(self, action: Array) -> Step:
         obs, reward, terminated, truncated, self._info = self._vec.step(action)
         truncated = truncated & ~terminated  # terminated takes precedence: no bootstrap
-        self._ended = terminated | truncated
         success = read_success(self._info, self.num_envs)
         return Step(obs, reward, terminated, truncated, success, self._info.get(f"_{ABORTED}"))
 
@@ -175,22 +177,11 @@ class GymEnv(VecEnv):
         return int(self._restarts.counts.sum())
 
     def action_mask(self) -> Any:
-        """The entry `action_mask` of info, or the result of the method `action_masks` (as in sb3-contrib)."""
-        if ACTION_MASK in self._info:
-            return self._info[ACTION_MASK]
-        if isinstance(self._vec, WorkerEnvs):
-            has_method = self._vec.example.has_wrapper_attr("action_masks")
-            return self._vec.call("action_masks") if has_method else None
-        if not self._vec.envs[0].has_wrapper_attr("action_masks"):
-            return None
-        masks: list[Any] = [None] * self.num_envs
-        # Not asked of an environment whose episode has ended: it need not have an answer.
-        for i in np.flatnonzero(~self._ended):
-            try:
-                masks[i] = self._vec.envs[i].get_wrapper_attr("action_masks")()
-            except FAILURES as error:
-                raise has_failed(int(i), self._restarts.name, "action_masks()", error) from error
-        return masks
+        """The entry `action_mask` of info, to which `with_masks` adds the result of `action_masks()`.
+
+        Where all episodes have ended, none needs to be in info.
+        """
+        return self._info.get(ACTION_MASK, [None] * self.num_envs if self._has_masks else None)
 
     def hidden(self) -> dict[str, Array]:
         """The numbers and vectors of numbers in `info`."""

@@ -28,7 +28,7 @@ from gymnasium.vector.utils import (
     write_to_shared_memory,
 )
 
-from ..common.errors import EnvDataError, EnvFailedError, UsageError
+from ..common.errors import EnvDataError, UsageError
 from .failures import ABORTED, FAILURES, Failure, Restarts, close_quietly, describe, join_info
 from .local import check_shapes
 from .spaces import Array
@@ -144,19 +144,6 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
         self._restarts.note_ends(self._ended & ~lost)
         return self._observations, rewards, terminated, truncated, infos
 
-    def call(self, name: str) -> list[Any]:
-        """The result of a method of each environment; None where the episode has ended."""
-        playing = [i for i in range(self.num_envs) if not self._ended[i]]
-        for i in playing:
-            self._send(i, "call", name)
-        answers = {i: self._receive(i, self._deadline(), f"{name}()") for i in playing}
-        for i, answer in answers.items():
-            if isinstance(answer, Failure):
-                name = self._restarts.name
-                reason = f"environment {i} ({name}) failed in {answer.call}: {answer.reason}"
-                raise EnvFailedError(f"{reason}\n{answer.trace.rstrip()}")
-        return [answers.get(i) for i in range(self.num_envs)]
-
     def _send(self, i: int, command: str, data: Any) -> None:
         with contextlib.suppress(OSError):  # a dead process: `_receive` reports it
             self._pipes[i].send((command, data))
@@ -240,8 +227,6 @@ def work(index: int, factory: CloudpickleWrapper, pipe: Connection, memory: Any,
 
 def _answer(env: gym.Env[Any, Any], command: str, data: Any, index: int, memory: Any) -> tuple[str, Any]:
     """The result of one call, with its kind; observations are written to shared memory."""
-    if command == "call":
-        return "result", env.get_wrapper_attr(data)()
     result: Any
     if command == "reset":
         obs, result = env.reset(seed=data)
