@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.common.format import wrapped
+from recollect.common.format import first_few, wrapped
+
+
+@given(st.lists(st.integers().map(str)), st.integers(1, 9))
+def test_the_first_few_and_the_count_of_all_others(items, most):
+    named = first_few(items, most)
+    assert len(named) <= most + 1
+    *first, last = named or [""]
+    hidden = int(last.split()[0]) if last.endswith(" others") else 0
+    assert named == items if not hidden else hidden > 1 and [*first, *items[len(first) :]] == items
+    assert len(first) + hidden == len(items) or not hidden
+
 
 WORDS = st.lists(st.text("abc-,.%", min_size=1, max_size=12), min_size=1, max_size=30)
 

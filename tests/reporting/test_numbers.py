@@ -428,6 +428,11 @@ def test_one_seed_shows_nothing():
     assert "There is no detectable difference from b" in text and "test" not in text
 
 
+def test_of_many_models_only_the_first_are_named():
+    text = verdict_text(*(final(f"m{i}", [i]) for i in range(40)))
+    assert "m38 (1 lower), " in text and "m34 (5 lower) and 34 others." in text and "m33" not in text
+
+
 def test_one_model_is_compared_with_nothing():
     assert "There is no other model to compare it with" in verdict_text(final("a", [9, 10]))
     assert "no verdict" in verdict_text()

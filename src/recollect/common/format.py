@@ -3,6 +3,7 @@
 import math
 import shutil
 import sys
+from collections.abc import Sequence
 from textwrap import fill
 
 
@@ -25,6 +26,13 @@ def duration(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def first_few(items: Sequence[str], most: int = 5) -> list[str]:
+    """The first items and the number of the rest; all items where that is 1."""
+    if len(items) <= most + 1:
+        return list(items)
+    return [*items[:most], f"{len(items) - most} others"]
 
 
 def wrapped(text: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..common.format import first_few
 from ..common.intervals import Floats, Interval, mean_weights
 from .groups import Group
 from .popgym_iterations import PREFIX, is_popgym
@@ -118,7 +119,7 @@ def _without(groups: Sequence[Group]) -> Iterator[str]:
             word = "seed" if len(numbers) == 1 else "seeds"
             reasons.setdefault(problem, []).append(f"{group.label} ({word} {' '.join(map(str, numbers))})")
     for problem, models in reasons.items():
-        yield f"{', '.join(models)}: {problem}"
+        yield f"{', '.join(first_few(models))}: {problem}"
 
 
 def _is_unchanged(settings: FlatConfig) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from ..common.format import number
+from ..common.format import first_few, number
 from ..common.intervals import Interval, most_failures
 from .aggregate import Aggregate, Family, Improvement, ModelDifference
 from .cells import p_cell
@@ -177,5 +177,6 @@ def _seeds(counts: Sequence[int]) -> str:
 
 
 def _listed(items: Sequence[str]) -> str:
-    *first, last = items
+    """Items as words; of many only the first, because the tables have all of them."""
+    *first, last = first_few(items)
     return f"{', '.join(first)} and {last}" if first else last
