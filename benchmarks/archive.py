@@ -1,11 +1,15 @@
 """Packs run folders into a small archive from which `recollect report` can repeat a report.
 
     python -m benchmarks.archive RUNS... -o docs/results/NAME/runs.zip
+    python -m benchmarks.archive --restore docs/results/NAME/runs.zip
 
 RUNS are run folders, folders above them, or the report.json of a study, which stands for the runs that it
 lists. Call it from the folder that paths of runs are relative to: the archive keeps them. Checkpoints, event
 files and pages are left out. Metrics and scores of single episodes keep 6 significant digits. All lines are
 kept, because reports count steps to a threshold by lines.
+
+`--restore` writes the folders of an archive back, below the working folder; a study then counts their runs
+as finished. A folder that exists stays as it is. Without an archive it does nothing.
 """
 
 import argparse
@@ -42,6 +46,18 @@ def write_archive(paths: Sequence[Path], out: Path) -> int:
     return len({file.parent for file in files})
 
 
+def restore(archive: Path) -> int:
+    """Write the folders of an archive that do not exist here -> their number."""
+    if not archive.exists():
+        return 0
+    with zipfile.ZipFile(archive) as packed:
+        absent = {folder for name in packed.namelist() if not (folder := Path(name).parent).exists()}
+        for name in packed.namelist():
+            if Path(name).parent in absent:
+                packed.extract(name)
+    return len(absent)
+
+
 def _files(path: Path) -> Iterator[Path]:
     """The files to archive of a path: of the runs in or below it, or of those that a report lists."""
     if path.suffix == ".json":
@@ -76,11 +92,17 @@ def _shortened(value: Any) -> Any:
 
 
 def main() -> None:
-    """Write an archive."""
+    """Write an archive, or restore one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("runs", nargs="*", type=Path)
+    parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("--restore", type=Path, metavar="ARCHIVE")
     options = parser.parse_args()
+    if options.restore:
+        print(f"{options.restore}: {restore(options.restore)} folders are restored")
+        return
+    if not options.runs or not options.out:
+        parser.error("give the runs and --out, or --restore ARCHIVE")
     count = write_archive(options.runs, options.out)
     print(f"{options.out}: {count} folders, {options.out.stat().st_size / 1e6:.2f} MB")
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import yaml
 
 from recollect.common.intervals import Floats, Interval, stratified
 from recollect.reporting.aggregate import improvement, pooled_iqm
@@ -32,7 +33,7 @@ from . import study_tables
 from .cells import table
 from .study_tables import Study
 
-RESULTS = Path(__file__).parents[1] / "docs/results"
+ROOT = Path(__file__).parents[1]
 NAME, BASE, RESAMPLES = "memories", "gru", 10_000
 # What a memory is for -> the beginnings of the names of its tasks.
 KINDS = {
@@ -83,6 +84,11 @@ class Standing(NamedTuple):
     """Of equal scores, adjusted over all memories; NaN for the base."""
     seconds: float
     """The mean over tasks, per million steps."""
+
+
+def read(root: Path) -> list[Cell]:
+    """Every memory in every task of the committed report."""
+    return cells_of(study_tables.read(root / "docs" / "results", NAME))
 
 
 def cells_of(study: Study) -> list[Cell]:
@@ -218,8 +224,13 @@ def memories_table(cells: Sequence[Cell]) -> list[str]:
         *("adjusted p", "time, 1 M steps", "IQM per minute"),
     ]
     tasks = len({column.task for column in columns})
+    of_study = len(yaml.safe_load((ROOT / "studies" / f"{NAME}.yaml").read_text())["environments"])
     seeds = sorted({len(column.scores) for column in columns})
-    return [*table(header, rows), "", f"{tasks} tasks, {' or '.join(map(str, seeds))} seeds each."]
+    return [
+        *table(header, rows),
+        "",
+        f"{tasks} of {of_study} tasks are complete, {' or '.join(map(str, seeds))} seeds each.",
+    ]
 
 
 def _wins_cell(row: Standing) -> str:
@@ -253,10 +264,10 @@ def main() -> None:
     )
     parser.add_argument("--tuning", action="store_true", help="print the learning rate of each memory")
     if parser.parse_args().tuning:
-        rates = best_rates(study_tables.read(RESULTS, f"{NAME}_tuning"))
+        rates = best_rates(study_tables.read(ROOT / "docs" / "results", f"{NAME}_tuning"))
         print("\n".join(f"{memory}: {rate:g}" for memory, rate in rates.items()))
         return
-    cells = cells_of(study_tables.read(RESULTS, NAME))
+    cells = read(ROOT)
     print("\n".join([*memories_table(cells), "", *kinds_table(cells)]))
 
 

@@ -11,6 +11,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
     limits                                         LunarLander with errors of the tutorial's code
+    leaderboard, leaderboard kinds                 memories over all tasks, and over each kind of task
     delays                                         memories that learn to repeat an input, from labels
     soak                                           memory and disk of long runs
     presets, memory tasks, cards                   scores of the presets
@@ -35,6 +36,7 @@ from . import (
     delays,
     equivalence,
     gpt2ppo,
+    leaderboard,
     limits,
     memories,
     peers,
@@ -63,6 +65,8 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "context": critic_tables.context,
     "gpt2ppo_peer": lambda out: gpt2ppo.table(gpt2ppo.load(out.parents[1] / gpt2ppo.OUT)),
     "limits": lambda out: limits.table(json.loads((out.parents[1] / limits.RESULTS).read_text())),
+    "leaderboard": lambda out: leaderboard.memories_table(leaderboard.read(out.parents[1])),
+    "leaderboard kinds": lambda out: leaderboard.kinds_table(leaderboard.read(out.parents[1])),
     "delays": lambda out: delays.table(json.loads((out.parents[1] / delays.RESULTS).read_text())),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{

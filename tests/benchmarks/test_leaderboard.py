@@ -58,7 +58,7 @@ def test_tasks_that_lack_a_memory_or_seeds_enter_nothing():
     assert [(one.task, one.memory) for one in same] == [(one.task, one.memory) for one in whole]
     one_seed = [cell("minigrid:S9", name, [1.0]) for name in ("gru", "mlp")]
     assert len(complete([*BOARD, *one_seed])) == 4
-    assert memories_table(BOARD)[-1] == "2 tasks, 3 seeds each."
+    assert memories_table(BOARD)[-1] == "2 of 13 tasks are complete, 3 seeds each."
     assert memories_table([BOARD[0], BOARD[3]]) == kinds_table([]) == ["No task is complete yet."]
 
 

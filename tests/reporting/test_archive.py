@@ -3,16 +3,18 @@
 import itertools
 import json
 import math
+import shutil
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.archive import write_archive
+from benchmarks.archive import restore, write_archive
 from benchmarks.report import evaluation, invent_run
 
 from recollect import cli
 from recollect.common.errors import UsageError
+from recollect.comparison.jobs import read_evaluation
 from recollect.reporting import archive, summary
 from recollect.reporting.runs import read_runs
 from recollect.reporting.summary import as_json, summarise
@@ -77,6 +79,19 @@ def test_a_report_of_a_study_names_the_runs_that_are_archived(runs):
     assert cli.main(["report", str(runs / "ppo"), "-o", "study"]) == 0
     assert write_archive([Path("study/report.json"), runs / "random"], Path("runs.zip")) == 6
     assert {run.model for run in read_runs([Path("runs.zip")]).runs} == {"ppo"}
+
+
+def test_restored_runs_count_as_finished_and_folders_stay_as_they_are(runs):
+    write_archive([runs], Path("runs.zip"))
+    shutil.rmtree(runs / "ppo")
+    kept = runs / "ppo_gru" / "CartPole-v1" / "s1" / "metrics.jsonl"
+    kept.write_text("mine")
+    assert restore(Path("absent.zip")) == 0
+    assert restore(Path("runs.zip")) == 5
+    assert kept.read_text() == "mine"
+    assert read_evaluation(runs / "ppo" / "LunarLander-v3" / "s2") is not None
+    assert {run.seed for run in read_runs([runs / "ppo" / "CartPole-v1"]).runs} == {1, 2, 3}
+    assert restore(Path("runs.zip")) == 0
 
 
 def test_runs_elsewhere_are_not_archived(runs, tmp_path):
