@@ -1,5 +1,7 @@
 """The phases of training with torch's kernels and with the native ones, in turns.
 
+The native kernels compute the recurrence alone of LRU, Mamba, DeltaNet, mLSTM, FFM and SHM.
+
     python -m benchmarks.kernels [--rounds 20] [--tasks NAME...]
 
 Times are those of the thread, so other processes of the machine count little; each is the smallest over all
@@ -23,6 +25,12 @@ TASKS = {
     "LSTM": ["-e", "CartPoleMasked", "-m", "ppo_lstm"],
     "GRU": ["-e", "CartPoleMasked", "-m", "ppo_gru"],
     "minGRU": ["-e", "CartPoleMasked", "--actor", "mingru", "--critic", "mingru"],
+    "LRU": ["-e", "CartPoleMasked", "-m", "ppo_lru"],
+    "Mamba": ["-e", "CartPoleMasked", "-m", "ppo_mamba"],
+    "DeltaNet": ["-e", "CartPoleMasked", "-m", "ppo_deltanet"],
+    "mLSTM": ["-e", "CartPoleMasked", "-m", "ppo_mlstm"],
+    "FFM": ["-e", "CartPoleMasked", "-m", "ppo_ffm"],
+    "SHM": ["-e", "CartPoleMasked", "-m", "ppo_shm"],
     "frame stack": ["-e", "CartPoleMasked", "--actor", "stack", "--critic", "stack"],
 }
 KERNELS = "torch", "native"

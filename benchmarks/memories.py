@@ -3,13 +3,14 @@
     python -m benchmarks.memories [--memories gru lru ...] [--rounds N]
 
 Each memory trains PPO on CartPoleMasked, one per actor and critic: 64 environments, rollouts of 64 steps,
-chunks of 16, 4 epochs, one thread, torch's kernels. Times are CPU times of the process and the best of the
-rounds, in which the memories take turns, so that other processes of the machine disturb little.
+chunks of 16, 4 epochs, one thread, the kernels that a run takes by default. Times are CPU times of the
+process and the best of the rounds, in which the memories take turns, so that other processes of the machine
+disturb little.
 
     steps/s        environment steps per second of training, with a width of 64
     at equal size  the same with the width at which the memory has the parameters of the GRU
-    sequence       forward and backward of 64 steps x 64 sequences x 64 features
-    acting         one step of 16 sequences
+    sequence       forward and backward of 64 steps x 64 sequences x 64 features, by the module
+    acting         one step of 16 sequences, by the module
     state          numbers for one environment
 
 The result goes to benchmarks/results/memories.json, from which `python -m benchmarks.tables` writes a table.
@@ -34,7 +35,10 @@ from recollect.learn import ppo
 from recollect.learn.rollout import Rollout
 from recollect.memory import Memory, MemoryConfig
 from recollect.memory.layers import LayeredConfig
+from recollect.memory.sequences import use
+from recollect.native.sequences import NativeSequences
 from recollect.run.build import build, build_learner, training_mode
+from recollect.run.kernels import engine
 
 from . import cells
 
@@ -78,6 +82,7 @@ def training(config: MemoryConfig) -> Callable[[], float]:
 def _rollouts(run: RunConfig) -> Callable[[], float]:
     envs, agent, run = build(run)
     learner = build_learner(run, envs, agent)
+    learner.engine = engine(run, agent, lambda line: None)
     plan, rollout = run.plan, Rollout(agent, learner.row, run.ppo.num_steps)
 
     def once() -> float:
@@ -119,6 +124,7 @@ def measure(names: list[str], rounds: int) -> dict[str, dict[str, float]]:
         config = layered(name)
         equal = of_equal_size(config, WIDTH, size)
         net = config.build(WIDTH)
+        use(NativeSequences(), net)
         rows[name] = {
             "parameters": parameters(net),
             "state": sum(x[0].numel() for x in tree.leaves(net.initial_state(1)).values()),

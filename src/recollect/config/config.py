@@ -88,7 +88,8 @@ class RunConfig:
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Kernels of acting, values and the gradient step. native: in C, compiled at first use, for agents
     without pictures on the CPU, others take torch's; auto: native for networks without a memory or with
-    stack, gru, lstm, mingru, gpt2, trxl or gtrxl, otherwise torch's."""
+    stack, gru, lstm, mingru, gpt2, trxl or gtrxl, otherwise torch's. With both, recurrences of other memories
+    are native."""
 
     def __post_init__(self) -> None:
         self._check_finite()

@@ -15,6 +15,7 @@ from ..agent.agent import Agent, AgentState
 from ..agent.nets import Rows
 from ..common.tree import Tree
 from ..envs import Array
+from ..memory.sequences import TORCH, Sequences, use
 from .chunks import Batch
 from .maths import Loss
 from .optim import FlatAdam
@@ -82,13 +83,17 @@ class TorchActing:
 
 
 class TorchEngine:
-    """Modules and autograd of torch: the reference."""
+    """Modules and autograd of torch: the reference, unless the memories have other recurrences."""
 
-    name = "torch"
     error: float | None = None
 
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
+    def __init__(self, agent: Agent, recurrences: Sequences = TORCH) -> None:
+        self.agent, self._recurrences = agent, recurrences
+        use(recurrences, agent)
+
+    @property
+    def name(self) -> str:
+        return ", ".join(filter(None, ("torch", self._recurrences.name)))
 
     def acting(self, rollout: Rollout, state: Tree, noise: Tensor) -> TorchActing:
         return TorchActing(self.agent, rollout, state, noise)
@@ -99,7 +104,14 @@ class TorchEngine:
     def gradients(
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
     ) -> Loss:
-        terms = loss(self.agent, batch, cfg, now)
-        optimizer.zero_grad()
-        terms.total.backward()
-        return terms
+        return backpropagate(self.agent, optimizer, loss, batch, cfg, now)
+
+
+def backpropagate(
+    agent: Agent, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
+) -> Loss:
+    """The loss and its gradient by autograd."""
+    terms = loss(agent, batch, cfg, now)
+    optimizer.zero_grad()
+    terms.total.backward()
+    return terms

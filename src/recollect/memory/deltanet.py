@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..common.tree import Tree
-from . import Memory, matrix
+from . import Memory
 from .layers import BlockConfig
 from .linear_attention import check_heads
+from .sequences import SequenceMemory
 
 TAPS = 4  # steps of the short convolution
 
@@ -34,7 +35,7 @@ class DeltaNetConfig(BlockConfig):
         return DeltaNet(self.width, self.heads)
 
 
-class DeltaNet(Memory):
+class DeltaNet(SequenceMemory):
     """S' = alpha (I - beta k k^T) S + beta k v^T; y = W (norm(q S') silu(g)) (Yang et al., 2025).
 
     q, k and v are silu of a convolution over the last four steps; q and k have length 1.
@@ -62,11 +63,10 @@ class DeltaNet(Memory):
         memory, last = cast(tuple[Tensor, Tensor], state)
         sizes = [3 * self.out_dim, self.out_dim, self.heads, self.heads]
         mixed, gate, beta, step = self.input(x).split(sizes, -1)
-        mixed, last = matrix.short_convolution(mixed, self.taps, last, first)
-        query, key, value = (p.unflatten(2, (self.heads, -1)) for p in F.silu(mixed).chunk(3, -1))
-        query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+        mixed, last = self.sequences.convolution(mixed, self.taps, first, last)
+        query, key, value = (p.unflatten(2, (self.heads, -1)) for p in mixed.chunk(3, -1))
         log_decay = -torch.exp(self.rate) * F.softplus(step + self.step)
-        y, memory = matrix.delta(query, key, value, torch.sigmoid(beta), log_decay, first, memory)
+        y, memory = self.sequences.delta(query, key, value, torch.sigmoid(beta), log_decay, first, memory)
         return self.output(self.norm(y).flatten(2) * F.silu(gate)), (memory, last)
 
 

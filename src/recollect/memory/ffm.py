@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..common.tree import Tree
-from . import Memory, scan
+from . import Memory
 from .layers import LayeredConfig
+from .sequences import SequenceMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class FfmConfig(LayeredConfig):
         return Ffm(in_dim, self.width, self.memory_size, self.context_size, self.max_period)
 
 
-class Ffm(Memory):
+class Ffm(SequenceMemory):
     """S'[j, k] = exp(-|alpha_j| + i omega_k) S[j, k] + v_j, v = (V x + b) sigmoid(U x + c);
     y = norm(g Z [Re S', Im S']) + (1 - g) (W x + d), g = sigmoid(G x + e) (Morad et al., 2023).
     """
@@ -62,8 +63,9 @@ class Ffm(Memory):
         value = (value * torch.sigmoid(write))[..., None].expand(*x.shape[:2], *self.sizes).flatten(2)
         size = torch.exp(-self.alpha.abs())[:, None]
         parts = size * torch.cos(self.omega), size * torch.sin(self.omega)
-        decay = (~first).to(x.dtype)[..., None] * torch.cat([part.flatten() for part in parts])
-        memory = scan.linear(decay, torch.cat([value, torch.zeros_like(value)], -1), start, pairs=True)
+        decay = torch.cat([part.flatten() for part in parts])
+        add = torch.cat([value, torch.zeros_like(value)], -1)
+        memory = self.sequences.oscillating(decay, add, first, start)
         gate = torch.sigmoid(gate)
         y = F.layer_norm(gate * self.mix(memory), (self.out_dim,)) + (1 - gate) * skip
         return y, (memory[-1],)

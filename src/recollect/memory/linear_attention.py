@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..common.errors import UsageError
 from ..common.tree import Tree
-from . import Memory, matrix
+from . import Memory
 from .layers import BlockConfig
+from .sequences import SequenceMemory
 
 EPS = 1e-6  # added to the sum of weights
 
@@ -40,7 +41,7 @@ def check_heads(name: str, width: int, heads: int) -> None:
         raise UsageError(f"{name}.heads is {heads}; it must divide {name}.width, which is {width}")
 
 
-class LinearAttention(Memory):
+class LinearAttention(SequenceMemory):
     """S' = S + f(k) v^T; z' = z + f(k); y = W (f(q) S' / f(q) z') + b (Katharopoulos et al., 2020).
 
     f(x) = elu(x) + 1; q, k and v are linear in the input.
@@ -64,5 +65,6 @@ class LinearAttention(Memory):
         query, key = F.elu(query) + 1, F.elu(key) + 1
         log_decay = torch.zeros_like(query[..., 0])
         # The weights are summed as one more number of each value, which is 1.
-        y, sums = matrix.outer(query, key, F.pad(value, (0, 1), value=1.0), log_decay, first, sums)
+        value = F.pad(value, (0, 1), value=1.0)
+        y, sums = self.sequences.outer(query, key, value, log_decay, first, sums)
         return self.output((y[..., :-1] / (y[..., -1:] + EPS)).flatten(2)), (sums,)

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..common.tree import Tree
-from . import Memory, scan
+from . import Memory
 from .layers import BlockConfig
+from .sequences import SequenceMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ class LruConfig(BlockConfig):
         return Lru(in_dim, self.units, self.r_min, self.r_max)
 
 
-class Lru(Memory):
+class Lru(SequenceMemory):
     """h' = lambda h + gamma (B x); s = Re(C h') + D x; y = a sigmoid(g), [a, g] = V gelu(s) + b
     (Orvieto et al., 2023).
 
@@ -64,9 +65,8 @@ class Lru(Memory):
         (start,) = cast(tuple[Tensor], state)
         size, angle = torch.exp(-torch.exp(self.nu)), torch.exp(self.theta)
         decay = torch.cat([size * torch.cos(angle), size * torch.sin(angle)])
-        decay = (~first).to(x.dtype)[..., None] * decay
         add = F.linear(x, self.b * torch.exp(self.gamma).repeat(2)[:, None])
-        h = scan.linear(decay, add, start, pairs=True)
+        h = self.sequences.oscillating(decay, add, first, start)
         # Re(C h) with C = c_1 + i c_2; the sign of c_2 is learned.
         s = F.linear(h, self.c) + self.d * x
         return F.glu(self.gate(F.gelu(s)), -1), (h[-1],)

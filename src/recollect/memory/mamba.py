@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from ..common.errors import UsageError
 from ..common.tree import Tree
-from . import Memory, matrix
+from . import Memory
 from .deltanet import TAPS, initial_steps
 from .layers import BlockConfig
+from .sequences import SequenceMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class MambaConfig(BlockConfig):
         return Mamba(self.width, self.d_state, self.expand * self.width, self.headdim)
 
 
-class Mamba(Memory):
+class Mamba(SequenceMemory):
     """h' = exp(-a d) h + d B x^T; y = W norm((C h' + D x) silu(z)) (Dao and Gu, 2024).
 
     The step size d of a head, B, C, x and z are linear in the input; B, C and x then pass a convolution over
@@ -72,13 +73,13 @@ class Mamba(Memory):
         h, last = cast(tuple[Tensor, Tensor], state)
         sizes = [self.channels, self.channels + 2 * self.state, self.heads]
         gate, mixed, step = self.input(x).split(sizes, -1)
-        mixed, last = matrix.short_convolution(mixed, self.taps, last, first)
-        value, key, query = F.silu(mixed).split([self.channels, self.state, self.state], -1)
+        mixed, last = self.sequences.convolution(mixed, self.taps, first, last)
+        value, key, query = mixed.split([self.channels, self.state, self.state], -1)
         value = value.unflatten(2, (self.heads, -1))
         step = F.softplus(step + self.step)
         # B and C are shared by all heads.
         key, query = key[:, :, None], query[:, :, None]
         log_decay = -torch.exp(self.rate) * step
-        y, h = matrix.outer(query, key, value * step[..., None], log_decay, first, h)
+        y, h = self.sequences.outer(query, key, value * step[..., None], log_decay, first, h)
         y = (y + self.skip[:, None] * value).flatten(2)
         return self.output(self.norm(y * F.silu(gate))), (h, last)

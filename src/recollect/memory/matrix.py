@@ -92,6 +92,46 @@ def delta(
     return torch.cat([y.movedim(2, 0) for y in outputs]), state
 
 
+def exponential(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_input: Tensor,
+    log_forget: Tensor,
+    first: Tensor,
+    state: tuple[Tensor, Tensor],
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """h (T, B, N, V) of mLSTM, and its state after the last step.
+
+    query, key, value (T, B, N, V); log_input, log_forget (T, B, N); state: memory (B, N, V, V + 1), of which
+    the last column is the normaliser, and stabiliser m (B, N)
+    """
+    outputs = []
+    for q, k, v, log_i, log_f, opens in chunks(
+        query, key, F.pad(value, (0, 1), value=1.0), log_input, log_forget, first
+    ):
+        decay = decay_of(log_f, opens)
+        y, state = _exponential_chunk(by_head(q), by_head(k), by_head(v), log_i.movedim(0, -1), decay, state)
+        outputs.append(y.movedim(2, 0))
+    return torch.cat(outputs), state
+
+
+def _exponential_chunk(
+    query: Tensor, key: Tensor, value: Tensor, log_input: Tensor, decay: Decay, state: tuple[Tensor, Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """h (B, N, C, V), and the state after the last step; the last number of each value is 1."""
+    memory, m = state
+    log_weights = decay.between + log_input[..., None, :]
+    log_before = decay.before + m[..., None]
+    # No gradient: h is the same for every m.
+    largest = torch.maximum(log_weights.amax(-1), log_before).detach()
+    weights, before = torch.exp(log_weights - largest[..., None]), torch.exp(log_before - largest)
+    y = ((query @ key.mT) * weights) @ value + (query * before[..., None]) @ memory
+    memory = (key * weights[..., -1, :, None]).mT @ value + before[..., -1, None, None] * memory
+    scale = torch.maximum(y[..., -1:].abs(), torch.exp(-largest)[..., None])
+    return y[..., :-1] / scale, (memory, largest[..., -1])
+
+
 def chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The same steps of each tensor (T, ...)."""
     return zip(*(x.split(CHUNK) for x in tensors), strict=True)

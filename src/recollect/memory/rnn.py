@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..common.tree import Tree
-from . import Memory, kernels, scan
+from . import Memory, kernels
 from .layers import LayeredConfig
+from .sequences import SequenceMemory
 
 SHUT = 1e4  # a gate input so large that its sigmoid is exactly 0 or 1
 
@@ -125,7 +126,7 @@ class Gru(Memory):
         return y, (y[-1],)
 
 
-class MinGru(Memory):
+class MinGru(SequenceMemory):
     """z = sigmoid(W x + b); h' = (1 - z) h + z (V x + c) (Feng et al., 2024).
 
     Only the sum depends on the state, so all the rest is a few products over the whole sequence.
@@ -148,8 +149,7 @@ class MinGru(Memory):
         gate, candidate = F.linear(x, self.input, self.bias).chunk(2, -1)
         update = torch.sigmoid(gate)
         # A reset removes the state before the step and nothing of the input of the step.
-        decay = (1 - update).masked_fill(first[..., None], 0.0)
-        y = scan.linear(decay, update * candidate, h)
+        y = self.sequences.linear(1 - update, update * candidate, first, h)
         return y, (y[-1],)
 
 

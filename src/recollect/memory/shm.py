@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..common.tree import Tree
-from . import Memory, scan
+from . import Memory
 from .attention import count_steps
 from .layers import LayeredConfig
+from .sequences import SequenceMemory
 
 DRAWS = 1009  # steps after which the sequence of calibration vectors repeats
 
@@ -35,7 +36,7 @@ class ShmConfig(LayeredConfig):
         return Shm(in_dim, self.width, self.memory_size, self.thetas)
 
 
-class Shm(Memory):
+class Shm(SequenceMemory):
     """M' = C M + eta v k^T, elementwise in M, C = 1 + tanh(theta_t c^T); y = W (M' q) + b (Le et al., 2025).
 
     v, k, q, c and eta are linear in norm(V x + d); k and q are positive and of sum 1, eta is between 0 and 1.
@@ -68,9 +69,8 @@ class Shm(Memory):
         sizes = [self.size] * 4 + [1]
         value, key, query, calibration, eta = self.input(self.norm(self.embed(x))).split(sizes, -1)
         decay = 1 + torch.tanh(theta[..., :, None] * calibration[..., None, :])
-        decay = decay.flatten(2).masked_fill(first[..., None], 0.0)
         add = (torch.sigmoid(eta) * value)[..., :, None] * _positive(key)[..., None, :]
-        memory = scan.linear(decay, add.flatten(2), start)
+        memory = self.sequences.linear(decay.flatten(2), add.flatten(2), first, start)
         read = memory.unflatten(2, (self.size, self.size)) @ _positive(query)[..., None]
         return self.output(read[..., 0]), (memory[-1], age)
 

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..common.tree import Tree
-from . import Memory, matrix
+from . import Memory
 from .layers import BlockConfig
 from .linear_attention import check_heads
+from .sequences import SequenceMemory
 
 TINY = 1e-30  # so that a state of zeros divides by no 0
 
@@ -50,7 +51,7 @@ class SlstmConfig(XlstmConfig):
         return Slstm(self.width, self.heads)
 
 
-class Mlstm(Memory):
+class Mlstm(SequenceMemory):
     """C' = f C + i k v^T; n' = f n + i k; h = (q C') / max(|q n'|, 1); y = W (norm(h) sigmoid(o))
     (Beck et al., 2024).
 
@@ -77,39 +78,13 @@ class Mlstm(Memory):
         return memory, memory.new_zeros(batch, self.heads)
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        memory, m = cast(tuple[Tensor, Tensor], state)
         query, key, value, out = (p.unflatten(2, (self.heads, -1)) for p in self.input(x).chunk(4, -1))
         key = key * key.shape[-1] ** -0.5
         log_input, forget = self.gates(x).chunk(2, -1)
-        outputs = []
-        parts = (query, key, F.pad(value, (0, 1), value=1.0), log_input, F.logsigmoid(forget), first)
-        for q, k, v, log_i, log_f, opens in matrix.chunks(*parts):
-            q, k, v, log_i = matrix.by_head(q), matrix.by_head(k), matrix.by_head(v), log_i.movedim(0, -1)
-            y, memory, m = _mlstm_chunk(q, k, v, log_i, matrix.decay_of(log_f, opens), memory, m)
-            outputs.append(y.movedim(2, 0))
-        h = self.norm(torch.cat(outputs)) * torch.sigmoid(out)
-        return self.output(h.flatten(2)), (memory, m)
-
-
-def _mlstm_chunk(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_input: Tensor,
-    decay: matrix.Decay,
-    memory: Tensor,
-    m: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """h (B, N, C, D), and the memory and m after the last step; the last number of each value is 1."""
-    log_weights = decay.between + log_input[..., None, :]
-    log_before = decay.before + m[..., None]
-    # No gradient: h is the same for every m.
-    largest = torch.maximum(log_weights.amax(-1), log_before).detach()
-    weights, before = torch.exp(log_weights - largest[..., None]), torch.exp(log_before - largest)
-    y = ((query @ key.mT) * weights) @ value + (query * before[..., None]) @ memory
-    memory = (key * weights[..., -1, :, None]).mT @ value + before[..., -1, None, None] * memory
-    scale = torch.maximum(y[..., -1:].abs(), torch.exp(-largest)[..., None])
-    return y[..., :-1] / scale, memory, largest[..., -1]
+        h, after = self.sequences.exponential(
+            query, key, value, log_input, F.logsigmoid(forget), first, cast(tuple[Tensor, Tensor], state)
+        )
+        return self.output((self.norm(h) * torch.sigmoid(out)).flatten(2)), after
 
 
 class Slstm(Memory):

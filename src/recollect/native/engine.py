@@ -14,15 +14,17 @@ from ..common import tree
 from ..common.tree import Tree
 from ..envs.spaces import ACTION_MASK
 from ..learn.chunks import Batch
-from ..learn.engine import Acting, LossFunction, TorchEngine
+from ..learn.engine import Acting, LossFunction, TorchEngine, backpropagate
 from ..learn.maths import Loss, Losses
 from ..learn.optim import FlatAdam
 from ..learn.rollout import Rollout
 from ..learn.settings import Coefficients, PPOConfig
+from ..memory.sequences import TORCH, use
 from . import structures as c
 from .acting import NativeActing
 from .library import version
 from .program import Network, actor_network, coverage, critic_network
+from .sequences import NativeSequences
 from .workspace import Workspace
 
 LARGEST_ERROR = 1e-2  # of the first gradient; beyond it torch takes over
@@ -39,6 +41,9 @@ class NativeEngine:
         self._library, self._announce = library, announce
         self._agent, self._reference = agent, TorchEngine(agent)
         self._covered = coverage(agent)
+        for part in ("actor", "critic"):
+            if not getattr(self._covered, part):
+                use(NativeSequences(), getattr(agent, part))
         self._workspaces: list[Workspace] = []
         self._programs = (c.Program * len(self._covered.networks))()
         self._forward: dict[str, Workspace] = {}  # of acting and of values, by the name of the branch
@@ -96,6 +101,7 @@ class NativeEngine:
         self.active = error <= LARGEST_ERROR
         if self.active:
             return terms
+        use(TORCH, self._agent)
         self._announce(f"kernels: torch, because the first native gradient differs by {error:.2g}")
         optimizer.gradient.copy_(gradient)
         return expected
@@ -133,7 +139,7 @@ class NativeEngine:
     ) -> Loss:
         """The loss and the gradient of the branch that the kernels do not compute."""
         half: Any = Half(self._agent, self._covered.critic)
-        return TorchEngine(half).gradients(optimizer, loss, batch, cfg, now)
+        return backpropagate(half, optimizer, loss, batch, cfg, now)
 
     def _combined(self, native: Loss, by_torch: Loss, cfg: PPOConfig, now: Coefficients) -> Loss:
         if self._covered.complete:

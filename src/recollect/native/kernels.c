@@ -9,7 +9,9 @@
 #include "attention.h"
 #include "blocks.h"
 #include "loss.h"
+#include "outer.h"
 #include "recurrence.h"
+#include "sequences.h"
 #include "worker.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -282,7 +284,8 @@ EXPORT int vector_width(void) { return WIDTH; }
 /* Sizes of all structures, to compare with those of native/structures.py; returns their number. */
 EXPORT int structure_sizes(int *sizes) {
   const int all_sizes[] = {sizeof(Weights), sizeof(Operation), sizeof(Program),
-                           sizeof(Batch),   sizeof(Source),    sizeof(Actor)};
+                           sizeof(Batch),   sizeof(Source),    sizeof(Actor),
+                           sizeof(Convolution), sizeof(Matrix)};
   memcpy(sizes, all_sizes, sizeof all_sizes);
   return sizeof all_sizes / sizeof *all_sizes;
 }

@@ -28,6 +28,7 @@ typedef float Vec __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
 
 #define INLINE static inline __attribute__((always_inline))
+#define EXPORT __attribute__((visibility("default"))) /* called from Python; all else is hidden (library.py) */
 
 INLINE Vec load(const float *p) {
   Vec x;

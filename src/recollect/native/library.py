@@ -121,8 +121,17 @@ def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
     library.pack_weights.argtypes = (ctypes.POINTER(c.Program),)
     library.act.argtypes = (ctypes.POINTER(c.Actor), ctypes.c_int)
     library.values.argtypes = (ctypes.POINTER(c.Program), ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
-    for function in (library.gradients, library.pack_weights, library.act, library.values):
-        function.restype = None
+    size, pointer = ctypes.c_int, ctypes.c_void_p
+    library.scan_forward.argtypes = (size,) * 3 + (pointer,) * 5
+    library.scan_backward.argtypes = (size,) * 3 + (pointer,) * 8
+    library.oscillate_forward.argtypes = library.scan_forward.argtypes
+    library.oscillate_backward.argtypes = library.scan_backward.argtypes
+    library.stabilise.argtypes = library.scan_forward.argtypes
+    for function in (library.convolution_forward, library.convolution_backward):
+        function.argtypes = (ctypes.POINTER(c.Convolution),)
+    for function in (library.matrix_forward, library.matrix_backward, library.matrix_scratch):
+        function.argtypes = (ctypes.POINTER(c.Matrix),)
+    library.matrix_scratch.restype = ctypes.c_long
     buffer = (ctypes.c_int * 64)()  # room for the structures of other versions
     sizes = buffer[: library.structure_sizes(buffer)]
     if sizes != c.SIZES:

@@ -1,4 +1,4 @@
-"""The structures of program.h, matrix.h and kernels.c, field by field."""
+"""The structures of program.h, matrix.h, sequences.h and kernels.c, field by field."""
 
 import ctypes
 
@@ -97,4 +97,33 @@ class Actor(ctypes.Structure):
     )
 
 
-SIZES = [ctypes.sizeof(structure) for structure in (Weights, Operation, Program, Batch, Source, Actor)]
+class Convolution(ctypes.Structure):
+    """A short convolution of sequences."""
+
+    _fields_ = (
+        *((name, _int) for name in ("steps", "batch", "channels", "taps")),
+        ("stride", ctypes.c_int64),
+        *((name, _pointer) for name in ("x", "weight", "start", "first", "sums", "y", "end")),
+        *((name, _pointer) for name in ("by_y", "by_end", "by_sums", "by_x", "by_weight", "by_start")),
+    )
+
+
+class Matrix(ctypes.Structure):
+    """A matrix memory over sequences."""
+
+    _fields_ = (
+        *((name, _int) for name in ("steps", "batch", "heads", "keys", "values")),
+        *(
+            (f"{name}_{kind}", ctypes.c_int64)
+            for name in ("query", "key", "value")
+            for kind in ("row", "head")
+        ),
+        *((name, _pointer) for name in ("query", "key", "value", "beta", "decay", "start", "first")),
+        *((name, _pointer) for name in ("output", "end", "by_output", "by_end")),
+        *((f"by_{name}", _pointer) for name in ("query", "key", "value", "beta", "decay", "start")),
+        ("scratch", _pointer),
+    )
+
+
+STRUCTURES = Weights, Operation, Program, Batch, Source, Actor, Convolution, Matrix
+SIZES = [ctypes.sizeof(structure) for structure in STRUCTURES]

@@ -10,10 +10,12 @@ from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..learn.engine import Engine, TorchEngine
 from ..learn.learner import Learner
+from ..memory.sequences import sequence_memories
 from ..native.engine import NativeEngine
 from ..native.library import UnavailableError, load
 from ..native.nodes import UnsupportedError
 from ..native.program import coverage
+from ..native.sequences import NativeSequences
 
 # The memories of the studies of docs/kernels.md.
 STUDIED = ("mlp", "gru", "lstm", "stack", "mingru", "gpt2", "trxl", "gtrxl")
@@ -23,39 +25,51 @@ ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
 def engine(config: RunConfig, agent: Agent, announce: Callable[[str], None]) -> Engine:
     """The kernels that a config names; torch's where the native ones cannot be used, with a line why."""
-    auto = config.kernels == "auto"
-    if config.kernels == "torch" or (auto and not _is_studied(config)):
+    if config.kernels == "torch":
         return TorchEngine(agent)
+    auto, reason = config.kernels == "auto", ""
+    chosen: Engine
     try:
-        _check(config)
-        if auto and not coverage(agent).complete:
-            return TorchEngine(agent)
-        native = NativeEngine(load(announce), agent, announce)
-    except UnsupportedError as error:
-        reason = "" if auto else str(error)
+        try:
+            if not auto or _is_studied(config):
+                return _native(config, agent, announce)
+        except UnsupportedError as error:
+            reason = "" if auto else str(error)
+        chosen = _torch(agent, announce)
     except UnavailableError as error:
-        reason = str(error)
-    else:
-        if not auto:
-            announce("; ".join(filter(None, (f"kernels: {native.name}", native.reason))))
-        return native
+        reason, chosen = str(error), TorchEngine(agent)
     if reason:
-        announce(f"kernels: torch; the native ones cannot be used: {reason}")
-    return TorchEngine(agent)
+        announce(f"kernels: {chosen.name}; the native ones cannot be used: {reason}")
+    return chosen
+
+
+def _native(config: RunConfig, agent: Agent, announce: Callable[[str], None]) -> Engine:
+    """The native kernels for as many branches as they can compute; with `auto` for all or none."""
+    if config.algorithm != "ppo":
+        raise UnsupportedError(f"algorithm {config.algorithm}")
+    if config.amp is not None or config.compile:
+        raise UnsupportedError("amp and compile are options of torch")
+    auto = config.kernels == "auto"
+    if auto and not coverage(agent).complete:
+        raise UnsupportedError("a branch that they cannot compute")
+    native = NativeEngine(load(announce), agent, announce)
+    if not auto:
+        announce("; ".join(filter(None, (f"kernels: {native.name}", native.reason))))
+    return native
+
+
+def _torch(agent: Agent, announce: Callable[[str], None]) -> Engine:
+    """Torch, with the native recurrences if a memory has one, and the device is a CPU."""
+    if agent.device.type != "cpu" or not sequence_memories(agent):
+        return TorchEngine(agent)
+    load(announce)
+    return TorchEngine(agent, NativeSequences())
 
 
 def _is_studied(config: RunConfig) -> bool:
     """Whether native runs with these memories have been shown to learn as well as torch's."""
     branches = [config.actor] if config.critic.shared else [config.actor, config.critic]
     return all(branch.memory.name in STUDIED for branch in branches)
-
-
-def _check(config: RunConfig) -> None:
-    """Raise for options that the native kernels do not have."""
-    if config.algorithm != "ppo":
-        raise UnsupportedError(f"algorithm {config.algorithm}")
-    if config.amp is not None or config.compile:
-        raise UnsupportedError("amp and compile are options of torch")
 
 
 def computed_by(learner: Learner) -> dict[str, str]:

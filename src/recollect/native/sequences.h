@@ -1,0 +1,204 @@
+/* Recurrences over whole sequences, with their gradients, for memories whose layers torch computes: element-wise ones
+   and short convolutions. Matrix memories are in outer.h.
+
+   Where `first` is true, the state before the step is 0, and no gradient passes. Gradients are written, not added.
+
+   Shapes.  T steps, B sequences, H units, D channels, J taps. */
+
+#ifndef SEQUENCES_H
+#define SEQUENCES_H
+
+#include "functions.h"
+
+/* Decays of every unit and step ---------------------------------------------------------------------- */
+
+/* states[t] = decay[t] states[t-1] + add[t]. */
+EXPORT void scan_forward(int steps, int batch, int units, const float *decay, const float *add, const uint8_t *first,
+                         const float *start, float *states) {
+  for (long row = 0; row < (long)steps * batch; row++) {
+    const float *restrict x = row < batch ? start + row * units : states + (row - batch) * units,
+                *restrict a = decay + row * units, *restrict b = add + row * units;
+    float *restrict now = states + row * units;
+    if (first[row]) memcpy(now, b, units * sizeof(float));
+    else
+      for (int i = 0; i < units; i++) now[i] = a[i] * x[i] + b[i];
+  }
+}
+
+EXPORT void scan_backward(int steps, int batch, int units, const float *decay, const uint8_t *first,
+                          const float *start, const float *states, const float *by_states, float *by_decay,
+                          float *by_add, float *by_start) {
+  memset(by_start, 0, (long)batch * units * sizeof(float));
+  for (long row = (long)steps * batch - 1; row >= 0; row--) {
+    const float *restrict x = row < batch ? start + row * units : states + (row - batch) * units,
+                *restrict a = decay + row * units, *restrict dy = by_states + row * units;
+    float *restrict carry = by_start + row % batch * units, *restrict da = by_decay + row * units,
+                   *restrict dh = by_add + row * units;
+    for (int i = 0; i < units; i++) dh[i] = dy[i] + carry[i];
+    if (first[row]) {
+      memset(carry, 0, units * sizeof(float));
+      memset(da, 0, units * sizeof(float));
+    } else
+      for (int i = 0; i < units; i++) {
+        da[i] = dh[i] * x[i];
+        carry[i] = dh[i] * a[i];
+      }
+  }
+}
+
+/* One complex decay for each unit; of H units, H real parts come before H imaginary parts. */
+EXPORT void oscillate_forward(int steps, int batch, int units, const float *decay, const float *add, const uint8_t *first,
+                         const float *start, float *states) {
+  const float *restrict c = decay, *restrict s = decay + units;
+  for (long row = 0; row < (long)steps * batch; row++) {
+    const float *restrict x = row < batch ? start + row * 2 * units : states + (row - batch) * 2 * units,
+                *restrict b = add + row * 2 * units;
+    float *restrict now = states + row * 2 * units;
+    if (first[row]) memcpy(now, b, 2 * units * sizeof(float));
+    else
+      for (int i = 0; i < units; i++) {
+        now[i] = c[i] * x[i] - s[i] * x[units + i] + b[i];
+        now[units + i] = c[i] * x[units + i] + s[i] * x[i] + b[units + i];
+      }
+  }
+}
+
+EXPORT void oscillate_backward(int steps, int batch, int units, const float *decay, const uint8_t *first,
+                          const float *start, const float *states, const float *by_states, float *by_decay,
+                          float *by_add, float *by_start) {
+  const float *restrict c = decay, *restrict s = decay + units;
+  float *restrict dc = by_decay, *restrict ds = by_decay + units;
+  memset(by_decay, 0, 2 * units * sizeof(float));
+  memset(by_start, 0, (long)batch * 2 * units * sizeof(float));
+  for (long row = (long)steps * batch - 1; row >= 0; row--) {
+    const float *restrict x = row < batch ? start + row * 2 * units : states + (row - batch) * 2 * units,
+                *restrict dy = by_states + row * 2 * units;
+    float *restrict carry = by_start + row % batch * 2 * units, *restrict dh = by_add + row * 2 * units;
+    for (int i = 0; i < 2 * units; i++) dh[i] = dy[i] + carry[i];
+    if (first[row]) memset(carry, 0, 2 * units * sizeof(float));
+    else
+      for (int i = 0; i < units; i++) {
+        dc[i] += dh[i] * x[i] + dh[units + i] * x[units + i];
+        ds[i] += dh[units + i] * x[i] - dh[i] * x[units + i];
+        carry[i] = c[i] * dh[i] + s[i] * dh[units + i];
+        carry[units + i] = c[i] * dh[units + i] - s[i] * dh[i];
+      }
+  }
+}
+
+/* Short convolutions --------------------------------------------------------------------------------- */
+
+/* y[t] = silu(p[t]), p[t] = sum over j of taps[j] x[t-j] within the episode. x has a row of `stride` numbers
+   for each step and sequence, taps (J, D), start and end (B, J-1, D) the last inputs, the oldest first. */
+typedef struct {
+  int32_t steps, batch, channels, taps;
+  int64_t stride;
+  const float *x, *weight, *start;
+  const uint8_t *first;
+  float *sums, *y, *end; /* sums: p, for the gradient */
+  const float *by_y, *by_end;
+  float *by_sums, *by_x, *by_weight, *by_start; /* by_sums: of one row; by_x has no stride */
+} Convolution;
+
+/* The steps before (t, b) that are of its episode and within the taps, as far as this call sees. */
+static int steps_before(const Convolution *o, int t, int b) {
+  int count = 0;
+  while (count < o->taps - 1 && (t - count < 0 || !o->first[(long)(t - count) * o->batch + b])) count++;
+  return count;
+}
+
+/* The input of step t, or the one that was carried, t < 0. */
+INLINE const float *input_at(const Convolution *o, int t, int b) {
+  if (t >= 0) return o->x + ((long)t * o->batch + b) * o->stride;
+  return o->start + ((long)b * (o->taps - 1) + o->taps - 1 + t) * o->channels;
+}
+
+INLINE Vec silu(Vec p) { return p * sigmoid_(p); }
+
+INLINE Vec silu_slope(Vec p) {
+  Vec s = sigmoid_(p);
+  return s * fma_(p, 1.0f - s, all(1.0f));
+}
+
+/* y = silu(p); the last numbers in a vector that is filled with zeros. */
+static void silu_forward(int width, const float *p, float *y) {
+  int i = 0;
+  for (; i + WIDTH <= width; i += WIDTH) store(y + i, silu(load(p + i)));
+  float rest[WIDTH] = {0};
+  memcpy(rest, p + i, (width - i) * sizeof(float));
+  store(rest, silu(load(rest)));
+  memcpy(y + i, rest, (width - i) * sizeof(float));
+}
+
+static void silu_backward(int width, const float *p, const float *dy, float *dp) {
+  int i = 0;
+  for (; i + WIDTH <= width; i += WIDTH) store(dp + i, load(dy + i) * silu_slope(load(p + i)));
+  float rest[WIDTH] = {0};
+  memcpy(rest, p + i, (width - i) * sizeof(float));
+  store(rest, silu_slope(load(rest)));
+  for (int r = 0; r < width - i; r++) dp[i + r] = dy[i + r] * rest[r];
+}
+
+EXPORT void convolution_forward(const Convolution *o) {
+  int width = o->channels;
+  for (int t = 0; t < o->steps; t++)
+    for (int b = 0; b < o->batch; b++) {
+      long row = (long)t * o->batch + b;
+      const float *restrict now = input_at(o, t, b), *restrict w = o->weight;
+      float *restrict p = o->sums + row * width;
+      for (int i = 0; i < width; i++) p[i] = w[i] * now[i];
+      int count = steps_before(o, t, b);
+      for (int j = 1; j <= count; j++) {
+        const float *restrict x = input_at(o, t - j, b), *restrict tap = o->weight + (long)j * width;
+        for (int i = 0; i < width; i++) p[i] += tap[i] * x[i];
+      }
+      silu_forward(width, p, o->y + row * width);
+    }
+  for (int b = 0; b < o->batch; b++) {
+    /* What a step after the last one would see, which is not a first step. */
+    int last = o->steps - 1, count = 1 + steps_before(o, last, b);
+    for (int j = 1; j < o->taps; j++) {
+      float *to = o->end + ((long)b * (o->taps - 1) + o->taps - 1 - j) * width;
+      if (j <= count) memcpy(to, input_at(o, last + 1 - j, b), width * sizeof(float));
+      else memset(to, 0, width * sizeof(float));
+    }
+  }
+}
+
+/* The gradient of the input of step t, or of the one that was carried. */
+INLINE float *gradient_of_input(const Convolution *o, int t, int b) {
+  if (t >= 0) return o->by_x + ((long)t * o->batch + b) * o->channels;
+  return o->by_start + ((long)b * (o->taps - 1) + o->taps - 1 + t) * o->channels;
+}
+
+EXPORT void convolution_backward(const Convolution *o) {
+  int width = o->channels;
+  memset(o->by_weight, 0, (long)o->taps * width * sizeof(float));
+  memset(o->by_start, 0, (long)o->batch * (o->taps - 1) * width * sizeof(float));
+  memset(o->by_x, 0, (long)o->steps * o->batch * width * sizeof(float));
+  for (int t = 0; t < o->steps; t++)
+    for (int b = 0; b < o->batch; b++) {
+      long row = (long)t * o->batch + b;
+      float *restrict dp = o->by_sums;
+      silu_backward(width, o->sums + row * width, o->by_y + row * width, dp);
+      int count = steps_before(o, t, b);
+      for (int j = 0; j <= count; j++) {
+        const float *restrict x = input_at(o, t - j, b), *restrict tap = o->weight + (long)j * width;
+        float *restrict dx = gradient_of_input(o, t - j, b), *restrict dw = o->by_weight + (long)j * width;
+        for (int i = 0; i < width; i++) {
+          dx[i] += tap[i] * dp[i];
+          dw[i] += x[i] * dp[i];
+        }
+      }
+    }
+  for (int b = 0; b < o->batch; b++) {
+    int last = o->steps - 1, count = 1 + steps_before(o, last, b);
+    for (int j = 1; j < o->taps && j <= count; j++) {
+      const float *by_end = o->by_end + ((long)b * (o->taps - 1) + o->taps - 1 - j) * width;
+      float *dx = gradient_of_input(o, last + 1 - j, b);
+      for (int i = 0; i < width; i++) dx[i] += by_end[i];
+    }
+  }
+}
+
+#endif
