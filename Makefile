@@ -1,5 +1,6 @@
 # make demo     train an agent, evaluate it beside a random one, draw its curve
 # make test     format, lint, types, tests: what every commit must pass
+# make thorough further cases of the tests of devices, ONNX and Ray, with each memory (minutes)
 # make docs     these pages as a site in build/docs, with nothing fetched while it is read
 # make faults   fault injection: random kills, signals, full disks (minutes)
 # make fuzz     ten thousand random command lines, files and run folders, 500 random environments, and a
@@ -13,7 +14,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check docs faults fuzz memory-gym gates leaderboard paper bench clean
+.PHONY: demo test thorough check docs faults fuzz memory-gym gates leaderboard paper bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -46,8 +47,11 @@ demo: .venv/core
 	$(BIN)/recollect demo
 
 test: .venv/dev check
-	$(BIN)/python -m pytest -m "not faults and not timing" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not faults and not timing and not thorough" -n 2 --dist worksteal
 	$(BIN)/python -m pytest -m "timing and not faults" $$(grep -rl --include='*.py' mark.timing tests)
+
+thorough: .venv/dev
+	$(BIN)/python -m pytest -m thorough -n 2 --dist worksteal
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -37,6 +37,13 @@ from recollect.run.display import Display
 from recollect.run.run import Trained, start_run
 
 SMALL = BranchConfig(hidden=(16,))
+
+
+def sampled(names: Iterable[str], *kept: str) -> list[Any]:
+    """Cases of a test: `make test` runs those that are kept, `make thorough` the others."""
+    names = list(names)
+    assert set(kept) < set(names), f"{set(kept) - set(names)} are no cases"
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.thorough) for name in names]
 
 
 def small_config(env_id: str = "CartPole-v1", backend: str = "gymnasium", **changes: object) -> RunConfig:

@@ -103,7 +103,12 @@ def test_the_limit_of_the_agreement_follows_the_precision(error, bf16):
 
 @pytest.mark.filterwarnings(TORCH_WARNS)
 @pytest.mark.parametrize(
-    ("name", "sizes"), [("mlp", {}), ("gru", {}), ("gpt2", {"layers": 1, "width": 16, "heads": 2})]
+    ("name", "sizes"),
+    [
+        pytest.param("mlp", {}, marks=pytest.mark.thorough),
+        pytest.param("gru", {}, marks=pytest.mark.thorough),
+        ("gpt2", {"layers": 1, "width": 16, "heads": 2}),
+    ],
 )
 def test_compiled_networks_compute_the_same(name, sizes, monkeypatch):
     # Traced and differentiated as by default, but executed by torch itself: code for the CPU takes a minute.

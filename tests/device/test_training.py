@@ -28,7 +28,7 @@ from recollect.learn.settings import PPOConfig
 from recollect.run import checkpoint
 from recollect.run.build import build, build_learner
 
-from ..helpers import small_memory
+from ..helpers import sampled, small_memory
 from . import fake
 
 D = fake.install()
@@ -94,9 +94,15 @@ COVERED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, case in CASES.items() if case.run == "train" and name not in COVERED]
+KINDS = [name for name, case in CASES.items() if case.run == "train" and name not in COVERED]
+FIRST = (
+    *("mlp", "gru", "lstm", "mamba", "gpt2", "trxl", "shared, gru", "residual", "chunks, refresh"),
+    *("validation", "checkpoints", "a2c, gru", "trpo, gru", "Pendulum", "workers", "popgym, Tuple"),
+    *("MiniGrid, pictures", "a function, Dict", "preset ppo"),
 )
+
+
+@pytest.mark.parametrize("name", sampled(KINDS, *FIRST))
 def test_every_kind_of_run_gives_the_numbers_of_the_cpu_and_resumes_to_the_bit(name, tmp_path):
     case = CASES[name]
     if case.needs and importlib.util.find_spec(case.needs) is None:

@@ -21,7 +21,7 @@ from recollect.envs.spaces import ACTION_MASK, Extended, ExtendedObs, read_space
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.run import onnx as onnx_export
 
-from ..helpers import MEMORIES, branch, lively, run_quietly, small_config, small_memory
+from ..helpers import MEMORIES, branch, lively, run_quietly, sampled, small_config, small_memory
 
 onnxruntime = pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).parents[2]
@@ -132,7 +132,7 @@ def built(observation, action, memory="mlp", normalize=True, layers=2, **options
 TWO_LAYERS = "gru", "linear_attention", "gpt2", "trxl"
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", sampled(MEMORIES, "gru", "linear_attention", "gpt2", "trxl"))
 def test_every_memory(memory, tmp_path):
     layers = 2 if memory in TWO_LAYERS else 1
     agent = built(VECTOR, CHOICES, memory, layers=layers, prev_action=True, prev_reward=True)
