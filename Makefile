@@ -8,7 +8,7 @@
 # make memory-gym  install Memory Gym where its own pins would not
 # make gates    do the presets learn as well as they did? five seeds of ten tasks (ten minutes)
 # make leaderboard  runs studies/memories.yaml, and prints its tables (half a day; resumes)
-# make paper    all of studies/, with a report and an archive of the runs of each in docs/results (a day; resumes)
+# make paper    all of studies/ but the leaderboard, with a report and an archive of the runs of each in docs/results (a day; resumes)
 # make bench    recollect beside Stable-Baselines3 on this machine (half an hour)
 
 PYTHON ?= python3
@@ -71,11 +71,11 @@ fuzz: .venv/dev
 gates: .venv/dev
 	$(BIN)/python -m benchmarks.gates
 
-# Runs of the archive count as finished; remove it to train them again.
+# Runs of the archives count as finished; remove these to train them again.
 leaderboard: .venv/dev
-	$(BIN)/python -m benchmarks.archive --restore docs/results/memories/runs.zip
+	$(BIN)/python -m benchmarks.archive --restore docs/results/memories/*.zip
 	$(BIN)/recollect compare studies/memories.yaml --out runs/paper --report docs/results/memories
-	$(BIN)/python -m benchmarks.archive docs/results/memories/report.json runs/paper/random -o docs/results/memories/runs.zip
+	$(BIN)/python -m benchmarks.archive docs/results/memories/report.json --by-task -o docs/results/memories
 	$(BIN)/python -m benchmarks.leaderboard
 
 # A study that fails does not stop the others; the last line names those that failed. Without the trap
@@ -83,7 +83,7 @@ leaderboard: .venv/dev
 paper: .venv/dev
 	trap 'exit 130' INT TERM; failed=; \
 	$(MAKE) runs/gpt2_bytes || failed=" pretraining"; \
-	for study in studies/*.yaml; do \
+	for study in $(filter-out studies/memories.yaml,$(wildcard studies/*.yaml)); do \
 	  name=$$(basename $$study .yaml); results=docs/results/$$name; \
 	  $(BIN)/recollect compare $$study --out runs/paper --report $$results \
 	  && $(BIN)/python -m benchmarks.archive $$results/report.json -o $$results/runs.zip \

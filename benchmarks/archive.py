@@ -1,19 +1,24 @@
 """Packs run folders into a small archive from which `recollect report` can repeat a report.
 
     python -m benchmarks.archive RUNS... -o docs/results/NAME/runs.zip
-    python -m benchmarks.archive --restore docs/results/NAME/runs.zip
+    python -m benchmarks.archive docs/results/NAME/report.json --by-task -o docs/results/NAME
+    python -m benchmarks.archive --restore docs/results/NAME/*.zip
 
 RUNS are run folders, folders above them, or the report.json of a study, which stands for the runs that it
 lists. Call it from the folder that paths of runs are relative to: the archive keeps them. Checkpoints, event
 files and pages are left out. Metrics and scores of single episodes keep 6 significant digits. All lines are
 kept, because reports count steps to a threshold by lines.
 
-`--restore` writes the folders of an archive back, below the working folder; a study then counts their runs
-as finished. A folder that exists stays as it is. Without an archive it does nothing.
+With `--by-task` there is one archive for each environment, `runs-ENVIRONMENT.zip`, with the random agent of
+that environment: a study that goes on for days changes only those of its present tasks.
+
+`--restore` writes the folders of archives back, below the working folder; a study then counts their runs as
+finished. A folder that exists stays as it is, and an archive that does not exist is passed over.
 """
 
 import argparse
 import json
+import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +26,7 @@ from typing import Any
 
 from recollect.common.errors import UsageError
 from recollect.reporting.archive import FILES
+from recollect.reporting.blocks import slugs
 
 DIGITS = 6
 EPOCH = (1980, 1, 1, 0, 0, 0)  # date of every file, so that equal runs give equal archives
@@ -46,15 +52,33 @@ def write_archive(paths: Sequence[Path], out: Path) -> int:
     return len({file.parent for file in files})
 
 
+def write_by_task(report: Path, out: Path) -> int:
+    """Archive the runs that a report lists, an archive for each environment -> number of folders."""
+    folders: dict[str, list[Path]] = {}
+    for group in json.loads(report.read_text())["groups"]:
+        folders.setdefault(group["env"], []).extend(Path(run["folder"]) for run in group["runs"])
+    names = slugs(list(folders))
+    count = 0
+    for env, runs in folders.items():
+        # runs/NAME/MODEL/ENVIRONMENT/SEED, and runs/NAME/random/ENVIRONMENT
+        by_chance = {run.parents[2] / "random" / run.parent.name for run in runs}
+        count += write_archive([*runs, *by_chance], out / f"runs-{names[env]}.zip")
+    return count
+
+
 def restore(archive: Path) -> int:
     """Write the folders of an archive that do not exist here -> their number."""
     if not archive.exists():
         return 0
     with zipfile.ZipFile(archive) as packed:
         absent = {folder for name in packed.namelist() if not (folder := Path(name).parent).exists()}
-        for name in packed.namelist():
-            if Path(name).parent in absent:
-                packed.extract(name)
+        with tempfile.TemporaryDirectory(dir=".") as below:
+            packed.extractall(below, [name for name in packed.namelist() if Path(name).parent in absent])
+            for folder in absent:
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                (Path(below) / folder).rename(
+                    folder
+                )  # at once: half a folder would count as one that is there
     return len(absent)
 
 
@@ -96,13 +120,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("-o", "--out", type=Path)
-    parser.add_argument("--restore", type=Path, metavar="ARCHIVE")
+    parser.add_argument("--by-task", action="store_true")
+    parser.add_argument("--restore", type=Path, nargs="+", metavar="ARCHIVE")
     options = parser.parse_args()
     if options.restore:
-        print(f"{options.restore}: {restore(options.restore)} folders are restored")
+        print(f"{sum(map(restore, options.restore))} folders are restored")
         return
     if not options.runs or not options.out:
         parser.error("give the runs and --out, or --restore ARCHIVE")
+    if options.by_task:
+        print(f"{options.out}: {write_by_task(options.runs[0], options.out)} folders, by task")
+        return
     count = write_archive(options.runs, options.out)
     print(f"{options.out}: {count} folders, {options.out.stat().st_size / 1e6:.2f} MB")
 

@@ -82,6 +82,23 @@ class GatesWithMethod(Gates):
         return np.concatenate(self.open).astype(bool)
 
 
+class OwnReset(GatesWithMethod):
+    """Its reset takes a seed alone."""
+
+    def reset(self, seed=None):
+        return super().reset(seed=seed)
+
+
+class DictWithMethod(Gates):
+    """The observation has the mask, so nobody needs the method."""
+
+    def __init__(self):
+        super().__init__(source="dict")
+
+    def action_masks(self):
+        raise LookupError("not here")
+
+
 def builder(source, **kwargs):
     return (lambda: GatesWithMethod(**kwargs)) if source == "method" else (lambda: Gates(source, **kwargs))
 
@@ -118,6 +135,15 @@ def test_worker_processes_have_masks_too():
             obs = envs.step(obs[ACTION_MASK].argmax(1)[:, None]).obs
     finally:
         envs.adapter.close()
+
+
+@pytest.mark.parametrize("kind", [OwnReset, DictWithMethod])
+def test_environments_that_are_called_as_little_as_possible(kind):
+    envs = make(EnvConfig(id="gates", num_envs=2, action_mask=True), kind)
+    obs = envs.reset([1, 2])
+    for _ in range(12):
+        obs = envs.step(obs[ACTION_MASK].argmax(1)[:, None]).obs
+        assert obs[ACTION_MASK].any(1).all()
 
 
 def test_a_mask_that_allows_nothing_is_an_error_that_names_the_step():

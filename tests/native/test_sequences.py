@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import recollect
 from recollect.agent.agent import BranchConfig
 from recollect.common import tree
 from recollect.common.errors import UsageError
@@ -221,6 +222,20 @@ def test_the_default_type_of_torch_changes_nothing():
         torch.set_default_dtype(torch.float32)
 
 
+def test_expanded_heads_have_a_gradient_each():
+    key = torch.randn(5, 2, 1, 4).expand(5, 2, 3, 4)
+    first, value, state = resets(5, 2), torch.randn(5, 2, 3, 6), torch.randn(2, 3, 4, 6)
+    compare("outer", key, key, value, -torch.rand(5, 2, 3), first, state)
+
+
+def test_small_keys_keep_their_direction():
+    """Silu of -20 is -4e-8; a key of such numbers is divided by its length."""
+    x, first = -20 - torch.rand(6, 2, 5), torch.zeros(6, 2, dtype=torch.bool)
+    taps, past = torch.zeros(4, 5).index_fill(0, torch.tensor(0), 1.0), torch.zeros(2, 3, 5)
+    y, expected = (s.convolution(x, taps, first, past)[0] for s in (NativeSequences(), TORCH))
+    torch.testing.assert_close(y, expected, rtol=1e-5, atol=0.0)
+
+
 def test_other_shapes_are_refused():
     """They would be read beyond their end."""
     first, add, h = resets(5, 2), torch.randn(5, 2, 3), torch.randn(2, 3)
@@ -260,6 +275,12 @@ def test_a_run_records_them_and_resumes_to_the_bit(tmp_path, monkeypatch, capsys
         api.resume(again.folder)
     monkeypatch.undo()
     assert torch.equal(weights(api.resume(again.folder)), weights(trained))
+
+
+def test_a_trained_agent_is_computed_like_one_from_a_file(tmp_path):
+    trained = run(tmp_path, rollouts=2, kernels="auto", **MAMBA)
+    assert {m.sequences for m in sequences.sequence_memories(trained.agent)} == {TORCH}
+    assert trained.evaluate(5).returns == recollect.load(trained.folder).evaluate(5).returns
 
 
 @pytest.mark.usefixtures("without_torch")

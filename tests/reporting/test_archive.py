@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.archive import restore, write_archive
+from benchmarks.archive import restore, write_archive, write_by_task
 from benchmarks.report import evaluation, invent_run
 
 from recollect import cli
@@ -94,6 +94,17 @@ def test_restored_runs_count_as_finished_and_folders_stay_as_they_are(runs):
     assert restore(Path("runs.zip")) == 0
 
 
+def test_archives_by_task_together_give_the_same_report(runs):
+    assert cli.main(["report", str(runs), "-o", "study"]) == 0
+    assert write_by_task(Path("study/report.json"), Path("study")) == 10
+    archives = sorted(Path("study").glob("runs-*.zip"))
+    assert [path.name for path in archives] == ["runs-CartPole-v1.zip", "runs-LunarLander-v3.zip"]
+    together = as_json(summarise(read_runs(archives)))
+    one = as_json(summarise(read_runs([runs])))
+    assert_close(together["finals"], one["finals"])
+    assert together["random"].keys() == one["random"].keys() == {"CartPole-v1"}
+
+
 def test_runs_elsewhere_are_not_archived(runs, tmp_path):
     with pytest.raises(UsageError, match="outside of the working folder"):
         write_archive([tmp_path / runs], Path("runs.zip"))
@@ -158,11 +169,14 @@ def test_a_damaged_archive_is_named(runs):
     assert "is not a readable archive" in read_runs([Path("runs.zip")]).left_out[0].reason
 
 
-@pytest.mark.parametrize("stored", sorted(RESULTS.glob("*/runs.zip")), ids=lambda path: path.parent.name)
+STORED = sorted({path.parent for path in RESULTS.glob("*/runs*.zip")})
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
 def test_the_stored_runs_are_those_of_the_stored_report(stored, monkeypatch):
     """Of every study whose runs are in the repository."""
     monkeypatch.setattr(summary, "panels", lambda series: [])  # not compared, and most of the time
-    report = json.loads((stored.parent / "report.json").read_text())
-    again = as_json(summarise(read_runs([stored])))
+    report = json.loads((stored / "report.json").read_text())
+    again = as_json(summarise(read_runs(sorted(stored.glob("runs*.zip")))))
     for key in ("finals", "differences", "improvements"):  # the archive has no random agent
         assert_close(again[key], report[key])

@@ -91,7 +91,7 @@ class GymEnv(VecEnv):
         self._restarts = Restarts(config.id, self.num_envs, on_error == "restart")
         self._fresh = False
         self._info: dict[str, Any] = {}
-        self._has_masks = False
+        self._all_ended = False
         self._build()
         self.observation_space = self._vec.single_observation_space
         self.action_space = self._vec.single_action_space
@@ -147,12 +147,13 @@ class GymEnv(VecEnv):
             self._build()
         self._fresh = False
         obs, self._info = self._vec.reset(seed=list(seeds))
-        self._has_masks = ACTION_MASK in self._info
+        self._all_ended = False
         return obs
 
     def step(self, action: Array) -> Step:
         obs, reward, terminated, truncated, self._info = self._vec.step(action)
         truncated = truncated & ~terminated  # terminated takes precedence: no bootstrap
+        self._all_ended = bool((terminated | truncated).all())
         success = read_success(self._info, self.num_envs)
         return Step(obs, reward, terminated, truncated, success, self._info.get(f"_{ABORTED}"))
 
@@ -181,7 +182,7 @@ class GymEnv(VecEnv):
 
         Where all episodes have ended, none needs to be in info.
         """
-        return self._info.get(ACTION_MASK, [None] * self.num_envs if self._has_masks else None)
+        return self._info.get(ACTION_MASK, [None] * self.num_envs if self._all_ended else None)
 
     def hidden(self) -> dict[str, Array]:
         """The numbers and vectors of numbers in `info`."""

@@ -14,8 +14,6 @@
 #include "sequences.h"
 #include "worker.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 /* Layers ---------------------------------------------------------------------------------------- */
 
 static void input_forward(const Operation *op, int row, int count) {

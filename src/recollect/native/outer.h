@@ -92,17 +92,18 @@ typedef struct {
   int64_t query_row, key_row, value_row, query_head, key_head, value_head;
   const float *query, *key, *value, *beta, *decay, *start;
   const uint8_t *first;
-  float *output, *end;
+  float *output, *end; /* of the forward pass; NULL in the backward pass */
   const float *by_output, *by_end;
   float *by_query, *by_key, *by_value, *by_beta, *by_decay, *by_start;
   float *scratch;
 } Matrix;
 
-/* Numbers of `scratch`: the states of one sequence and a gradient; u and v - k S' of each step; y, dy and du; query
+/* Numbers of `scratch`: the states of one sequence and a gradient, forward only one state; u and v - k S' of each step; y, dy and du; query
    and key, and their gradients, of which that of a key has two parts. */
 EXPORT long matrix_scratch(const Matrix *o) {
   long columns = wide(o->values), rows = tall(o->keys);
-  return (o->steps + 2) * rows * columns + (2L * o->steps + 3) * columns + 5L * wide(o->keys);
+  long steps = o->output ? 0 : o->steps;
+  return (steps + 2) * rows * columns + (2 * steps + 3) * columns + 5L * wide(o->keys);
 }
 
 static void load_state(const Matrix *o, const float *from, int b, int n, float *state) {
@@ -171,19 +172,14 @@ enum { AHEAD = 6 }; /* steps */
 
 /* Inputs and results of a later step into the cache. The steps of one sequence lie far apart, so the processor does
    not guess which one comes next. */
-INLINE void fetch(const Matrix *o, int t, int b, int n, int backward) {
+INLINE void fetch(const Matrix *o, int t, int b, int n) {
   if (t < 0 || t >= o->steps) return;
   long row = (long)t * o->batch + b, head = row * o->heads + n;
   __builtin_prefetch(o->query + row * o->query_row + n * o->query_head);
   __builtin_prefetch(o->key + row * o->key_row + n * o->key_head);
   __builtin_prefetch(o->value + row * o->value_row + n * o->value_head);
-  if (!backward) __builtin_prefetch(o->output + head * o->values, 1);
-  else {
-    __builtin_prefetch(o->by_output + head * o->values);
-    __builtin_prefetch(o->by_query + (o->query_head ? head : row) * o->keys, 1);
-    __builtin_prefetch(o->by_key + (o->key_head ? head : row) * o->keys, 1);
-    __builtin_prefetch(o->by_value + head * o->values, 1);
-  }
+  if (o->output) __builtin_prefetch(o->output + head * o->values, 1);
+  else __builtin_prefetch(o->by_output + head * o->values);
 }
 
 enum { CHAINS = 4 }; /* sums at once: one would wait for each of its products */
@@ -226,7 +222,7 @@ EXPORT void matrix_forward(const Matrix *o) {
     for (int n = 0; n < o->heads; n++) {
       load_state(o, o->start, b, n, state);
       for (int t = 0; t < o->steps; t++) {
-        fetch(o, t + AHEAD, b, n, 0);
+        fetch(o, t + AHEAD, b, n);
         matrix_step(o, step_of(o, t, b, n, vectors), state, state, u, rest, y);
         memcpy(o->output + (((long)t * o->batch + b) * o->heads + n) * o->values, y, o->values * sizeof(float));
       }
@@ -317,13 +313,13 @@ EXPORT void matrix_backward(const Matrix *o) {
     for (int n = 0; n < o->heads; n++) {
       load_state(o, o->start, b, n, states);
       for (int t = 0; t < steps; t++) {
-        fetch(o, t + AHEAD, b, n, 0);
+        fetch(o, t + AHEAD, b, n);
         matrix_step(o, step_of(o, t, b, n, vectors), states + t * size, states + (t + 1) * size, u + (long)t * columns,
                     rest + (long)t * columns, y);
       }
       load_state(o, o->by_end, b, n, by_state);
       for (int t = steps - 1; t >= 0; t--) {
-        fetch(o, t - AHEAD, b, n, 1);
+        fetch(o, t - AHEAD, b, n);
         MatrixTrace trace = {states + t * size,   states + (t + 1) * size, u + (long)t * columns,
                              rest + (long)t * columns, y + columns, y + 2 * columns,
                              by_query, by_key, by_key + wide(o->keys)};

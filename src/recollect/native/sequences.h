@@ -113,10 +113,13 @@ INLINE const float *input_at(const Convolution *o, int t, int b) {
   return o->start + ((long)b * (o->taps - 1) + o->taps - 1 + t) * o->channels;
 }
 
-INLINE Vec silu(Vec p) { return p * sigmoid_(p); }
+/* Not with sigmoid_, whose error is absolute: a key of very small numbers is divided by its length. */
+INLINE Vec logistic(Vec p) { return 1.0f / (1.0f + exp_(-p)); }
+
+INLINE Vec silu(Vec p) { return p * logistic(p); }
 
 INLINE Vec silu_slope(Vec p) {
-  Vec s = sigmoid_(p);
+  Vec s = logistic(p);
   return s * fma_(p, 1.0f - s, all(1.0f));
 }
 

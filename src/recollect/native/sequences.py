@@ -241,14 +241,14 @@ def _run_matrix(function: str, saved: tuple[Tensor | None, ...], **results: Tens
     """Call the kernel with the saved inputs of `_Matrix`, into some results."""
     names = "query", "key", "value", "beta", "decay", "first", "start"
     tensors = {name: x for name, x in zip(names, saved, strict=True) if x is not None} | results
-    query, key, value = (tensors[name] for name in names[:3])
+    query, value = tensors["query"], tensors["value"]
     matrix = c.Matrix(
         *value.shape[:3],
         query.shape[3],
         value.shape[3],
-        *(_row_stride(x) for x in (query, key, value)),
+        **{f"{name}_row": _row_stride(tensors[name]) for name in names[:3]},
         # A single one of keys or queries is that of all heads.
-        *(x.stride(2) if x.shape[2] > 1 else 0 for x in (query, key, value)),
+        **{f"{name}_head": x.stride(2) if (x := tensors[name]).shape[2] > 1 else 0 for name in names[:3]},
         **{name: x.data_ptr() for name, x in tensors.items()},
     )
     library = _library()
@@ -275,7 +275,9 @@ def _rows(x: Tensor) -> Tensor:
     """x (T, B, ...) with one stride from row to row, as parts of a product have; a copy if need be."""
     steps, batch = x.shape[:2]
     even = steps == 1 or batch == 1 or x.stride(0) == batch * x.stride(1)
-    if even and (x.stride(-1) == 1 or x.shape[-1] == 1):
+    # Expanded heads have one place in memory, and each has a gradient of its own.
+    apart = x.ndim == 3 or x.shape[2] == 1 or x.stride(2) != 0
+    if even and apart and (x.stride(-1) == 1 or x.shape[-1] == 1):
         return x
     return x.clone(memory_format=torch.contiguous_format)
 

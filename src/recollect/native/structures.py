@@ -113,11 +113,8 @@ class Matrix(ctypes.Structure):
 
     _fields_ = (
         *((name, _int) for name in ("steps", "batch", "heads", "keys", "values")),
-        *(
-            (f"{name}_{kind}", ctypes.c_int64)
-            for name in ("query", "key", "value")
-            for kind in ("row", "head")
-        ),
+        *((f"{name}_row", ctypes.c_int64) for name in ("query", "key", "value")),
+        *((f"{name}_head", ctypes.c_int64) for name in ("query", "key", "value")),
         *((name, _pointer) for name in ("query", "key", "value", "beta", "decay", "start", "first")),
         *((name, _pointer) for name in ("output", "end", "by_output", "by_end")),
         *((f"by_{name}", _pointer) for name in ("query", "key", "value", "beta", "decay", "start")),

@@ -10,7 +10,7 @@ from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..learn.engine import Engine, TorchEngine
 from ..learn.learner import Learner
-from ..memory.sequences import sequence_memories
+from ..memory.sequences import TORCH, sequence_memories, use
 from ..native.engine import NativeEngine
 from ..native.library import UnavailableError, load
 from ..native.nodes import UnsupportedError
@@ -64,6 +64,11 @@ def _torch(agent: Agent, announce: Callable[[str], None]) -> Engine:
         return TorchEngine(agent)
     load(announce)
     return TorchEngine(agent, NativeSequences())
+
+
+def end_engine(learner: Learner) -> None:
+    """Compute the agent as one from a file from now on: evaluations of both give the same numbers."""
+    use(TORCH, learner.agent)
 
 
 def _is_studied(config: RunConfig) -> bool:

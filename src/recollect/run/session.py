@@ -33,7 +33,7 @@ from .destination import Destination, initial_summary
 from .display import Display, make_display
 from .episode_log import format_episodes
 from .initial import begin_again
-from .kernels import computed_by, engine, resume_with, warn_of_disagreement
+from .kernels import computed_by, end_engine, engine, resume_with, warn_of_disagreement
 from .log import Logs, open_logs
 from .run_folder import check_config, write_json
 from .update import Update
@@ -64,8 +64,7 @@ class Session:
         factory: Factory | None,
         shown: Path | None = None,
     ) -> None:
-        self.config = config
-        self.folder = folder
+        self.config, self.folder = config, folder
         self.shown = shown or folder
         self.checkpoints = folder / "checkpoints"
         self.envs = envs
@@ -148,6 +147,7 @@ class Session:
             finally:
                 self._close(text)
                 torch.set_num_threads(threads)  # training has set its own
+                end_engine(self.learner)
         return summary
 
     def _close(self, text: str) -> None:
