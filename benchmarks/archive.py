@@ -10,7 +10,8 @@ files and pages are left out. Metrics and scores of single episodes keep 6 signi
 kept, because reports count steps to a threshold by lines.
 
 With `--by-task` there is one archive for each environment, `runs-ENVIRONMENT.zip`, with the random agent of
-that environment: a study that goes on for days changes only those of its present tasks.
+that environment, and without runs that have not ended: a study that goes on for days changes only those of
+its present tasks.
 
 `--restore` writes the folders of archives back, below the working folder; a study then counts their runs as
 finished. A folder that exists stays as it is, and an archive that does not exist is passed over.
@@ -56,7 +57,9 @@ def write_by_task(report: Path, out: Path) -> int:
     """Archive the runs that a report lists, an archive for each environment -> number of folders."""
     folders: dict[str, list[Path]] = {}
     for group in json.loads(report.read_text())["groups"]:
-        folders.setdefault(group["env"], []).extend(Path(run["folder"]) for run in group["runs"])
+        # Others cannot go on, because an archive has no checkpoints: restored, they would begin again.
+        ended = [Path(run["folder"]) for run in group["runs"] if run["status"] in ("finished", "failed")]
+        folders.setdefault(group["env"], []).extend(ended)
     names = slugs(list(folders))
     count = 0
     for env, runs in folders.items():

@@ -96,7 +96,7 @@ def test_restored_runs_count_as_finished_and_folders_stay_as_they_are(runs):
 
 def test_archives_by_task_together_give_the_same_report(runs):
     assert cli.main(["report", str(runs), "-o", "study"]) == 0
-    assert write_by_task(Path("study/report.json"), Path("study")) == 10
+    assert write_by_task(Path("study/report.json"), Path("study")) == 9  # one of ten goes on
     archives = sorted(Path("study").glob("runs-*.zip"))
     assert [path.name for path in archives] == ["runs-CartPole-v1.zip", "runs-LunarLander-v3.zip"]
     together = as_json(summarise(read_runs(archives)))
