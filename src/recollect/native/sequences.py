@@ -1,4 +1,4 @@
-"""The recurrences that memories share, in C (sequences.h).
+"""The recurrences that memories share, in C (sequences.h, outer.h).
 
 Tensors that the kernels cannot read, as those of another type or device, and graphs for export take torch's.
 
@@ -35,12 +35,12 @@ class NativeSequences:
     def linear(self, decay: Tensor, add: Tensor, first: Tensor, h: Tensor) -> Tensor:
         if not _are_readable(decay, add, h):
             return TORCH.linear(decay, add, first, h)
-        return _linear(decay, add, first, h)
+        return _scan("scan", decay, add, first, h)
 
     def oscillating(self, decay: Tensor, add: Tensor, first: Tensor, h: Tensor) -> Tensor:
         if not _are_readable(decay, add, h):
             return TORCH.oscillating(decay, add, first, h)
-        return _oscillating(decay, add, first, h)
+        return _scan("oscillate", decay, add, first, h)
 
     def convolution(self, x: Tensor, taps: Tensor, first: Tensor, past: Tensor) -> Pair:
         if not _are_readable(x, taps, past):
@@ -110,15 +110,20 @@ def _check(first: Tensor, *shapes: tuple[Tensor, tuple[int, ...]]) -> None:
             raise ValueError(f"a tensor has the shape {tuple(x.shape)}; it must be {shape}")
 
 
-class _Linear(Function):
+class _Scan(Function):
+    """States of one decay for each step and unit; of `oscillate` of one complex decay for each unit."""
+
     @staticmethod
-    def forward(ctx: Any, decay: Tensor, add: Tensor, first: Tensor, h: Tensor) -> Tensor:
-        shape = *first.shape, h.shape[-1]
-        _check(first, (decay, shape), (add, shape), (h, shape[1:]))
+    def forward(ctx: Any, kernel: str, decay: Tensor, add: Tensor, first: Tensor, h: Tensor) -> Tensor:
+        numbers = h.shape[-1]
+        shape = *first.shape, numbers
+        _check(first, (decay, shape if kernel == "scan" else shape[2:]), (add, shape), (h, shape[1:]))
         decay, add, first, h = (x.contiguous() for x in (decay, add, first, h))
         states = torch.empty_like(add)
-        _library().scan_forward(*shape, *_addresses(decay, add, first, h, states))
+        ctx.kernel, ctx.units = kernel, numbers if kernel == "scan" else numbers // 2
         ctx.save_for_backward(decay, first, h, states)
+        forward = getattr(_library(), f"{kernel}_forward")
+        forward(*first.shape, ctx.units, *_addresses(decay, add, first, h, states))
         return states
 
     @staticmethod
@@ -126,32 +131,10 @@ class _Linear(Function):
     def backward(ctx: Any, by_states: Tensor) -> tuple[Tensor | None, ...]:
         decay, first, h, states = ctx.saved_tensors
         by_states = by_states.contiguous()
-        by_decay, by_add, by_h = torch.empty_like(states), torch.empty_like(states), torch.empty_like(h)
+        by_decay, by_add, by_h = (torch.empty_like(x) for x in (decay, states, h))
         tensors = decay, first, h, states, by_states, by_decay, by_add, by_h
-        _library().scan_backward(*states.shape, *_addresses(*tensors))
-        return by_decay, by_add, None, by_h
-
-
-class _Oscillating(Function):
-    @staticmethod
-    def forward(ctx: Any, decay: Tensor, add: Tensor, first: Tensor, h: Tensor) -> Tensor:
-        shape = *first.shape, 2 * (h.shape[-1] // 2)
-        _check(first, (decay, shape[2:]), (add, shape), (h, shape[1:]))
-        decay, add, first, h = (x.contiguous() for x in (decay, add, first, h))
-        states = torch.empty_like(add)
-        _library().oscillate_forward(*first.shape, shape[2] // 2, *_addresses(decay, add, first, h, states))
-        ctx.save_for_backward(decay, first, h, states)
-        return states
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by_states: Tensor) -> tuple[Tensor | None, ...]:
-        decay, first, h, states = ctx.saved_tensors
-        by_states = by_states.contiguous()
-        by_decay, by_add, by_h = torch.empty_like(decay), torch.empty_like(states), torch.empty_like(h)
-        tensors = decay, first, h, states, by_states, by_decay, by_add, by_h
-        _library().oscillate_backward(*first.shape, h.shape[-1] // 2, *_addresses(*tensors))
-        return by_decay, by_add, None, by_h
+        getattr(_library(), f"{ctx.kernel}_backward")(*first.shape, ctx.units, *_addresses(*tensors))
+        return None, by_decay, by_add, None, by_h
 
 
 class _Convolution(Function):
@@ -286,7 +269,6 @@ def _row_stride(x: Tensor) -> int:
     return x.stride(1) if x.shape[1] > 1 else x.stride(0)
 
 
-_linear: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _Linear.apply
-_oscillating: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] = _Oscillating.apply
+_scan: Callable[[str, Tensor, Tensor, Tensor, Tensor], Tensor] = _Scan.apply
 _convolution: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] = _Convolution.apply
 _matrix: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor], Pair] = _Matrix.apply
