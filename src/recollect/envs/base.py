@@ -9,6 +9,7 @@ whose episode ended before those of the others waits: after its tail row come wa
 and without an episode, until the environment is reset.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -229,6 +230,7 @@ class Envs:
     Data is checked here and nowhere else, before it is written into a rollout.
 
     imposed_limit  time limit that an evaluation set, because the environment has none
+    steps, seconds number of steps so far, and the time that the adapter took for them
     """
 
     def __init__(self, adapter: VecEnv, mask: tuple[int, ...] = ()) -> None:
@@ -237,7 +239,7 @@ class Envs:
         self.num_envs, self.agents = adapter.num_envs, adapter.agents
         self.obs_spec, self.action_spec = read_spaces(adapter.observation_space, adapter.action_space, mask)
         self._ranges = Ranges(self.obs_spec)
-        self._steps = 0
+        self.steps, self.seconds = 0, 0.0
 
     def around(self, adapter: VecEnv) -> "Envs":
         """The same environments, seen through a wrapper of theirs."""
@@ -257,8 +259,10 @@ class Envs:
         The returned arrays may be buffers of the environments, which the next step overwrites in place:
         copy what must be kept.
         """
+        started = time.perf_counter()
         step = self.adapter.step(self.action_spec.to_env(action))
-        self._steps += 1
+        self.seconds += time.perf_counter() - started
+        self.steps += 1
         obs = self.obs_spec.split(step.obs)
         self._check_obs(obs)
         # NaN, infinities and numbers beyond 1e12 all fail this one comparison: 1 us per step instead of
@@ -286,6 +290,6 @@ class Envs:
         rule: str = f"observations must be finite and rewards at most {LARGEST_REWARD:.0e} in size",
     ) -> None:
         raise EnvDataError(
-            f"environment {env} returned {key} = {value} at step {self._steps}; {rule}. No update used it; "
+            f"environment {env} returned {key} = {value} at step {self.steps}; {rule}. No update used it; "
             "correct the environment and resume from the last checkpoint"
         )

@@ -22,8 +22,7 @@ from ..common.metrics import METRICS, is_finite
 from ..common.signals import Signals, StoppedError
 from ..config.assembly import import_flags
 from ..config.config import RunConfig
-from ..envs import Envs
-from ..envs.base import VecEnv
+from ..envs import Envs, VecEnv
 from ..learn.algorithms import UPDATES
 from ..learn.learner import Learner
 from ..learn.ppo import train
@@ -36,6 +35,7 @@ from .initial import begin_again
 from .kernels import computed_by, end_engine, engine, resume_with, warn_of_disagreement
 from .log import Logs, open_logs
 from .run_folder import check_config, write_json
+from .slow_steps import slow_steps
 from .update import Update
 from .validation import Validation
 from .weights import agent_metadata, check_versions, save_weights
@@ -71,8 +71,7 @@ class Session:
         self.learner = learner
         self.destination = destination
         self.validation = Validation(config, learner.agent, factory)
-        self.elapsed = 0.0
-        self.best = -np.inf
+        self.elapsed, self.best = 0.0, -np.inf
         self.offsets = 0, 0
         self.purge_from: int | None = None
         self.logs: Logs | None = None
@@ -182,8 +181,7 @@ class Session:
             metrics["env_restarts"] = self.envs.adapter.restarts
             self.elapsed = time.perf_counter() - started
             seconds = self.elapsed - time_before
-            metrics["time"] = self.elapsed
-            metrics["sps"] = (learner.step - step_before) / max(seconds, 1e-9)
+            metrics |= {"time": self.elapsed, "sps": (learner.step - step_before) / max(seconds, 1e-9)}
             time_before, step_before = self.elapsed, learner.step
 
             if self.logs:
@@ -192,6 +190,8 @@ class Session:
             # On the screen from the first episode; in files from 100, below which a mean is mostly noise.
             shown = {**metrics, **learner.episodes.means(fewest=1)}
             self.display.show(shown, plan.progress(learner.iteration, learner.step))
+            if learner.iteration == 1 and (advice := slow_steps(self.envs, seconds)):
+                self.display.print_line(advice)
             update = Update(metrics, learner, config, self.folder)
             yield update
             # Saved after the metrics are written, because the checkpoint records the length of the files.
