@@ -28,6 +28,7 @@ import torch
 from ..agent.agent import Agent
 from ..common import rng
 from ..common.intervals import Floats
+from ..common.tree import Tree
 from ..envs import Array
 from ..run.recording import Record
 from .directions import Directions, unravel
@@ -36,7 +37,15 @@ from .linear import FEWEST_EPISODES, Measure, ReadOut, fit, leave_out_unknown
 from .open_loop import FEWEST, Effect
 from .parts import Part, measure_parts
 from .readout import Material, flatten
-from .samples import Sample, draw_sample, find_donors, measure_effect, replace_floats, take
+from .samples import (
+    Sample,
+    draw_sample,
+    find_donors,
+    mean_divergence,
+    measure_effect,
+    replace_floats,
+    take,
+)
 
 MOST, STEPS = 12, 1000  # quantities; steps of the sample
 ERROR = 0.05  # of all sentences about quantities together
@@ -220,21 +229,25 @@ class _Erasing:
 
         turn  how far w was moved (S,); None: it was erased
         """
-        share, drawn, largest = self.directions.share(w), 0, None
+        share, drawn, largest, reached = self.directions.share(w), 0, -math.inf, effect.divergence.value
+        farthest: tuple[Tree, Array] | None = None
         for _ in range(2 * draws):  # some may give no finite policy
-            if drawn == draws or (largest is not None and _exceeds(largest, effect)):
+            if drawn == draws or _exceeds(largest, reached):
                 break
             v = self.directions.draw(share, random)
             # Of projected features the share of the variance is another one than of the floats.
             size = math.sqrt(share / max(self.directions.share(v), 1e-30))
             r = (self.directions.features @ v)[self.before]
             scale = self.directions.deviation(v) / max(self.directions.deviation(w), 1e-30)
-            one = self._move(v, size * (-r if turn is None else -np.sign(r) * scale * np.abs(turn)))
+            moved = self._states(v, size * (-r if turn is None else -np.sign(r) * scale * np.abs(turn)))
+            one = None if moved is None else mean_divergence(self.agent, self.sample, *moved)
             if one is not None:
                 drawn += 1
-                largest = one if largest is None or _exceeds(one, largest) else largest
-        every = drawn == draws and largest is not None and not _exceeds(largest, effect)
-        return RandomMoves(drawn, largest, every and effect.divergence.value > 0)
+                if _exceeds(one, largest):
+                    largest, farthest = one, moved
+        smaller = drawn == draws and not _exceeds(largest, reached) and reached > 0
+        whole = None if farthest is None else measure_effect(self.agent, self.sample, *farthest)
+        return RandomMoves(drawn, whole, smaller)
 
     def _exchange(self, present: Floats) -> tuple[Effect | None, Effect | None]:
         """The policy with states where a quantity differs, and where it is the same, at the same steps."""
@@ -245,12 +258,17 @@ class _Erasing:
 
     def _move(self, w: Floats, distance: Floats) -> Effect | None:
         """The policy with the states moved so that a read-out changes by a distance (S,); NaN: not known."""
+        moved = self._states(w, distance)
+        return None if moved is None else measure_effect(self.agent, self.sample, *moved)
+
+    def _states(self, w: Floats, distance: Floats) -> tuple[Tree, Array] | None:
+        """The states, moved, and where the distance is known (S,); None: at too few steps."""
         known, state = np.isfinite(distance), self.sample.state
         if known.sum() < FEWEST:
             return None
         flat, slope = flatten(state), torch.from_numpy(self.directions.slope(w))
         step = torch.from_numpy(np.nan_to_num(distance)).to(flat)[:, None] * slope.to(flat)
-        return measure_effect(self.agent, self.sample, replace_floats(state, flat + step), known)
+        return replace_floats(state, flat + step), known
 
 
 def measure_turn(r: Floats, values: Floats, fitted: Array, present: Floats) -> Floats:
@@ -264,9 +282,9 @@ def measure_turn(r: Floats, values: Floats, fitted: Array, present: Floats) -> F
     return np.where(np.isfinite(present), turn, np.nan)
 
 
-def _exceeds(one: Effect | None, other: Effect) -> bool:
-    """Whether an effect is as large as another, but for rounding."""
-    return one is not None and one.divergence.value >= 0.999 * other.divergence.value
+def _exceeds(one: float, other: float) -> bool:
+    """Whether a divergence is as large as another, but for rounding."""
+    return one >= 0.999 * other
 
 
 def _replace_all(agent: Agent, sample: Sample, visited: Spread) -> Effect | None:

@@ -126,6 +126,14 @@ def measure_open_loop(
     return OpenLoop(int(counted.sum()), [*resets, *limited, *others], length, patching)
 
 
+def measure_divergence(policy: Policy, unchanged: Tensor, altered: Tensor, counted: Array) -> Floats | None:
+    """KL(unchanged || altered) at each step (...); None if `altered` is not finite at a step that counts."""
+    if not altered[torch.from_numpy(counted)].isfinite().all():
+        return None
+    divergence: Floats = policy.kl(unchanged, altered).clamp(min=0).double().numpy()
+    return divergence
+
+
 def compare_policies(
     policy: Policy, unchanged: Tensor, altered: Tensor, counted: Array, episode: Array
 ) -> tuple[Effect, Floats] | None:
@@ -135,9 +143,9 @@ def compare_policies(
     counted             steps of the means (...)
     episode             number of the episode of each step (...)
     """
-    if not altered[torch.from_numpy(counted)].isfinite().all():
+    divergence = measure_divergence(policy, unchanged, altered, counted)
+    if divergence is None:
         return None
-    divergence = policy.kl(unchanged, altered).clamp(min=0).double().numpy()
     changed = None
     if policy.discrete:
         differs = (policy.mode(altered) != policy.mode(unchanged)).any(-1).numpy()
