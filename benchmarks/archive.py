@@ -7,7 +7,8 @@
 RUNS are run folders, folders above them, or the report.json of a study, which stands for the runs that it
 lists. Call it from the folder that paths of runs are relative to: the archive keeps them. Checkpoints, event
 files and pages are left out. Metrics and scores of single episodes keep 6 significant digits. All lines are
-kept, because reports count steps to a threshold by lines.
+kept, because reports count steps to a threshold by lines. Digests are those of the archived files; a run with
+a damaged or edited file is not archived.
 
 With `--by-task` there is one archive for each environment, `runs-ENVIRONMENT.zip`, with the random agent of
 that environment, and without runs that have not ended: a study that goes on for days changes only those of
@@ -25,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from recollect.common.digests import check_files, digest, seal, unseal
 from recollect.common.errors import UsageError
 from recollect.reporting.archive import FILES
 from recollect.reporting.blocks import slugs
@@ -45,11 +47,12 @@ def write_archive(paths: Sequence[Path], out: Path) -> int:
         raise UsageError(f"{outside[0]} is outside of the working folder; name runs by paths below it")
     if not files:
         raise UsageError(f"no run in {', '.join(map(str, paths))}")
+    texts = {file: _archived(file) for file in files}  # all of them before half an archive is written
     out.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(out, "w") as archive:
-        for file in files:
+        for file, text in texts.items():
             entry = zipfile.ZipInfo(file.as_posix(), EPOCH)
-            archive.writestr(entry, _text(file), zipfile.ZIP_LZMA)
+            archive.writestr(entry, text, zipfile.ZIP_LZMA)
     return len({file.parent for file in files})
 
 
@@ -96,8 +99,23 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (folder / name for name in ARCHIVED if (folder / name).is_file())
 
 
+def _archived(file: Path) -> str:
+    """The archived text of a file, with the digests of archived texts; UsageError if a file was changed."""
+    if file.suffix != ".json":
+        return _text(file)
+    before = json.loads(file.read_text(encoding="utf-8"))
+    data, files = unseal(str(file), before)
+    if data == before:  # of an earlier version, without digests
+        return _text(file)
+    check_files(file.parent, files)
+    names = [name for name in files if name in SHORTENED and (file.parent / name).is_file()]
+    digests = {name: digest(_text(file.parent / name).encode()) for name in names}
+    data = _shortened(data) if file.name in SHORTENED else data
+    return json.dumps(seal(data, {**files, **digests}), indent=2) + "\n"
+
+
 def _text(file: Path) -> str:
-    """The archived text of a file."""
+    """The archived text of a file, as far as it does not depend on others."""
     text = file.read_text(encoding="utf-8")
     if file.name not in SHORTENED:
         return text

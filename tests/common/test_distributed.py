@@ -20,7 +20,7 @@ from recollect.common.distributed import ALONE, Ranks, batch_scheduling, pinned_
 from recollect.common.errors import UsageError
 from recollect.run import checkpoint, run
 
-from ..helpers import assert_same_end, metrics_of, run_quietly, small_config
+from ..helpers import assert_same_end, metrics_of, run_quietly, set_status, small_config
 from . import ranked
 
 ROOT = Path(__file__).parents[2]
@@ -309,8 +309,7 @@ def test_a_signal_stops_all_and_the_run_goes_on(undisturbed, tmp_path):
 def unended(run: Path, folder: Path, last: int | None = None) -> Path:
     """A copy of a run as it was before its end, with no checkpoint after `last`."""
     copy = shutil.copytree(run, folder / "runs" / run.parent.parent.name / run.parent.name / run.name)
-    summary = json.loads((copy / "summary.json").read_text())
-    (copy / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
+    set_status(copy)
     for path in checkpoint.existing(copy / "checkpoints"):
         if last is not None and path != checkpoint.path_of(copy / "checkpoints", last):
             path.unlink()

@@ -30,6 +30,7 @@ from recollect.config.command import parse
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig
 from recollect.reporting import runs
+from recollect.reporting.runs import read_runs
 from recollect.reporting.summary import summarise
 from recollect.run.build import resolved_config
 from recollect.run.run_folder import Claim, locked
@@ -128,6 +129,38 @@ def test_a_run_is_recognised_in_any_folder(done, tmp_path):
             (moved / f"run{i}" / name).write_bytes((folder / name).read_bytes())
     jobs = planned(moved, *SHORT[:-2])
     assert [job.state for job in jobs] == ["done"] * 4
+
+
+def copied_runs(done: Path, tmp_path: Path) -> list[Path]:
+    return folders(Path(shutil.copytree(done / "runs", tmp_path / "runs")))
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "episodes.jsonl"])
+def test_a_finished_run_with_a_damaged_file_is_named_before_anything_is_trained(name, done, tmp_path):
+    file = copied_runs(done, tmp_path)[0] / name
+    file.write_text(file.read_text().replace("1", "2", 1))
+    with pytest.raises(UsageError, match=rf"{name} is not as it was written: restore it") as caught:
+        planned(tmp_path / "runs", *SHORT[:-2])
+    assert str(file) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_run_with_a_damaged_summary_is_named(done, tmp_path):
+    folder = copied_runs(done, tmp_path)[0]
+    text = (folder / "summary.json").read_text()
+    (folder / "summary.json").write_text(text.replace('"iteration": 4', '"iteration": 5'))
+    with pytest.raises(UsageError, match=r"its summary\.json cannot be read"):
+        planned(tmp_path / "runs", *SHORT[:-2])
+
+
+def test_a_run_with_the_evaluation_of_another_is_evaluated_again(done, tmp_path):
+    one, other = copied_runs(done, tmp_path)[:2]
+    shutil.copy(other / "evaluation.json", one)
+    states = {job.folder: job.state for job in planned(tmp_path / "runs", *SHORT[:-2])}
+    assert states[one] == "begun" and states[other] == "done"
+    left = read_runs([tmp_path / "runs"]).left_out
+    assert [item.reason for item in left if item.folder == one] == [
+        "evaluation.json is of another run: remove it, and evaluate this one"
+    ]
 
 
 def test_a_model_with_another_memory_is_trained_in_the_folder_of_its_job(tmp_path):

@@ -28,7 +28,7 @@ from recollect.learn.settings import PPOConfig
 from recollect.run import checkpoint
 from recollect.run.build import build, build_learner
 
-from ..helpers import sampled, small_memory
+from ..helpers import sampled, set_status, small_memory
 from . import fake
 
 D = fake.install()
@@ -71,8 +71,7 @@ def die_after(trained, iteration):
         if path.name > f"iteration-{iteration:08}.safetensors":
             path.unlink()
     (trained.folder / "checkpoints" / "last.safetensors").unlink()
-    summary = trained.folder / "summary.json"
-    summary.write_text(summary.read_text().replace('"finished"', '"running"'))
+    set_status(trained.folder)
     return trained.folder
 
 

@@ -21,10 +21,11 @@ from recollect.native import sequences as native_sequences
 from recollect.native.sequences import NativeSequences
 from recollect.run import api, checkpoint
 
+from ..helpers import set_status
 from ..memory import test_linear_memories as papers
 from ..memory.test_rnn import assert_alike
 from .cases import kernels
-from .test_training import run, unfinish, weights
+from .test_training import run, weights
 
 MEMORIES = ("lru", "ffm", "shm", "mamba", "linear_attention", "deltanet", "mlstm")
 METHODS = [name for name in vars(sequences.TorchSequences) if not name.startswith("_") and name != "name"]
@@ -268,7 +269,7 @@ def test_a_run_records_them_and_resumes_to_the_bit(tmp_path, monkeypatch, capsys
     assert torch.allclose(weights(trained), weights(by_torch), atol=1e-2)
     assert not torch.equal(weights(trained), weights(by_torch))
     checkpoint.existing(again.folder / "checkpoints")[-1].unlink()
-    unfinish(again.folder)
+    set_status(again.folder)
     monkeypatch.setattr("recollect.native.library.version", lambda: "another")
     monkeypatch.setattr("recollect.native.sequences.version", lambda: "another")
     with pytest.raises(UsageError, match="--kernels torch"):

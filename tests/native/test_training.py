@@ -22,7 +22,7 @@ from recollect.run import api, checkpoint
 from recollect.run.destination import Destination
 from recollect.run.run import start_run
 
-from ..helpers import assert_same_end, small_config
+from ..helpers import assert_same_end, set_status, small_config
 from .cases import ACTIONS, config, kernels, make_agent, make_batch
 
 NATIVE = {"kernels": "native"}
@@ -81,7 +81,7 @@ def test_a_resumed_run_equals_one_without_a_stop(tmp_path, memory):
     whole, stopped = (run(tmp_path, name, actor=branch, critic=branch, **NATIVE) for name in "ab")
     for path in checkpoint.existing(stopped.folder / "checkpoints")[-2:]:
         path.unlink()
-    unfinish(stopped.folder)
+    set_status(stopped.folder)
     resumed = api.resume(stopped.folder)
     assert torch.equal(weights(whole), weights(resumed))
     assert resumed.summary["kernels"] == whole.summary["kernels"]
@@ -102,7 +102,7 @@ def test_a_run_is_resumed_to_the_bit_with_another_instruction_set(tmp_path, monk
     whole, stopped = (run(tmp_path, name, actor=branch, critic=branch, **NATIVE) for name in "ab")
     for path in checkpoint.existing(stopped.folder / "checkpoints")[-2:]:
         path.unlink()
-    unfinish(stopped.folder)
+    set_status(stopped.folder)
     monkeypatch.setattr("recollect.run.kernels.load", lambda announce: with_target(announce, "x86-64-v3"))
     resumed = api.resume(stopped.folder)
     assert loaded == ["x86-64-v3"]
@@ -111,15 +111,10 @@ def test_a_run_is_resumed_to_the_bit_with_another_instruction_set(tmp_path, monk
         assert metrics(resumed, key) == metrics(whole, key)
 
 
-def unfinish(folder):
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps(summary | {"status": "running"}))
-
-
 def test_resume_refuses_other_kernels_unless_told_to_take_torch(tmp_path, monkeypatch, capsys):
     trained = run(tmp_path, keep=9, **NATIVE)
     checkpoint.existing(trained.folder / "checkpoints")[-1].unlink()
-    unfinish(trained.folder)
+    set_status(trained.folder)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     library.compiler.cache_clear()
@@ -143,7 +138,7 @@ def test_without_a_compiler_a_run_takes_torch_says_so_once_and_resumes_so(tmp_pa
     assert trained.summary["kernels"] == "torch"
     assert torch.equal(weights(trained), weights(run(tmp_path, "torch")))
     checkpoint.existing(trained.folder / "checkpoints")[-1].unlink()
-    unfinish(trained.folder)
+    set_status(trained.folder)
     assert torch.equal(weights(api.resume(trained.folder)), weights(trained))
 
 
@@ -199,7 +194,7 @@ def test_torch_computes_the_branch_that_the_kernels_cannot(tmp_path, capsys, par
     assert trained.summary["kernels"] == kernels
     assert 0 < metrics(trained, "kernel_error")[0] < 1e-5
     checkpoint.existing(again.folder / "checkpoints")[-1].unlink()
-    unfinish(again.folder)
+    set_status(again.folder)
     assert torch.equal(weights(api.resume(again.folder)), weights(trained))
     assert_same_end(again.folder, trained.folder)
 

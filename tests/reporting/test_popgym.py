@@ -268,10 +268,10 @@ def test_training_returns_that_cannot_be_read_are_one_line(kind, tmp_path, capsy
 
 def test_an_incomplete_last_line_is_skipped(tmp_path):
     folder = invent(tmp_path)
-    expected = read_iterations(folder, 140_000)
+    expected = read_iterations(folder, 140_000, {})
     with (folder / "episodes.jsonl").open("a") as file:
         file.write('{"step": 131072, "env"')
-    got = read_iterations(folder, 140_000)
+    got = read_iterations(folder, 140_000, {})
     assert got.problem == "" and got.means.tolist() == expected.means.tolist()
 
 
@@ -374,8 +374,8 @@ def test_short_studies_say_so_once(tmp_path, monkeypatch, capsys):
 
 def test_random_orders_of_lines_in_a_file_have_the_same_mmer(tmp_path):
     folder = invent(tmp_path)
-    expected = read_iterations(folder, 140_000).mmer
+    expected = read_iterations(folder, 140_000, {}).mmer
     lines = (folder / "episodes.jsonl").read_text().splitlines()
     random.Random(0).shuffle(lines)
     (folder / "episodes.jsonl").write_text("".join(line + "\n" for line in lines))
-    assert read_iterations(folder, 140_000).mmer == pytest.approx(expected, abs=1e-12)
+    assert read_iterations(folder, 140_000, {}).mmer == pytest.approx(expected, abs=1e-12)

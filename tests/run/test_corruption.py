@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,16 @@ from gymnasium.spaces import Discrete
 import recollect
 from recollect import cli
 from recollect.agent.agent import build_agent
+from recollect.common.digests import digest_existing
 from recollect.common.errors import CheckpointError, UsageError
 from recollect.config.data import read_yaml
 from recollect.envs.spaces import read_spaces
 from recollect.reporting.runs import read_runs
+from recollect.reporting.summary import as_json, summarise
 from recollect.run import api, checkpoint, weights
+from recollect.run.run_folder import read_summary
 
-from ..helpers import MEMORIES, VECTOR, branch, run_quietly, small_config, stopped_run
+from ..helpers import MEMORIES, VECTOR, branch, run_quietly, set_status, small_config, stopped_run
 
 MUTANTS = int(os.environ.get("MUTANTS", "60"))  # of each file
 OURS = (UsageError, OSError)
@@ -86,6 +90,52 @@ def test_a_damaged_config_is_refused_or_is_the_same_config(run, tmp_path):
     assert same < MUTANTS / 4
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run that is finished."""
+    return run_quietly(small_config(), tmp_path_factory.mktemp("finished")).folder
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json", "config.yaml"])
+def test_a_finished_run_whose_files_were_damaged_is_left_out_of_reports_or_is_the_same(
+    finished, tmp_path, name
+):
+    whole = json.dumps(as_json(summarise(read_runs([finished]))))
+    for folder in attempts(finished, tmp_path, name):
+        report = as_json(summarise(read_runs([folder])))
+        if report["groups"]:
+            assert json.dumps(report).replace(str(folder), str(finished)) == whole
+        else:
+            (left,) = report["left_out"]
+            assert name in left["reason"] and "\n" not in left["reason"]
+
+
+def test_damaged_episodes_of_a_finished_run_are_refused(finished, tmp_path):
+    trained = recollect.load(finished)
+    for folder in attempts(finished, tmp_path, "episodes.jsonl"):
+        with pytest.raises(UsageError, match=r"episodes\.jsonl is not as it was written"):
+            replace(trained, folder=folder).episodes()
+
+
+def test_a_damaged_summary_is_not_resumed(run, tmp_path):
+    for folder in attempts(run, tmp_path, "summary.json"):
+        try:
+            assert read_summary(folder) == read_summary(run)
+        except UsageError as error:
+            assert "summary.json" in str(error) and "\n" not in str(error)
+
+
+def test_a_run_is_sealed_when_it_is_finished_and_only_its_config_before(run, finished, tmp_path):
+    def sealed(folder: Path) -> dict[str, str]:
+        return json.loads((folder / "summary.json").read_text())["files"]
+
+    results = ["config.yaml", "metrics.jsonl", "episodes.jsonl"]
+    assert list(sealed(run)) == results[:1] and list(sealed(finished)) == results
+    assert sealed(finished) == digest_existing(finished, results)
+    resumed = recollect.resume(copied(run, tmp_path), quiet=True).folder
+    assert sealed(resumed) == digest_existing(resumed, results)
+
+
 @pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json", "config.yaml", "episodes.jsonl"])
 def test_a_report_of_damaged_files_has_one_line_for_each(run, tmp_path, name):
     for folder in attempts(run, tmp_path, name):
@@ -96,6 +146,7 @@ def test_a_report_of_damaged_files_has_one_line_for_each(run, tmp_path, name):
 
 def test_a_damaged_line_of_episodes_is_named(tmp_path):
     trained = run_quietly(small_config(), tmp_path)
+    set_status(trained.folder)  # without digests of its results, by which every change is found
     file = trained.folder / "episodes.jsonl"
     lines = file.read_text().splitlines()
     for damaged in ("{", "[]", '{"step": 1}', '"x"'):

@@ -1,7 +1,6 @@
 """Files that cannot be written, lack bytes, were changed or removed: no run is lost, no result changes."""
 
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -17,6 +16,7 @@ from recollect.config.data import read_yaml
 from recollect.reporting.runs import read_run
 from recollect.run import api, checkpoint, log
 from recollect.run.display import SilentDisplay
+from recollect.run.run_folder import read_summary, write_summary
 
 from ..helpers import StopAt, assert_same_end, metrics_of, run_quietly, small_config, stopped_run
 
@@ -227,8 +227,8 @@ def test_an_edited_config_is_not_resumed(stopped, change, saved):
 
 def test_a_config_and_a_hash_that_were_edited_together_are_found_by_the_checkpoint(stopped):
     edit(stopped / "config.yaml", "ppo.gamma", 0.5)
-    file = stopped / "summary.json"
-    file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "config_hash"}))
+    summary = read_summary(stopped)
+    write_summary(stopped, {key: value for key, value in summary.items() if key != "config_hash"})
     with pytest.raises(UsageError, match=r"ppo\.gamma is 0\.5, was 0\.99"):
         api.resume(stopped, quiet=True)
 

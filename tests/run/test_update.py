@@ -13,7 +13,7 @@ from recollect.common.errors import UsageError
 from recollect.config.config import InitConfig
 from recollect.run import checkpoint
 
-from ..helpers import metrics_of, small_config
+from ..helpers import metrics_of, set_status, small_config
 
 OPTIONS = {"env.num_envs": 4, "ppo.num_steps": 16, "ppo.num_minibatches": 2, "save_interval": 1}
 
@@ -37,8 +37,7 @@ def cut_back(folder, iteration):
     for path in (folder / "checkpoints").iterdir():
         if not path.name.startswith(f"iteration-{iteration:08}"):
             path.unlink()
-    summary = folder / "summary.json"
-    summary.write_text(summary.read_text().replace('"finished"', '"running"'))
+    set_status(folder)
 
 
 def test_a_callback_sees_every_iteration_and_changes_nothing(tmp_path):

@@ -1,12 +1,12 @@
 """Weights & Biases that is not installed, or refuses: one line, and the run is as it was."""
 
-import json
 import sys
 from types import ModuleType
 
 import pytest
 
 from recollect import cli
+from recollect.run.run_folder import read_summary, write_summary
 
 from ..helpers import stopped_run
 
@@ -21,9 +21,8 @@ class CommError(Exception):
 def stopped(tmp_path):
     """A stopped run that logs to a project."""
     folder = stopped_run(tmp_path, 3)
-    summary = json.loads((folder / "summary.json").read_text())
-    summary["logging"]["wandb_project"] = "ours"
-    (folder / "summary.json").write_text(json.dumps(summary))
+    summary = read_summary(folder)
+    write_summary(folder, {**summary, "logging": {**summary["logging"], "wandb_project": "ours"}})
     return folder
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..agent.agent import Agent
+from ..common.digests import seal
 from ..common.errors import UsageError
 from ..config.options import Playing
 from ..config.presets import preset
@@ -70,7 +71,7 @@ def run_eval(options: EvalOptions) -> int:
     episodes = options.episodes or EPISODES
     args = agent, config, episodes, options.seed, not options.sample, options.run
     result = evaluate(*args, on_episode=on_episode)
-    print(json.dumps(result.as_json()) if options.json else _summary(result))
+    print(json.dumps(seal(result.as_json(), {})) if options.json else _summary(result))
     return 0
 
 

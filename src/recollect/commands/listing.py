@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import encoder, envs, memory
+from ..common.digests import unseal
 from ..common.errors import UsageError
 from ..common.format import duration, number
 from ..common.named import NamedConfig
@@ -158,6 +159,7 @@ def list_agents() -> None:
             data = json.loads(summary.read_text())
             if not isinstance(data["status"], str):
                 raise TypeError("the status of a run is a word")
+            unseal(str(summary), data)
             cells = (
                 data["status"],
                 f"{data.get('step', 0):,}",

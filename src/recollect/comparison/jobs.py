@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..common.digests import seal, unseal
 from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..config.data import config_hash, to_dict
 from ..reporting.runs import read_probe
-from ..run.run_folder import is_unstarted, new_folder, read_summary
+from ..run.evaluate import Evaluation
+from ..run.run_folder import check_results, is_unstarted, new_folder, read_summary, write_json
 from .run_request import RunRequest
 
 EVALUATION = "evaluation.json"
@@ -110,6 +112,8 @@ def plan_jobs(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bo
             # Interrupted, until its results say that it is done.
             job.state = "begun"
             job.read_results(episodes)
+            if job.evaluation is not None:  # it is done, and nothing would look at its files again
+                check_results(folder)
         elif not is_unstarted(job.folder):
             raise UsageError(f"{job.folder} is broken: its summary.json cannot be read; remove the folder")
         jobs.append(job)
@@ -131,15 +135,26 @@ def existing_runs(out: Path) -> dict[str, Path]:
     return {key: folder for key, (_, folder) in runs.items()}
 
 
+def write_evaluation(folder: Path, evaluation: Evaluation, run: str | None = None) -> None:
+    """Write an evaluation.
+
+    run  the hash of the config of the run, by which the evaluation of another run is recognised
+    """
+    data = evaluation.as_json() | ({} if run is None else {"config_hash": run})
+    write_json(folder / EVALUATION, seal(data, {}))
+
+
 def read_evaluation(folder: Path) -> dict[str, Any] | None:
-    """The evaluation of a finished run; None where it is missing or incomplete."""
+    """The evaluation of a finished run; None where it is missing, incomplete, damaged or of another run."""
     try:
-        evaluation: dict[str, Any] = json.loads((folder / EVALUATION).read_text())
         # A damaged file is one of a run that is evaluated again.
+        evaluation, _ = unseal(EVALUATION, json.loads((folder / EVALUATION).read_text()))
         numbers = (evaluation["mean"], evaluation["episodes"], evaluation["success"] or 0.0)
         whole = all(map(_is_number, numbers)) and isinstance(evaluation["returns"], list)
+        if "config_hash" in evaluation:  # not in baselines, and not in runs of earlier versions
+            whole = whole and evaluation["config_hash"] == read_summary(folder).get("config_hash")
         return evaluation if whole else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

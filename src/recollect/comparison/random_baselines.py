@@ -8,8 +8,7 @@ from typing import Any
 
 from ..envs import EnvConfig
 from ..run.evaluate import describe_task, evaluate
-from ..run.run_folder import write_json
-from .jobs import EVALUATION, read_evaluation
+from .jobs import read_evaluation, write_evaluation
 
 
 def random_baselines(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -> dict[str, dict[str, Any]]:
@@ -22,9 +21,10 @@ def random_baselines(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -
         task = describe_task(env)
         if evaluation is None or (evaluation["episodes"], evaluation.get("task")) != (episodes, task):
             # From one seed for all comparisons, so that a task has one baseline.
-            evaluation = evaluate(None, env, episodes, name="random").as_json()
+            played = evaluate(None, env, episodes, name="random")
             folder.mkdir(parents=True, exist_ok=True)
-            write_json(folder / EVALUATION, evaluation)
+            write_evaluation(folder, played)
+            evaluation = played.as_json()
         evaluations[name] = evaluation
     return evaluations
 

@@ -20,9 +20,9 @@ from ..probing import probe, write
 from ..reporting.runs import PROBE_FILE
 from ..run.destination import Destination
 from ..run.run import resume_run, start_run
-from ..run.run_folder import Claim, is_locked, is_unstarted, write_json
+from ..run.run_folder import Claim, is_locked, is_unstarted
 from ..run.weights import version_mismatch, versions
-from .jobs import EVALUATION
+from .jobs import write_evaluation
 from .run_process import FINISHED
 from .run_request import RunRequest
 
@@ -50,7 +50,8 @@ def train_and_evaluate(
     # Also of a run that was finished before: a worker that was killed here comes back to do this.
     if trained.summary["status"] == "finished":
         # Seeded by the run's seed, so that a repeated evaluation gives the same returns.
-        write_json(folder / EVALUATION, trained.evaluate(episodes, seed=config.seed).as_json())
+        evaluation = trained.evaluate(episodes, seed=config.seed)
+        write_evaluation(folder, evaluation, trained.summary.get("config_hash"))
         if with_probe:
             write(probe(trained, episodes, config.seed), (folder / PROBE_FILE).parent)
     return str(trained.summary["status"])

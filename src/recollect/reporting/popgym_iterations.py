@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..common.digests import Digests, check_digest, digest_file
+from ..common.errors import UsageError
 from ..common.intervals import Floats
 
 PREFIX = "popgym:"
@@ -65,16 +67,21 @@ def mmer(means: Floats) -> float:
     return float(known.max()) if len(known) else float("nan")
 
 
-def read_iterations(folder: Path, total: int) -> TrainingIterations:
-    """The iterations of a run folder; a file that cannot be read is a problem in words, not an error."""
+def read_iterations(folder: Path, total: int, files: Digests) -> TrainingIterations:
+    """The iterations of a run folder; a file that cannot be read is a problem in words, not an error.
+
+    files  digests of the files of the folder
+    """
     nothing = np.empty(0)
     if total < ITERATION:
         return TrainingIterations(nothing, TOO_SHORT)
     try:
+        if FILE in files:
+            check_digest(FILE, digest_file(folder / FILE), files)
         steps, returns = _read(folder / FILE)
     except FileNotFoundError:
         return TrainingIterations(nothing, f"without the training returns of {FILE}")
-    except (OSError, UnicodeDecodeError, _BadLine) as error:
+    except (OSError, UnicodeDecodeError, UsageError, _BadLine) as error:
         return TrainingIterations(nothing, f"with a {FILE} that cannot be read: {error}")
     means = iteration_means(steps, returns, total)
     if not np.isfinite(means).any():

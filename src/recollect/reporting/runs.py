@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import yaml
 
+from ..common.digests import Digests, check_digest, digest, unseal
+from ..common.errors import UsageError
 from ..common.intervals import Floats
 from ..common.metrics import METRICS
 from ..common.yaml_text import load_yaml
@@ -136,21 +138,32 @@ def _read_folder(
 
 def read_run(folder: Path) -> Run:
     """Read one run folder; BadRun if it is not complete and valid."""
-    config = _read_config(folder / "config.yaml")
-    summary = _read_object(folder / "summary.json")
+    # The summary first: a run that ends meanwhile has its other files complete when it is finished.
+    summary, files = _read_object(folder / "summary.json")
     if not isinstance(summary.get("status"), str):
         raise BadRun("summary.json has no status")
-    metrics = _read_metrics(folder / "metrics.jsonl", allow_partial_line=summary["status"] != "finished")
-    evaluation = None
-    if (folder / "evaluation.json").exists():
-        evaluation = _read_object(folder / "evaluation.json")
-        if not is_number(evaluation.get("mean")):
-            raise BadRun("evaluation.json has no mean")
+    config = _read_config(folder / "config.yaml", files)
+    partial = summary["status"] != "finished"
+    metrics = _read_metrics(folder / "metrics.jsonl", files, allow_partial_line=partial)
+    evaluation = _read_evaluation(folder / "evaluation.json", summary.get("config_hash"))
     iterations = None
     # For other tasks the file, which may be large, is not read.
     if is_popgym(str(config["env"]["id"])):
-        iterations = read_iterations(folder, int(metrics["step"][-1]))
+        iterations = read_iterations(folder, int(metrics["step"][-1]), files)
     return Run(folder, config, summary, metrics, evaluation, iterations)
+
+
+def _read_evaluation(path: Path, config_hash: Any) -> dict[str, Any] | None:
+    """The evaluation of a run; None if there is none."""
+    if not path.exists():
+        return None
+    evaluation, _ = _read_object(path)
+    if not is_number(evaluation.get("mean")):
+        raise BadRun(f"{path.name} has no mean")
+    # Evaluations of earlier versions, and of `recollect eval --json`, do not name their run.
+    if evaluation.get("config_hash", config_hash) != config_hash:
+        raise BadRun(f"{path.name} is of another run: remove it, and evaluate this one")
+    return evaluation
 
 
 def _find_folders(path: Path) -> Iterator[Path]:
@@ -166,7 +179,7 @@ def _find_folders(path: Path) -> Iterator[Path]:
 
 def _read_random(folder: Path) -> dict[str, Mapping[str, Any]]:
     """An evaluation.json outside of a run folder: that of a random agent, by task."""
-    evaluation = _read_object(folder / "evaluation.json")
+    evaluation, _ = _read_object(folder / "evaluation.json")
     if evaluation.get("agent") != "random" or not is_number(evaluation.get("mean")):
         raise BadRun("evaluation.json is outside of a run folder and not of a random agent")
     task = evaluation.get("task")
@@ -176,13 +189,18 @@ def _read_random(folder: Path) -> dict[str, Mapping[str, Any]]:
     return {key_of(task_config(flatten({"env": env}))): evaluation}
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path, files: Digests) -> str:
+    """The text of a file; BadRun if it does not have its digest in `files`."""
     try:
-        return path.read_text(encoding="utf-8")
+        content = path.read_bytes()
+        check_digest(path.name, digest(content), files)
+        return content.decode()
     except FileNotFoundError:
         raise BadRun(f"has no {path.name}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadRun(f"{path.name} cannot be read: {error}") from error
+    except UsageError as error:
+        raise BadRun(str(error)) from error
 
 
 def read_probe(folder: Path) -> Mapping[str, Any] | None:
@@ -194,19 +212,23 @@ def read_probe(folder: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> tuple[dict[str, Any], Digests]:
+    """The entries of a JSON object, and the digests that it has of other files."""
     try:
-        data = json.loads(_read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
+        data = json.loads(_read_text(path, {}))
+    except (ValueError, RecursionError) as error:
         raise BadRun(f"{path.name} is not valid JSON: {error}") from error
     if not isinstance(data, dict):
         raise BadRun(f"{path.name} is not a JSON object")
-    return data
-
-
-def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = load_yaml(_read_text(path))
+        return unseal(path.name, data)
+    except UsageError as error:
+        raise BadRun(str(error)) from error
+
+
+def _read_config(path: Path, files: Digests) -> dict[str, Any]:
+    try:
+        config = load_yaml(_read_text(path, files))
         key_of(config)  # fails for keys that JSON cannot have
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise BadRun(f"{path.name} is not valid YAML: {str(error).splitlines()[0]}") from error
@@ -219,9 +241,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     return dict(config)
 
 
-def _read_metrics(path: Path, allow_partial_line: bool) -> dict[str, Floats]:
+def _read_metrics(path: Path, files: Digests, allow_partial_line: bool) -> dict[str, Floats]:
     """Every column of metrics.jsonl; the last line of an unfinished run may be incomplete."""
-    lines = _read_text(path).split("\n")
+    lines = _read_text(path, files).split("\n")
     partial = lines.pop()  # text after the last line end
     if partial and not allow_partial_line:
         raise BadRun(f"{path.name} ends in the middle of line {len(lines) + 1}")
@@ -240,7 +262,7 @@ def _read_metrics(path: Path, allow_partial_line: bool) -> dict[str, Floats]:
 def _read_line(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadRun(f"{path.name}, line {number}: not valid JSON: {error}") from error
     if not isinstance(row, dict) or not is_number(row.get("step")):
         raise BadRun(f"{path.name}, line {number}: no step")

@@ -10,7 +10,7 @@ from typing import Any
 from ..common.signals import StoppedError
 from ..config.config import RunConfig
 from ..config.data import config_hash
-from .run_folder import write_json
+from .run_folder import write_summary
 from .weights import processor_name, versions
 
 
@@ -48,11 +48,11 @@ def initial_summary(config: RunConfig, destination: Destination) -> dict[str, An
 def begun(folder: Path, config: RunConfig, destination: Destination) -> Iterator[None]:
     """Write summary.json of a run that begins, and what ends the run within this context."""
     summary = initial_summary(config, destination)
-    write_json(folder / "summary.json", summary)
+    write_summary(folder, summary)
     try:
         yield
     except (Exception, StoppedError) as error:
         status = Signal(error.number).name if isinstance(error, StoppedError) else "failed"
         with suppress(OSError):
-            write_json(folder / "summary.json", {**summary, "status": status})
+            write_summary(folder, {**summary, "status": status})
         raise

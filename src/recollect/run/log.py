@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..common.digests import digest
 from ..common.errors import UsageError, install_hint
 from ..common.metrics import METRICS, Metrics, is_finite
 from ..config.config import RunConfig
@@ -45,6 +46,7 @@ class Appender:
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
+        self._path = path
         # Not buffered: after an error, a buffer could not be distinguished from the file.
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open for the life of the run)
         size = os.fstat(self._file.fileno()).st_size
@@ -75,6 +77,11 @@ class Appender:
     def offset(self) -> int:
         """The length of the file in bytes, with those that are pending."""
         return self._length + len(self._pending)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the file with the bytes that are pending, which `close` writes."""
+        return digest(self._path.read_bytes() + self._pending)
 
     def close(self) -> None:
         """Close the file, after a last attempt to write what is pending."""
@@ -215,6 +222,11 @@ class Logs:
     def offsets(self) -> dict[str, int]:
         """The lengths of the files, from which a resumed run continues."""
         return {"offset": self._metrics.file.offset, "episodes_offset": self._episodes.file.offset}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digests of the files as they are when all is written."""
+        return {file.name: file.file.digest for file in (self._metrics, self._episodes)}
 
     def write(self, metrics: Metrics, episodes: str) -> None:
         """Write the metrics and the episodes of one iteration to all sinks."""

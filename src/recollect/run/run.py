@@ -6,7 +6,7 @@ runs/<model>/<env>/<id>/
     episodes.jsonl    one line per training episode
     events.*          metrics for TensorBoard
     checkpoints/      iteration-*.safetensors: to resume from; last and best: weights
-    summary.json      status and last metrics
+    summary.json      status, last metrics, digests of the files above it
 """
 
 import importlib.util
@@ -39,6 +39,7 @@ from .episode_log import read_episodes
 from .evaluate import Evaluation, evaluate
 from .initial import begin_rewards
 from .run_folder import (
+    check_results,
     find_unfinished,
     is_unstarted,
     locked,
@@ -70,6 +71,8 @@ class Trained:
         path = self.folder / "episodes.jsonl"
         if not path.is_file():
             raise UsageError(f"{path} does not exist; training writes it into the run folder, so load that")
+        if (self.folder / "summary.json").exists():
+            check_results(self.folder)
         return read_episodes(path)
 
     def evaluate(

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from ..common.digests import Digests, check_files, digest_existing, seal, unseal
 from ..common.errors import UsageError
 from ..common.locks import lock
 from ..common.output_paths import UNFINISHED, write_whole_text
@@ -112,16 +113,27 @@ LOGGING = {"wandb_project", "wandb_entity"}  # fields of Destination that summar
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """summary.json of a run that has started; UsageError if it is missing or damaged."""
+    """summary.json of a run that has started; UsageError if it is missing, damaged or edited."""
+    return _read_summary(folder)[0]
+
+
+def check_results(folder: Path) -> None:
+    """Raise UsageError if a file of a finished run is not as the run wrote it."""
+    check_files(folder, _read_summary(folder)[1])
+
+
+def _read_summary(folder: Path) -> tuple[dict[str, Any], Digests]:
+    """summary.json without its seal, and the digests in it."""
+    file = folder / "summary.json"
     try:
-        summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-        status, logging = summary["status"], dict(summary["logging"])
-        names = [name for name in logging.values() if name is not None]
-        if status and logging.keys() <= LOGGING and all(isinstance(name, str) for name in (status, *names)):
-            return summary
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{folder / 'summary.json'} cannot be read: {error!r}") from error
-    raise UsageError(f"{folder / 'summary.json'} has no status of the run; restore the file, or train again")
+        data = json.loads(file.read_text(encoding="utf-8"))
+        status, logging = data["status"], dict(data["logging"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{file} cannot be read: {error!r}") from error
+    names = [name for name in logging.values() if name is not None]
+    if status and logging.keys() <= LOGGING and all(isinstance(name, str) for name in (status, *names)):
+        return unseal(str(file), data)
+    raise UsageError(f"{file} has no status of the run; restore the file, or train again")
 
 
 def check_config(config: "RunConfig", saved: Mapping[str, Any], file: Path) -> None:
@@ -151,6 +163,15 @@ def find_unfinished(out: Path, config_hash: str) -> Path | None:
             if summary.get("config_hash") == config_hash and summary["status"] != "finished":
                 matches.append(path)
     return max(matches, key=lambda path: path.stat().st_mtime).parent if matches else None
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any], results: Digests | None = None) -> None:
+    """Write summary.json with its digest and those of files that the run does not write any more.
+
+    results  the digests of the files of a finished run, beside that of config.yaml
+    """
+    files = digest_existing(folder, ["config.yaml"]) | dict(results or {})
+    write_json(folder / "summary.json", seal(summary, files))
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:

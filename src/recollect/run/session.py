@@ -34,7 +34,7 @@ from .episode_log import format_episodes
 from .initial import begin_again
 from .kernels import computed_by, end_engine, engine, resume_with, warn_of_disagreement
 from .log import Logs, open_logs
-from .run_folder import check_config, write_json
+from .run_folder import check_config, write_summary
 from .slow_steps import slow_steps
 from .update import Update
 from .validation import Validation
@@ -287,7 +287,7 @@ class Session:
                 self._save_weights("last")
                 if not (self.checkpoints / "best.safetensors").exists():
                     self._save_weights("best")
-                write_json(self.folder / "summary.json", summary)
+                write_summary(self.folder, summary, self.logs.digests if self.logs else None)
             except OSError as error:
                 raise OSError(
                     f"the run has finished, but it cannot be saved: {error}; free space, then "
@@ -311,7 +311,7 @@ class Session:
         summary = self._summary(status)
         if self.is_rank_zero:
             try:
-                write_json(self.folder / "summary.json", summary)
+                write_summary(self.folder, summary)
             except OSError as error:
                 self.display.print_line(f"summary.json is not written: {error}")
         return summary
