@@ -5,10 +5,12 @@
 Steps are those of RL Zoo, but one million of its five in BipedalWalker. A score is the mean return of 100
 deterministic episodes of the last weights, on seeds that training did not use. MountainCar-v0, which has no
 preset of its own, has the defaults of any environment. So had LunarLanderContinuous-v3 with its first five
-seeds; its preset is of other seeds (102 to 104), and was measured with the next five.
+seeds; its preset is of other seeds (102 to 104), and was measured with the next five. Pendulum-v1 shared the
+preset of PendulumNoVel-v1 with its first five; its own is of seeds 101 to 105.
 
 Runs of both take turns, each in a process of its own, with one thread for torch and one for EnvPool. With
-two jobs, two runs at a time slow each other alike. Finished runs are kept in files, and not repeated.
+two jobs, two runs at a time slow each other alike. Finished runs are kept in files, and not repeated. Runs of
+an earlier preset keep their place there, under another label, and are not in the table.
 
 RL Zoo: hyperparams/ppo.yml at 208b6fd and hyperparams/ppo_lstm.yml at 038ab16.
 """
@@ -33,6 +35,7 @@ from .cells import ratio, table
 from .common import Result, Run, in_a_process, kept, ours
 
 OURS, ZOO = "recollect", "RL Zoo"
+EARLIER = "recollect, earlier preset"
 EPISODES = 100
 LANDER = dict(n_steps=1024, batch_size=64, gae_lambda=0.98, gamma=0.999, n_epochs=4, ent_coef=0.01)
 CARTPOLE = dict(
@@ -96,7 +99,7 @@ PAIRS = (
             "hyperparameters": dict(n_steps=16, gae_lambda=0.98, gamma=0.99, n_epochs=4, ent_coef=0.0),
         },
     ),
-    Pair("Pendulum-v1", 100_000, {"num_envs": 4, "hyperparameters": PENDULUM}),
+    Pair("Pendulum-v1", 100_000, {"num_envs": 4, "hyperparameters": PENDULUM}, skipped=5),
     Pair(
         "MountainCarContinuous-v0",
         20_000,
@@ -163,10 +166,14 @@ def measure_all(pairs: Sequence[Pair], seeds: int, jobs: int, out: Path) -> None
 
 
 def load(out: Path, pair: Pair) -> dict[str, dict[str, Result]]:
-    """The kept runs of a task: label -> seed -> result."""
+    """The kept runs of a task: label -> seed -> result. Skipped seeds are of an earlier preset."""
     file = kept(out, "zoo", pair.name)
     runs: dict[str, dict[str, Result]] = json.loads(file.read_text())["runs"] if file.exists() else {}
-    return {OURS: {}, ZOO: {}, **runs}
+    runs = {OURS: {}, ZOO: {}, **runs}
+    skipped = [seed for seed in runs[OURS] if int(seed) <= pair.skipped]
+    if skipped:
+        runs[EARLIER] = {**runs.get(EARLIER, {}), **{seed: runs[OURS].pop(seed) for seed in skipped}}
+    return runs
 
 
 # Table ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Our presets beside RL Zoo's: what the table says of scores, and which runs are repeated."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_only_missing_runs_are_made(tmp_path, monkeypatch):
 def test_a_changed_preset_has_new_seeds_and_the_first_runs_stay(tmp_path, monkeypatch):
     pytest.importorskip("stable_baselines3")
     monkeypatch.setattr(zoo, "measure", lambda pair, label, seed: {"score": float(seed), "seconds": 1.0})
-    (changed,) = [pair for pair in zoo.PAIRS if pair.skipped]
+    changed = replace(ACROBOT, skipped=5)
     before = {"recollect, defaults": {"1": {"score": -9.0, "seconds": 1.0}}, zoo.OURS: {}, zoo.ZOO: {}}
     zoo.kept(tmp_path, "zoo", changed.name).write_text(json.dumps({"runs": before}))
     zoo.measure_all([changed], 2, 1, tmp_path)
@@ -65,3 +66,12 @@ def test_a_changed_preset_has_new_seeds_and_the_first_runs_stay(tmp_path, monkey
     assert [*runs[zoo.OURS], *runs[zoo.ZOO]] == ["6", "7", "1", "2"]
     assert runs["recollect, defaults"] == before["recollect, defaults"]
     assert "6.5 (" in zoo.lines(tmp_path)[2]
+
+
+def test_skipped_seeds_are_runs_of_an_earlier_preset(tmp_path):
+    keep(tmp_path, ACROBOT, [-95.0, -96.0, -97.0], [-71.0, -70.0, -72.0])
+    runs = zoo.load(tmp_path, replace(ACROBOT, skipped=2))
+    assert [*runs[zoo.OURS]] == ["3"] and [*runs[zoo.EARLIER]] == ["1", "2"]
+    # So are those that were so already.
+    zoo.kept(tmp_path, "zoo", ACROBOT.name).write_text(json.dumps({"runs": runs}))
+    assert [*zoo.load(tmp_path, replace(ACROBOT, skipped=3))[zoo.EARLIER]] == ["1", "2", "3"]

@@ -83,6 +83,12 @@ def test_every_model_goes_with_every_task(model):
     assert [task for task in TASKS if preset(model, task).model != model] == []
 
 
+def test_reinforce_normalises_rewards_where_the_task_has_popart():
+    task, config = preset("ppo", "Pendulum-v1"), preset("reinforce", "Pendulum-v1")
+    assert task.critic.value == "popart" and not task.env.normalize_reward
+    assert config.critic.value == "scalar" and config.env.normalize_reward
+
+
 @pytest.mark.parametrize("env_id", ["CartPoleNoVel-v1", "CartPoleMasked", "CartPole-v1"])
 def test_a_task_has_the_same_settings_by_its_long_name(env_id):
     short, long = (preset("ppo_lstm", name) for name in (env_id, f"masked:{env_id}"))

@@ -255,7 +255,9 @@ def a2c(config: RunConfig) -> RunConfig:
 
 def reinforce(config: RunConfig) -> RunConfig:
     """REINFORCE, without a critic: long rollouts of few environments contain whole episodes."""
-    config = replace(config, env=replace(config.env, num_envs=4))
+    normalize = config.env.normalize_reward or config.critic.value == "popart"  # there are no values
+    env = replace(config.env, num_envs=4, normalize_reward=normalize)
+    config = replace(config, env=env, critic=replace(config.critic, value="scalar"))
     return other(config, "reinforce", num_steps=512, learning_rate=4 * config.ppo.learning_rate)
 
 

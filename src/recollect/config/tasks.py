@@ -119,9 +119,20 @@ def lunar_lander_no_velocity() -> RunConfig:
 
 
 def pendulum() -> RunConfig:
+    """PopArt instead of normalised rewards, because returns are far from 0; and small rollouts."""
+    hidden = pendulum_no_velocity()
+    return replace(
+        hidden,
+        env=replace(hidden.env, id="Pendulum-v1", normalize_reward=False),
+        critic=BranchConfig(value="popart"),
+        ppo=replace(hidden.ppo, gamma=0.98),
+    )
+
+
+def pendulum_no_velocity() -> RunConfig:
     """A short horizon, and small rollouts."""
     return RunConfig(
-        env=EnvConfig(id="Pendulum-v1", num_envs=32, normalize_obs=True, normalize_reward=True),
+        env=EnvConfig(id="PendulumNoVel-v1", num_envs=32, normalize_obs=True, normalize_reward=True),
         ppo=PPOConfig(num_steps=64, update_epochs=6, learning_rate=2e-3, lr_decay=TO_ZERO, gamma=0.95),
         steps=500_000,
     )
@@ -255,7 +266,7 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "atari": atari,
     "meta": meta,
     "Pendulum": pendulum,
-    "PendulumNoVel": pendulum,
+    "PendulumNoVel": pendulum_no_velocity,
     "MountainCarContinuous": mountain_car,
     "MountainCarContinuousNoVel": mountain_car,
     "CartPoleMasked": cartpole_no_velocity,
