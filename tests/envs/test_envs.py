@@ -343,7 +343,11 @@ def bare_pendulum() -> gym.Env:
     return gym.make("Pendulum-v1").unwrapped
 
 
-@pytest.mark.parametrize("factory", [stacked_pendulum, bare_pendulum])
+def twice_limited_pendulum() -> gym.Env:
+    return gym.wrappers.TimeLimit(gym.make("Pendulum-v1", max_episode_steps=9, disable_env_checker=True), 20)
+
+
+@pytest.mark.parametrize("factory", [stacked_pendulum, bare_pendulum, twice_limited_pendulum])
 def test_who_claims_to_be_native_can_carry_its_state(factory):
     """A wrapper may hold a state of its own, and a bare environment has no time limit."""
     config = case("Pendulum", num_envs=2, time_limit=None)
@@ -498,6 +502,29 @@ def test_a_callable_makes_environments():
     envs.reset(seeds(3))
     rows = play(envs, random_actions(envs, 10))
     assert rows["truncated"][3].all() and not rows["truncated"][:3].any()
+
+
+class Passing(gym.Wrapper):
+    """Changes nothing."""
+
+
+def limited(*limits: int) -> gym.Env:
+    """A wrapper around each of several time limits, from the innermost on."""
+    env: gym.Env = Scripted()
+    for limit in limits:
+        env = Passing(gym.wrappers.TimeLimit(env, limit))
+    return env
+
+
+@pytest.mark.parametrize(
+    "limits, option, first", [((4,), None, 4), ((4,), 9, 4), ((9,), 4, 4), ((4, 9), 7, 4)]
+)
+def test_of_several_time_limits_the_shortest_is_stated(limits, option, first):
+    envs = suite.make(case("mine", time_limit=option), factory=lambda: limited(*limits))
+    assert envs.adapter.time_limit == first
+    envs.reset(seeds(3))
+    rows = play(envs, random_actions(envs, 10))
+    assert rows["truncated"][first - 1].all() and not rows["truncated"][: first - 1].any()
 
 
 def test_masked_entries_read_zero():

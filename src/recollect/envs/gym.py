@@ -2,7 +2,7 @@
 
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import EnumMeta
 from functools import partial
 from typing import Any, Literal
@@ -235,7 +235,8 @@ class GymEnv(VecEnv):
             # An environment may keep its state as float64 after a reset and as float32 after a step.
             "kinds": [np.asarray(env.state).dtype.str for env in envs],
             "random": [env.np_random.bit_generator.state for env in envs],
-            "elapsed": [_time_limit(env)._elapsed_steps for env in self._vec.envs],
+            # All limits around an environment have counted the same steps.
+            "elapsed": [next(_time_limits(env))._elapsed_steps for env in self._vec.envs],
             "beyond": [getattr(env, "steps_beyond_terminated", None) for env in envs],
         }
         return EnvState(arrays, data)
@@ -250,7 +251,8 @@ class GymEnv(VecEnv):
             inner.state = row.astype(state.data["kinds"][i])
             # Restored last: the reset above has drawn from this generator.
             inner.np_random.bit_generator.state = random
-            _time_limit(env)._elapsed_steps = state.data["elapsed"][i]
+            for limit in _time_limits(env):
+                limit._elapsed_steps = state.data["elapsed"][i]
             if hasattr(inner, "steps_beyond_terminated"):
                 inner.steps_beyond_terminated = state.data["beyond"][i]
 
@@ -278,21 +280,21 @@ def check_distinct(envs: Sequence[Any]) -> None:
         _BUILT[id(inner)] = inner
 
 
-def _time_limit(env: gym.Env[Any, Any]) -> Any:
-    """The TimeLimit wrapper around a classic-control environment."""
-    while not isinstance(env, gym.wrappers.TimeLimit):
-        assert isinstance(env, gym.Wrapper), "native classic control has a TimeLimit wrapper"
+def _time_limits(env: gym.Env[Any, Any]) -> Iterator[Any]:
+    """The TimeLimit wrappers around an environment, from the outermost on."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            yield env
         env = env.env
-    return env
 
 
 def _wrapped_limit(env: gym.Env[Any, Any]) -> int | None:
-    """The limit of the outermost TimeLimit wrapper, or None."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.TimeLimit):
-            return int(env._max_episode_steps)
-        env = env.env
-    return None
+    """The time limit that ends episodes: the shortest, as the longer ones are never reached; None: no limit.
+
+    A wrapper around it that repeats actions ends episodes after fewer steps of its own, which no attribute
+    tells.
+    """
+    return min((int(limit._max_episode_steps) for limit in _time_limits(env)), default=None)
 
 
 def listing() -> dict[str, str]:
