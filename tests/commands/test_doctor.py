@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from recollect import cli
-from recollect.commands import doctor
+from recollect.commands import doctor, environment_checks
 
 from ..envs.test_misbehaving import AlwaysRaises, Counter
 
@@ -24,13 +24,13 @@ class Outside(Counter):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(doctor, "SECONDS", 0.05)
+    monkeypatch.setattr(environment_checks, "SECONDS", 0.05)
 
 
 def examine(kind, limit=50):
     gymnasium.register("Patient-v0", kind, max_episode_steps=limit)
     try:
-        return {finding.name: finding for finding in doctor.check_environment("Patient-v0")}
+        return {finding.name: finding for finding in environment_checks.check_environment("Patient-v0")}
     finally:
         gymnasium.registry.pop("Patient-v0")
 
