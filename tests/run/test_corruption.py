@@ -315,6 +315,32 @@ def test_a_newer_format_is_refused_with_both_versions(run, tmp_path, monkeypatch
         recollect.load(path)
 
 
+def unknown_option(meta):
+    meta["config"]["ppo"]["dreams"] = 3
+
+
+def unknown_memory(meta):
+    meta["config"]["actor"]["memory"] = {"name": "hippocampus", "width": 8}
+
+
+@pytest.mark.parametrize("change, name", [(unknown_option, "dreams"), (unknown_memory, "hippocampus")])
+def test_what_a_newer_version_added_is_refused_with_both_versions(change, name, run, tmp_path):
+    def newer(version):
+        def apply(tensors, meta):
+            change(meta)
+            meta["versions"]["recollect"] = version
+
+        return rewritten(run, tmp_path, apply)
+
+    with pytest.raises(UsageError, match=name) as caught:
+        recollect.load(newer("9.1.0"))
+    assert f"recollect 9.1.0 wrote the file, and this is {recollect.__version__}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match=name) as caught:
+        recollect.load(newer(recollect.__version__))
+    assert "wrote the file" not in str(caught.value)
+
+
 # Files of a stranger, whose digest is right -----------------------------------------------------
 
 SAID = [*checkpoint.ABOUT_RUN, *checkpoint.SINCE, "envs", "spaces"]

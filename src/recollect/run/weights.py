@@ -76,12 +76,25 @@ def load_agent(path: Path, config_of: Callable[[dict[str, Any]], RunConfig]) -> 
     """
     file = weights_file(path)
     tensors, meta = checkpoint.read(file)
-    config, spaces = config_of(config_in(file, meta)), read_spaces(file, meta)
+    try:
+        config = config_of(config_in(file, meta))
+    except UsageError as error:
+        raise UsageError(f"{error}{other_version(meta)}") from error
+    spaces = read_spaces(file, meta)
     agent = build_fitting(file, tensors, spaces, config)
     checkpoint.load_weights(agent, tensors)
     if not all(bool(x.isfinite().all()) for x in agent.parameters()):
         warnings.warn(f"{file}: some weights are not finite, so actions will not be meaningful", stacklevel=2)
     return agent, config
+
+
+def other_version(meta: Mapping[str, Any]) -> str:
+    """For errors about the config of a file: that another version wrote it, if one did."""
+    saved = meta.get("versions")
+    writer = saved.get("recollect") if isinstance(saved, Mapping) else None
+    if not isinstance(writer, str) or writer == __version__:
+        return ""
+    return f"; recollect {writer:.20} wrote the file, and this is {__version__}: use that version"
 
 
 def build_fitting(
