@@ -1,23 +1,45 @@
 """Checks of one environment, for `recollect doctor ENV`."""
 
 import copy
+import gc
+import os
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice, pairwise
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector.utils import CloudpickleWrapper
 
 from ..common.errors import EnvFailedError, UsageError
+from ..common.malloc import release_freed_memory
 from ..config.presets import preset
-from ..envs import Envs, make
+from ..envs import EnvConfig, Envs, make
 from ..envs.gym import GymEnv
 
 STEPS = 50  # of the check that an environment repeats
 SECONDS = 1.0  # of the measurement of speed
 SLOW = 500  # steps per second of one environment, below which processes pay off
+PLAY_STEPS = 10_000  # in which episodes should end
+PLAY_SECONDS = 10.0  # in which fewer steps are played, if the environment is slow
+SPAN_STEPS = 3_000  # between two measurements of memory
+SPANS = 4  # in each of which memory must grow: what happens once, as a cache that fills, is no growth
+GROWTH = 32 * 2**10  # bytes per 1,000 steps, below which allocators may be the cause
+STATM = Path("/proc/self/statm")  # of Linux; resident memory is its second number, in pages
+WORKER_SECONDS = 60.0  # for the first reset in a worker process
+
+
+class Episode(NamedTuple):
+    """The end of an episode."""
+
+    length: int
+    truncated: bool
 
 
 class Finding(NamedTuple):
@@ -29,7 +51,9 @@ class Finding(NamedTuple):
 
 
 def check_environment(env_id: str) -> Iterator[Finding]:
-    """Spaces, tier, time limit, repetition, speed, copies and the rules of Gymnasium."""
+    """Spaces, tier, time limit, repetition, speed, truncation, memory, copies, worker processes and the rules
+    of Gymnasium.
+    """
     env = preset("ppo", env_id).env
     envs = make(replace(env, num_envs=1))
     adapter = envs.adapter
@@ -41,12 +65,16 @@ def check_environment(env_id: str) -> Iterator[Finding]:
         yield _limit(adapter.time_limit)
         try:
             yield _repetition(envs)
-            yield _speed(envs)
+            rate = _rate(envs)
+            yield _speed(rate)
+            yield _truncation(envs, env)
+            yield _memory_growth(envs, rate)
         except (UsageError, EnvFailedError) as error:
             yield Finding("steps", str(error), "correct the environment")
             return
         if isinstance(adapter, GymEnv) and adapter.local_envs:
             yield _copying(adapter.local_envs[0])
+            yield _picklability(adapter, env)
             yield _rules(adapter.local_envs[0])
     finally:
         adapter.close()
@@ -100,7 +128,8 @@ def _actions(envs: Envs, count: int) -> Iterator[Any]:
             yield random.uniform(-1, 1, shape).astype(np.float32)
 
 
-def _speed(envs: Envs) -> Finding:
+def _rate(envs: Envs) -> float:
+    """Steps per second."""
     envs.reset([123] * envs.num_envs)
     steps, end = 0, time.perf_counter() + SECONDS
     for action in _actions(envs, 10**6):
@@ -108,11 +137,129 @@ def _speed(envs: Envs) -> Finding:
         steps += 1
         if time.perf_counter() >= end:
             break
-    rate = steps / SECONDS
+    return steps / SECONDS
+
+
+def _speed(rate: float) -> Finding:
     result = f"{rate:,.0f} steps/s of one environment"
     if rate >= SLOW:
         return Finding("speed", result)
     return Finding("speed", result, "use processes: --env.backend workers --num-envs 8, or as many as cores")
+
+
+def _truncation(envs: Envs, env: EnvConfig) -> Finding:
+    """Whether the episodes that reach the time limit are truncated, and whether episodes end without one."""
+    limit = envs.adapter.time_limit
+    episodes, steps = _play(envs)
+    longest = max((episode.length for episode in episodes), default=0)
+    if limit is None:
+        return _ends_without_limit(episodes, steps, longest)
+    if longest > limit:
+        return Finding(
+            "truncation",
+            f"an episode of {longest:,} steps, beyond its limit of {limit:,}",
+            "correct the wrapper or environment that has to end it",
+        )
+    if longest == limit:
+        return _ends_at_limit(limit, episodes)
+    result = f"none of {len(episodes):,} random episodes in {steps:,} steps reached {limit:,} steps"
+    return _with_shorter_limit(env, episodes, result)
+
+
+def _play(envs: Envs) -> tuple[list[Episode], int]:
+    """The episodes of the first environment in some steps with random actions, and the number of steps."""
+    envs.reset([123] * envs.num_envs)
+    episodes: list[Episode] = []
+    length, steps, over = 0, 0, False  # over: the present row is one in which no action is taken
+    end = time.perf_counter() + PLAY_SECONDS
+    for action in _actions(envs, PLAY_STEPS):
+        step = envs.step(action)
+        steps += 1
+        length = 0 if over else length + 1
+        over = bool(step.terminated[0] or step.truncated[0])
+        if over:
+            episodes.append(Episode(length, bool(step.truncated[0])))
+        over |= step.waiting is not None and bool(step.waiting[0])
+        if time.perf_counter() >= end:
+            break
+    return episodes, steps
+
+
+def _ends_without_limit(episodes: list[Episode], steps: int, longest: int) -> Finding:
+    if not episodes:
+        return Finding(
+            "truncation",
+            f"no limit, and no episode ended within {steps:,} steps",
+            "set a limit with --env.time-limit, as 1000, or training sees no end of an episode",
+        )
+    terminated = sum(not episode.truncated for episode in episodes)
+    share = f"{terminated:,} of {len(episodes):,} episodes in {steps:,} steps terminated"
+    return Finding("truncation", f"no limit; {share}, after {longest:,} steps at most")
+
+
+def _ends_at_limit(limit: int, episodes: list[Episode]) -> Finding:
+    if any(episode.truncated for episode in episodes if episode.length == limit):
+        return Finding("truncation", f"an episode that reaches {limit:,} steps is truncated")
+    return Finding(
+        "truncation",
+        f"all episodes that reach {limit:,} steps terminate",
+        "if the limit ends them and not the task, return truncated=True and terminated=False there: a value "
+        "then stands for the rest of the episode",
+    )
+
+
+def _with_shorter_limit(env: EnvConfig, episodes: list[Episode], result: str) -> Finding:
+    """The same steps with a limit that the shortest episode reaches."""
+    limit = min((episode.length for episode in episodes), default=PLAY_STEPS) - 1
+    if limit < 1 or not episodes:
+        return Finding("truncation", result)
+    try:
+        envs = make(replace(env, num_envs=1, time_limit=limit))
+    except UsageError as error:
+        return Finding("truncation", f"{result}, and no other limit can be set: {error}")
+    try:
+        shortened, _ = _play(envs)
+    finally:
+        envs.adapter.close()
+    if any(episode == Episode(limit, True) for episode in shortened):
+        return Finding("truncation", f"{result}; with a limit of {limit:,} steps an episode is truncated")
+    return Finding(
+        "truncation",
+        f"{result}; with a limit of {limit:,} steps an episode goes on, or terminates there",
+        "correct the wrapper or environment that has to end it: time limits have no effect",
+    )
+
+
+def _memory_growth(envs: Envs, rate: float) -> Finding:
+    """Whether this process grows in each of several spans of steps, after a first one."""
+    if not STATM.exists():
+        return Finding("memory growth", "not measured: this system has no /proc")
+    span = max(1, min(SPAN_STEPS, int(rate * PLAY_SECONDS / (SPANS + 1))))
+    sizes = []
+    envs.reset([123] * envs.num_envs)
+    actions = _actions(envs, span * (SPANS + 1))
+    for _ in range(SPANS + 1):
+        for action in islice(actions, span):
+            envs.step(action)
+        # Cycles that wait for a collection are no growth, and growth inside of freed memory is one.
+        gc.collect()
+        release_freed_memory()
+        sizes.append(_resident())
+    growths = [(after - before) * 1000 / span for before, after in pairwise(sizes)]
+    if min(growths) < max(GROWTH, GROWTH * 1000 / span):  # of few steps, the same noise is more per step
+        return Finding("memory growth", f"none in {span * SPANS:,} steps")
+    growth = median(growths)
+    return Finding(
+        "memory growth",
+        f"{growth / 1e6:.2f} MB per 1,000 steps",
+        f"{growth / 1e5:,.1f} GB in 10 million steps: look for a list, a cache or a buffer that keeps data "
+        "of past steps or episodes",
+    )
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has."""
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _copying(env: Any) -> Finding:
@@ -122,6 +269,31 @@ def _copying(env: Any) -> Finding:
         name = type(error).__name__
         return Finding("copying", f"no ({name}): in Python, pass a function that builds one, not an instance")
     return Finding("copying", "yes")
+
+
+def _picklability(adapter: GymEnv, env: EnvConfig) -> Finding:
+    """Whether the function that builds the environment can be sent to a worker process, and works there."""
+    try:
+        ForkingPickler.dumps(CloudpickleWrapper(adapter.factory))  # as multiprocessing sends it
+    except Exception as error:  # whatever the function contains
+        return Finding(
+            "picklability",
+            f"no ({type(error).__name__}: {_first_line(error)})",
+            "create in the constructor what cannot be pickled: worker processes that are not forked (macOS, "
+            "Windows, Python 3.14) get the environment as bytes",
+        )
+    options: dict[str, Any] = {"backend": "workers", "step_timeout": WORKER_SECONDS, "on_error": "stop"}
+    try:
+        workers = make(replace(env, num_envs=1, **options))
+        try:
+            workers.reset([123])
+            workers.step(next(_actions(workers, 1)))
+        finally:
+            workers.adapter.close()
+    except (UsageError, EnvFailedError) as error:
+        advice = "correct it, or take --env.backend gymnasium, in which all environments share one process"
+        return Finding("picklability", f"not in a worker process: {_first_line(error)}", advice)
+    return Finding("picklability", "yes, and a worker process can step it")
 
 
 def _rules(env: Any) -> Finding:

@@ -20,3 +20,10 @@ def keep_freed_memory() -> None:
     # Blocks above M_MMAP_THRESHOLD go back to the system whenever they are freed, so it is raised as well.
     if hasattr(library, "mallopt") and library.mallopt(MMAP_THRESHOLD, LARGEST):
         library.mallopt(TRIM_THRESHOLD, 2**30)
+
+
+def release_freed_memory() -> None:
+    """Make glibc return freed memory to the system once, so that resident memory is memory in use."""
+    library = None if os.name == "nt" else ctypes.CDLL(None)
+    if library is not None and hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)

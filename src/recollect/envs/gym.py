@@ -70,7 +70,10 @@ def _as_trials(factory: Factory, episodes: int) -> gym.Env[Any, Any]:
 
 
 class GymEnv(VecEnv):
-    """Any Gymnasium environment. Classic control in this process is native, everything else barrier."""
+    """Any Gymnasium environment. Classic control in this process is native, everything else barrier.
+
+    factory  builds one environment; worker processes are sent it
+    """
 
     def __init__(self, factory: Factory, config: EnvConfig) -> None:
         self.num_envs = config.num_envs
@@ -78,7 +81,7 @@ class GymEnv(VecEnv):
         self._trial = config.trial
         if config.action_mask:
             factory = partial(with_masks, factory)
-        self._factory = partial(_as_trials, factory, config.trial) if config.trial > 1 else factory
+        self.factory = partial(_as_trials, factory, config.trial) if config.trial > 1 else factory
         self._timeout = config.step_timeout
         if self._timeout is not None and self.backend != "workers":
             raise UsageError(
@@ -111,10 +114,10 @@ class GymEnv(VecEnv):
 
     def _new(self, num_envs: int, restarts: Restarts) -> WorkerEnvs | LocalEnvs:
         if self.backend == "workers":
-            workers = WorkerEnvs(self._factory, num_envs, restarts, self._timeout)
+            workers = WorkerEnvs(self.factory, num_envs, restarts, self._timeout)
             check_distinct([workers.example])
             return workers
-        local = LocalEnvs([self._factory] * num_envs, restarts)
+        local = LocalEnvs([self.factory] * num_envs, restarts)
         check_distinct(local.envs)
         return local
 
