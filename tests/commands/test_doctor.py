@@ -109,10 +109,12 @@ def test_the_machine_is_described_also_where_the_environment_cannot_be_built(cap
     assert "compiler" in shown.out and "locked" in shown.out and "OSError: no licence" in shown.err
 
 
-def test_a_good_environment_has_no_advice(capsys):
-    assert cli.main(["doctor", "CartPole-v1"]) == 0
+@pytest.mark.parametrize("env", ["CartPole-v1", "popgym:RepeatPreviousEasy"])
+def test_a_good_environment_has_no_advice(env, capsys, monkeypatch):
+    monkeypatch.setattr(environment_checks, "SLOW", 1)  # this machine may be busy
+    assert cli.main(["doctor", env]) == 0
     out = capsys.readouterr().out
-    assert "yes, over 50 steps" in out and "500 steps" in out and "steps/s of one environment" in out
+    assert "yes, over 50 steps" in out and "steps/s of one environment" in out
 
 
 def test_a_third_party_environment_is_checked():

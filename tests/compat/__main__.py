@@ -4,7 +4,10 @@
     PYTHONPATH=../old/src python -m tests.compat
 
 writes them into this folder. They show that later versions read what that version wrote, so no later version
-may write them again. Where a format changes on purpose, files of the new version go beside them.
+may write them again. Where a format changes on purpose, files of the new version go beside them. So do what
+had not been kept, written by a460bbd:
+
+    python -m tests.compat later
 
 lstm/unfinished    killed in its 8th rollout of 12; the last checkpoint is of the 6th
 gtrxl/unfinished   stopped by SIGTERM in its 5th rollout of 12; shared critic, options other than the defaults
@@ -12,6 +15,8 @@ gtrxl/unfinished   stopped by SIGTERM in its 5th rollout of 12; shared critic, o
 agents/            an exported agent of each memory
 study.yaml         a study, and in study.json the hashes that the version gave to its runs; written by hand
 expected.json      returns of evaluation episodes of the finished runs and of the agents
+later/             agents of the other memories; the journal of a tuning study, and its result
+later.json         returns of these agents, with packages and machine
 """
 
 import json
@@ -27,6 +32,7 @@ from pathlib import Path
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 import recollect
+from recollect.tuning.tune import tune
 
 HERE = Path(__file__).parent
 SEED, EPISODES = 4, 5
@@ -84,6 +90,23 @@ AGENTS = {
     "trxl": ("probe:recall", remember("trxl", "mlp", **XL)),
     "gtrxl": ("CartPole-v1", remember("gtrxl", "shared", **XL)),
 }
+LATER = {
+    name: ("CartPoleMasked", remember(name, "mlp", **options))
+    for name, options in {
+        "rnn": {"width": 8},
+        "indrnn": {"width": 8},
+        "lmu": {"width": 8, "order": 4, "theta": 16},
+        "lru": {"width": 8, "units": 6},
+        "ffm": {"width": 8},
+        "mamba": {"width": 8},
+        "linear_attention": {"width": 8},
+        "deltanet": {"width": 8},
+        "mlstm": {"width": 8},
+        "slstm": {"width": 8},
+        "shm": {"width": 8},
+    }.items()
+}
+TUNED = {"env": "probe:match", "trials": 3, "seeds": 1, "steps": 600, "jobs": 1, "quiet": True}
 
 
 def train(env, model, options, out):
@@ -124,30 +147,56 @@ def make_runs(scratch):
         keep(train(*RUNS[name], scratch / "straight"), HERE / name / "finished")
 
 
-def make_agents(scratch):
-    """Train and export an agent of each memory."""
-    shutil.rmtree(HERE / "agents", ignore_errors=True)
-    (HERE / "agents").mkdir()
-    for name, (env, options) in AGENTS.items():
+def make_agents(scratch, agents, target):
+    """Train and export an agent of each memory; the folder of the last run."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for name, (env, options) in agents.items():
         short = {"ppo.learning_rate": 1e-2, "rollouts": 12, "val_check_interval": 0}
         options = SMALL | widths("hidden") | options | short
         folder = train(env, "ppo", options, scratch / "agents" / name)
-        words = ["export", str(folder), str(HERE / "agents" / f"{name}.safetensors")]
+        words = ["export", str(folder), str(target / f"{name}.safetensors")]
         subprocess.run([sys.executable, "-m", "recollect", *words], check=True)
+    return folder
 
 
-def main():
-    """Write all files."""
+def returns(paths):
+    """The returns of evaluation episodes of agents."""
+    return {str(path.relative_to(HERE)): recollect.load(path).evaluate(EPISODES).returns for path in paths}
+
+
+def facts(folder):
+    """Packages and machine of a run: with the same ones a run of the same code is equal bit for bit."""
+    summary = json.loads((folder / "summary.json").read_text())
+    return {**summary["versions"], "recollect": None, "processor": summary["processor"]}
+
+
+def make_all():
+    """Write all files of the first set."""
     with tempfile.TemporaryDirectory() as folder:
         make_runs(Path(folder))
-        make_agents(Path(folder))
-    paths = sorted([*HERE.glob("*/finished"), *HERE.glob("agents/*")])
-    returns = {str(path.relative_to(HERE)): recollect.load(path).evaluate(EPISODES).returns for path in paths}
-    (HERE / "expected.json").write_text(json.dumps(returns, indent=1) + "\n")
+        make_agents(Path(folder), AGENTS, HERE / "agents")
+    expected = returns(sorted([*HERE.glob("*/finished"), *HERE.glob("agents/*")]))
+    (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def make_later():
+    """Write all files of the second set."""
+    with tempfile.TemporaryDirectory() as scratch:
+        run = make_agents(Path(scratch), LATER, HERE / "later")
+        expected = {"facts": facts(run), "returns": returns(sorted(HERE.glob("later/*.safetensors")))}
+        tune(**TUNED, out=str(Path(scratch) / "tuned"))
+        for name in ("journal.log", "tune.json"):
+            (path,) = (Path(scratch) / "tuned").rglob(name)
+            shutil.copy(path, HERE / "later" / name)
+    (HERE / "later.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        interrupted(*sys.argv[1:])
-    else:
-        main()
+    match sys.argv[1:]:
+        case []:
+            make_all()
+        case ["later"]:
+            make_later()
+        case [name, out]:
+            interrupted(name, out)

@@ -18,26 +18,31 @@ import recollect
 from recollect import cli
 from recollect.comparison.study import read_study
 from recollect.config.data import config_hash
+from recollect.memory import MemoryConfig
 from recollect.run.build import build
+from recollect.tuning.tune import tune
+
+from .__main__ import TUNED, facts
 
 FILES = Path(__file__).parent
-RETURNS = json.loads((FILES / "expected.json").read_text())
-AGENTS = sorted(path.stem for path in FILES.glob("agents/*.safetensors"))
+LATER = json.loads((FILES / "later.json").read_text())
+RETURNS = json.loads((FILES / "expected.json").read_text()) | LATER["returns"]
+AGENTS = sorted(str(path.relative_to(FILES)) for path in FILES.glob("*/*.safetensors"))
 RUNS = sorted(path.parent.name for path in FILES.glob("*/unfinished"))
 ROUNDING = ("ratio_error", "value_error", "state_error")  # metrics that measure nothing else
 
 
-def facts(folder):
-    """Packages and machine of a run: with the same ones a run of the same code is equal bit for bit."""
-    summary = json.loads((folder / "summary.json").read_text())
-    return {**summary["versions"], "recollect": None, "processor": summary["processor"]}
+@pytest.fixture(scope="module")
+def present(tmp_path_factory):
+    """Packages and machine of these tests."""
+    run = recollect.train("CartPole-v1", steps=1, out=tmp_path_factory.mktemp("present"), quiet=True)
+    return facts(run.folder)
 
 
 @pytest.fixture(scope="module")
-def exact(tmp_path_factory):
-    """Whether packages and machine are those that wrote the files."""
-    present = recollect.train("CartPole-v1", steps=1, out=tmp_path_factory.mktemp("present"), quiet=True)
-    return facts(present.folder) == facts(FILES / RUNS[0] / "finished")
+def exact(present):
+    """Whether packages and machine are those that wrote the first files."""
+    return present == facts(FILES / RUNS[0] / "finished")
 
 
 @pytest.fixture(scope="module", params=RUNS)
@@ -87,17 +92,20 @@ def contents(tensors):
 # Agents ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_an_agent_has_the_weights_of_its_file(name):
-    path = FILES / "agents" / f"{name}.safetensors"
-    saved = [x for key, x in load_file(path).items() if key.startswith("agent.")]
-    assert contents(recollect.load(path).agent.state_dict().values()) == contents(saved)
+@pytest.mark.parametrize("file", AGENTS)
+def test_an_agent_has_the_weights_of_its_file(file):
+    saved = [x for key, x in load_file(FILES / file).items() if key.startswith("agent.")]
+    assert contents(recollect.load(FILES / file).agent.state_dict().values()) == contents(saved)
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_an_agent_plays_as_it_did(name, exact):
-    file = f"agents/{name}.safetensors"
-    assert_plays(recollect.load(FILES / file), RETURNS[file], exact)
+@pytest.mark.parametrize("file", AGENTS)
+def test_an_agent_plays_as_it_did(file, exact, present):
+    same = present == LATER["facts"] if file.startswith("later") else exact
+    assert_plays(recollect.load(FILES / file), RETURNS[file], same)
+
+
+def test_there_is_an_agent_of_each_memory():
+    assert {Path(file).stem for file in AGENTS} == set(MemoryConfig.available())
 
 
 def test_the_command_line_takes_an_agent(exact, capsys):
@@ -166,6 +174,18 @@ def test_the_runs_of_a_study_are_found(capsys):
         hashes.append(config_hash(resolved))
     assert hashes == json.loads((FILES / "study.json").read_text())
     assert "actor.pictures is an old name, of actor.encoder.name" in capsys.readouterr().err
+
+
+def test_a_tuning_study_continues_with_its_trials(tmp_path):
+    """None of them is run again: their runs are not there, and scores are those of the journal."""
+    study = tmp_path / "ppo" / "probe-match"
+    study.mkdir(parents=True)
+    shutil.copy(FILES / "later/journal.log", study)
+    expected = json.loads((FILES / "later/tune.json").read_text())
+    result = tune(**TUNED, out=str(tmp_path))
+    assert len(result["trials"]) == TUNED["trials"]
+    assert [result[key] for key in ("trials", "best")] == [expected[key] for key in ("trials", "best")]
+    assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
 def command(capsys, *words):
