@@ -66,7 +66,7 @@ faults: .venv/dev
 	$(BIN)/python -m pytest -m faults
 
 fuzz: .venv/dev
-	FUZZ_CASES=10000 MUTANTS=1000 $(BIN)/python -m pytest tests/fuzz tests/run/test_corruption.py tests/tuning/test_journal.py -n 2
+	FUZZ_CASES=10000 MUTANTS=1000 $(BIN)/python -m pytest tests/fuzz tests/run/test_corruption.py tests/tuning/test_journal.py tests/reporting/test_damage.py -n 2
 
 gates: .venv/dev
 	$(BIN)/python -m benchmarks.gates

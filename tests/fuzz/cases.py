@@ -44,6 +44,8 @@ READERS = {
     "summary.json": ["list agents", "resume {run}", "report runs -o page"],
     "metrics.jsonl": ["resume {run}", "watch {run}", "report runs -o page"],
     "episodes.jsonl": ["resume {run}"],
+    "evaluation.json": ["report runs -o page"],
+    "checkpoints/iteration-00000003.safetensors": ["resume {run}"],
     "checkpoints/last.safetensors": [
         "eval {run}",
         "export {run} copy.safetensors",

@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 
 from recollect.common.errors import UsageError
+from recollect.comparison.jobs import write_evaluation
 from recollect.envs import Envs
+from recollect.run import api
 
 from ..helpers import stopped_run
 from . import sandbox
@@ -40,8 +42,10 @@ def reached(*_: object, **__: object) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    """A run that was stopped."""
-    return stopped_run(tmp_path_factory.mktemp("run"), 3)
+    """A run that was stopped, and evaluated."""
+    folder = stopped_run(tmp_path_factory.mktemp("run"), 3)
+    write_evaluation(folder, api.load(folder).evaluate(2))
+    return folder
 
 
 @pytest.fixture
