@@ -162,9 +162,9 @@ def _truncation(envs: Envs, env: EnvConfig) -> Finding:
             "correct the wrapper or environment that has to end it",
         )
     if longest == limit:
-        found = _ends_at_limit(limit, episodes)
+        finding = _ends_at_limit(limit, episodes)
         # Of the tasks of recollect it is known that the task ends there.
-        return found._replace(advice="") if envs.adapter.backend == "own" else found
+        return finding._replace(advice="") if envs.adapter.backend == "own" else finding
     result = f"none of {len(episodes):,} random episodes in {steps:,} steps reached {limit:,} steps"
     return _with_shorter_limit(env, episodes, result)
 
