@@ -287,6 +287,34 @@ def test_an_observation_of_another_shape_is_named(backend):
         play(envs_of(Grows, backend))
 
 
+class Unknown(Counter):
+    """Its third observation or its third reward is not a number."""
+
+    def __init__(self, obs, reward):
+        self.factors = obs, reward
+
+    def step(self, action):
+        obs, reward, *ends = super().step(action)
+        if self.count < 3:
+            return obs, reward, *ends
+        return obs * np.float32(self.factors[0]), reward * self.factors[1], *ends
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        ((np.nan, 1.0), r"environment 0 returned obs\[0\] = nan"),
+        ((1.0, np.nan), "environment 0 returned reward = nan"),
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_not_a_number_ends_the_run_and_restarts_nothing(factors, message, backend):
+    envs = make(EnvConfig(id="unknown", num_envs=2, backend=backend), partial(Unknown, *factors))
+    with pytest.raises(EnvDataError, match=f"{message} at step 3; .* correct the environment and resume"):
+        play(envs)
+    assert envs.adapter.restarts == 0
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_aborted_episodes_are_in_no_statistic(tmp_path):
     config = small_config("Raises", "workers", rollouts=6, barrier=3)
