@@ -6,6 +6,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
 `<!-- end table -->` from benchmarks/results/ and docs/results/. NAME is one of
 
     peers, peers short, recurrent, transformers    speed compared with other libraries
+    zoo                                            scores of the presets beside RL Zoo's settings
     memories                                       speed and size of each memory beside a GRU
     equivalence, equivalence_short, _trxl          native kernels beside torch's
     critics, context                               critics on the same rollouts; time over context length
@@ -45,6 +46,7 @@ from . import (
     soak,
     study_tables,
     transformers,
+    zoo,
 )
 from .common import measured
 
@@ -57,6 +59,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "peers short": lambda out: cells.short_table(measured(peers.TASKS, "peers", out), peers.PEER),
     "recurrent": lambda out: cells.full_table(measured(recurrent.TASKS, "recurrent", out)),
     "transformers": lambda out: cells.full_table(measured(transformers.TASKS, "transformers", out)),
+    "zoo": zoo.lines,
     "memories": memories.table,
     "presets": return_tables.presets,
     "memory tasks": return_tables.memory_tasks,

@@ -12,7 +12,7 @@ LunarLanderContinuous-v3 had the defaults (seeds 1 to 5), and then larger miniba
 
 Runs of both take turns, each in a process of its own, with one thread for torch and one for EnvPool. With
 two jobs, two runs at a time slow each other alike. Finished runs are kept in files, and not repeated. Runs of
-an earlier preset keep their place there, under another label, and are not in the table.
+an earlier preset keep their place there, under another label.
 
 RL Zoo: hyperparams/ppo.yml at 208b6fd and hyperparams/ppo_lstm.yml at 038ab16.
 """
@@ -200,35 +200,43 @@ def scores_of(runs: dict[str, Result]) -> Floats:
 
 
 def lines(out: Path) -> list[str]:
-    """The table, and how many tasks each side is better in."""
+    """The table, and how many tasks each side is better in; replaced presets have rows of their own."""
     measured = [(pair, load(out, pair)) for pair in PAIRS]
     measured = [(pair, runs) for pair, runs in measured if fewest(runs) > 1]
     header = ["task", "steps", "seeds", OURS, ZOO, "difference", "time", f"time, {ZOO}", "speed"]
-    differences = {
-        pair.name: difference(scores_of(runs[OURS]), scores_of(runs[ZOO])) for pair, runs in measured
-    }
-    higher = sum(value >= 0 for value, _ in differences.values())
-    better = sum(interval.low > 0 for _, interval in differences.values())
-    worse = sum(interval.high < 0 for _, interval in differences.values())
-    rows = [_line(pair, runs, *differences[pair.name]) for pair, runs in measured]
+    present = [(pair, OURS, runs) for pair, runs in measured]
+    replaced = [
+        (pair, label, runs)
+        for pair, runs in measured
+        for label in runs
+        if label not in (OURS, ZOO) and len(runs[label]) > 1
+    ]
+    differences = [difference(scores_of(runs[OURS]), scores_of(runs[ZOO])) for _, runs in measured]
+    higher = sum(value >= 0 for value, _ in differences)
+    better = sum(interval.low > 0 for _, interval in differences)
+    worse = sum(interval.high < 0 for _, interval in differences)
     return [
-        *table(header, rows),
+        *table(header, [_line(*row) for row in present + replaced]),
         "",
-        f"Mean at least as high in {higher} of {len(rows)} tasks; "
+        f"Mean at least as high in {higher} of {len(measured)} tasks; "
         f"interval of the difference above 0 in {better} and below in {worse}.",
     ]
 
 
-def _line(pair: Pair, runs: dict[str, dict[str, Result]], value: float, interval: Interval) -> list[str]:
-    digits = 1 if max(abs(scores_of(runs[label])).max() for label in (OURS, ZOO)) < 1000 else 0
-    times = [statistics.median(run["seconds"] for run in runs[label].values()) for label in (OURS, ZOO)]
+def _line(pair: Pair, label: str, runs: dict[str, dict[str, Result]]) -> list[str]:
+    """The runs with a label beside those of RL Zoo."""
+    both = runs[label], runs[ZOO]
+    scores = [scores_of(some) for some in both]
+    value, interval = difference(*scores)
+    digits = 1 if max(abs(some).max() for some in scores) < 1000 else 0
+    times = [statistics.median(run["seconds"] for run in some.values()) for some in both]
     # Of both sides; None: the earliest runs, which do not tell it.
-    processors = {run.get("processor") for label in (OURS, ZOO) for run in runs[label].values()}
+    processors = {run.get("processor") for some in both for run in some.values()}
     return [
-        f"{pair.name} ({pair.model})",
+        f"{pair.name} ({pair.model}{label.removeprefix(OURS)})",
         f"{pair.steps:,}",
-        str(fewest(runs)),
-        *(_mean_cell(scores_of(runs[label]), digits) for label in (OURS, ZOO)),
+        str(min(map(len, both))),
+        *(_mean_cell(some, digits) for some in scores),
         f"{value:.{digits}f} ({interval.low:.{digits}f} to {interval.high:.{digits}f})",
         *(f"{took:.{1 if took < 100 else 0}f} s" for took in times),
         ratio(*times) + (", on different processors" if len(processors) > 1 else ""),

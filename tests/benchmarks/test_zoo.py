@@ -85,3 +85,14 @@ def test_times_of_different_processors_are_marked(tmp_path):
     data["runs"][zoo.OURS]["1"]["processor"] = "another"
     file.write_text(json.dumps(data))
     assert "faster, on different processors |" in zoo.lines(tmp_path)[2]
+
+
+def test_a_replaced_preset_has_a_row_and_does_not_count(tmp_path):
+    keep(tmp_path, CARTPOLE, [500.0, 499.0], [400.0, 401.0])
+    file = zoo.kept(tmp_path, "zoo", CARTPOLE.name)
+    data = json.loads(file.read_text())
+    data["runs"][zoo.EARLIER] = {"8": {"score": 9.0, "seconds": 2.0}, "9": {"score": 11.0, "seconds": 2.0}}
+    file.write_text(json.dumps(data))
+    *rows, _, words = zoo.lines(tmp_path)
+    assert "| CartPole-v1 (ppo, earlier preset) | 100,000 | 2 | 10.0 (" in rows[3] and len(rows) == 4
+    assert words.startswith("Mean at least as high in 1 of 1 tasks")
