@@ -148,7 +148,7 @@ def test_a_run_with_a_damaged_summary_is_named(done, tmp_path):
     folder = copied_runs(done, tmp_path)[0]
     text = (folder / "summary.json").read_text()
     (folder / "summary.json").write_text(text.replace('"iteration": 4', '"iteration": 5'))
-    with pytest.raises(UsageError, match=r"its summary\.json cannot be read"):
+    with pytest.raises(UsageError, match=r"summary\.json is not as it was written: restore it, or remove"):
         planned(tmp_path / "runs", *SHORT[:-2])
 
 

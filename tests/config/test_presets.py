@@ -12,6 +12,7 @@ from recollect.envs import make
 from recollect.learn import ppo
 from recollect.learn.algorithms import UPDATES
 from recollect.learn.learner import begin
+from recollect.learn.settings import WHOLE_ROLLOUTS
 
 # Memory of the actor, memory of the critic, or "shared".
 WANTED = {
@@ -80,7 +81,27 @@ def test_a_model_has_the_memories_that_it_names(model, env_id):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_goes_with_every_task(model):
-    assert [task for task in TASKS if preset(model, task).model != model] == []
+    for task in TASKS:
+        config = assemble(["--env.id", task, "--model", model])
+        assert config.model == model
+        has_memory = any(branch.memory.name != "mlp" for branch in (config.actor, config.critic))
+        whole = config.algorithm in WHOLE_ROLLOUTS
+        length = config.ppo.chunk_length(has_memory)
+        assert config.ppo.chunks_per_minibatch(config.env.num_envs, length, whole) > 0
+
+
+def test_a_preset_has_no_more_minibatches_than_a_memory_can_fill():
+    lander = ["--env.id", "LunarLanderContinuous-v3"]
+    assert assemble(lander).ppo.num_minibatches == 64
+    assert assemble([*lander, "--actor", "gru"]).ppo.num_minibatches == 32
+    assert assemble([*lander, "--actor", "gru", "--ppo.bptt", "16"]).ppo.num_minibatches == 64
+    assert (
+        assemble(["--env.id", "Acrobot-v1", "--critic", "lstm", "--env.num-envs", "8"]).ppo.num_minibatches
+        == 8
+    )
+    # What is asked for is not changed: such a run is refused with the sizes.
+    asked = assemble([*lander, "--actor", "gru", "--ppo.num-minibatches", "64"])
+    assert asked.ppo.num_minibatches == 64
 
 
 def test_reinforce_normalises_rewards_where_the_task_has_popart():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from recollect import cli
+from recollect.common.digests import digest_existing
 from recollect.common.errors import UsageError
 from recollect.config.data import read_yaml
 from recollect.reporting.runs import read_run
@@ -92,6 +93,18 @@ def test_metrics_wait_for_a_full_disk(tmp_path, monkeypatch):
         ]
     ours, theirs = (next(run.folder.glob("events*")).stat().st_size for run in (full, straight))
     assert ours == theirs
+
+
+def test_digests_are_never_of_what_the_disk_does_not_have(tmp_path):
+    names = "metrics.jsonl", "episodes.jsonl"
+    logs = log.Logs(*(log.JsonLines(tmp_path / name) for name in names), [], lambda line: None)
+    with limited(0):
+        logs.write(dict.fromkeys(log.METRICS, 1.0), "{}\n")
+        with pytest.raises(OSError, match="File too large"):
+            logs.complete()
+    digests = logs.complete()
+    logs.close()
+    assert digests == digest_existing(tmp_path, names) and len(metrics_of(tmp_path)) == 1
 
 
 def test_a_logging_service_that_fails_ends_no_run(tmp_path):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from recollect.envs.gym import GymEnv
+from recollect.envs.turns import TurnsEnv
 from recollect.run import api
 from recollect.run.slow_steps import SLOW, slow_steps
 
@@ -34,9 +36,10 @@ class Slow(gymnasium.Env):
 class Measured:
     """What the advice reads of environments: 100 steps of `num_envs`."""
 
-    def __init__(self, seconds: float, backend: str = "gymnasium", num_envs: int = 4) -> None:
-        self.adapter = self
-        self.backend, self.num_envs, self.steps, self.seconds = backend, num_envs, 100, seconds
+    def __init__(self, seconds: float, backend: str = "gymnasium", num_envs: int = 4, kind=GymEnv) -> None:
+        self.adapter = kind.__new__(kind)
+        self.adapter.backend = backend
+        self.num_envs, self.steps, self.seconds = num_envs, 100, seconds
 
 
 @pytest.mark.parametrize(
@@ -49,16 +52,18 @@ class Measured:
         (Measured(seconds=8.0, backend="workers"), 10.0, 2, False),
         (Measured(seconds=8.0, backend="envpool"), 10.0, 2, False),
         (Measured(seconds=8.0, num_envs=1), 10.0, 2, False),
+        (Measured(seconds=8.0, kind=TurnsEnv), 10.0, 2, False),  # games cannot have workers
     ],
 )
 def test_only_where_processes_help(envs, elapsed, cores, advised) -> None:
-    line = slow_steps(envs, elapsed, cores)
+    line = slow_steps(envs, elapsed, cores=cores)
     assert bool(line) is advised
     if advised:
         assert "80% of the time (50 steps/s); --env.backend workers" in line
+        assert not slow_steps(envs, elapsed, processes=2, cores=cores)  # each has one core
 
 
-@pytest.mark.parametrize("seconds", [2.5 / SLOW, 0.0])
+@pytest.mark.parametrize("seconds", [10 / SLOW, 0.0])
 def test_a_run_says_it_once(seconds, tmp_path, monkeypatch) -> None:
     screen = StopAt()
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: screen)

@@ -22,6 +22,10 @@ Digests: TypeAlias = Mapping[str, str]  # file name -> digest
 FILES, DIGEST = "files", "digest"  # the entries of a sealed object
 
 
+class ChangedError(UsageError):
+    """A file differs from its digest."""
+
+
 def digest(content: bytes) -> str:
     """The digest of the content of a file, as `sha256sum` prints it."""
     return hashlib.sha256(content).hexdigest()
@@ -82,12 +86,12 @@ def digest_existing(folder: Path, names: Iterable[str]) -> dict[str, str]:
     return {name: digest_file(folder / name) for name in names if (folder / name).is_file()}
 
 
-def changed(name: str, sealed: str) -> UsageError:
+def changed(name: str, sealed: str) -> ChangedError:
     """The error about a file that differs from its digest.
 
     sealed  the file that has the digest
     """
-    return UsageError(
+    return ChangedError(
         f"{name} is not as it was written: restore it, or remove {DIGEST} and {FILES} from {sealed} "
         "to use it as it is"
     )

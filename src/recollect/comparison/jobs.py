@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..common.digests import seal, unseal
+from ..common.digests import ChangedError, seal, unseal
 from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..config.data import config_hash, to_dict
@@ -112,7 +112,7 @@ def plan_jobs(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bo
             # Interrupted, until its results say that it is done.
             job.state = "begun"
             job.read_results(episodes)
-            if job.evaluation is not None:  # it is done, and nothing would look at its files again
+            if read_summary(folder)["status"] == "finished":  # nothing looks at its files before the report
                 check_results(folder)
         elif not is_unstarted(job.folder):
             raise UsageError(f"{job.folder} is broken: its summary.json cannot be read; remove the folder")
@@ -126,6 +126,8 @@ def existing_runs(out: Path) -> dict[str, Path]:
     for path in sorted(out.rglob("summary.json")):
         try:
             summary = read_summary(path.parent)
+        except ChangedError:
+            raise  # it may be of a run of this comparison, which would be trained again
         except UsageError:
             continue  # of a run that was killed before its first summary; plan_jobs decides what to do
         key, entry = str(summary.get("config_hash")), (summary["status"] == "finished", path.parent)

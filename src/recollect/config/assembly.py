@@ -13,6 +13,7 @@ from ..common.named import NamedConfig
 from ..encoder import EncoderConfig
 from ..envs import is_third_party
 from ..memory import MemoryConfig
+from ..memory.mlp import MlpConfig
 from . import recurrent_ppo
 from .config import RunConfig
 from .data import read_yaml, settings_in
@@ -41,7 +42,19 @@ def configure(settings: Iterable[Setting]) -> RunConfig:
     _note_renamed(settings)
     settings = with_file([setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings])
     model, env_id = last(settings, "model") or "ppo", last(settings, "env.id") or "CartPole-v1"
-    return apply(*_with_parts(preset(model, env_id), settings))
+    config = apply(*_with_parts(preset(model, env_id), settings))
+    asked = any(setting.name == "ppo.num_minibatches" for setting in settings)
+    return config if asked else _with_fewer_minibatches(config)
+
+
+def _with_fewer_minibatches(config: RunConfig) -> RunConfig:
+    """The config with at most as many minibatches as chunks: a preset may have more than a memory fills."""
+    ppo, branches = config.ppo, (config.actor, config.critic)
+    length = ppo.chunk_length(any(branch.memory.name != MlpConfig.name for branch in branches))
+    chunks = config.env.num_envs * ppo.num_steps // max(length, 1)
+    if ppo.num_minibatches is None or ppo.num_minibatches <= chunks or not chunks:
+        return config
+    return replace(config, ppo=replace(ppo, num_minibatches=chunks))
 
 
 def with_file(settings: Sequence[Setting]) -> list[Setting]:

@@ -6,6 +6,7 @@ steps of a sample are computed in one call, so that many alterations cost little
 Shapes.  S steps of a sample, W floats of a state, T steps of N environments, P parameters of the policy.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -119,7 +120,8 @@ def mean_divergence(agent: Agent, sample: Sample, state: Tree, counted: Array) -
     """The divergence of `measure_effect` without its interval, which takes several times as long."""
     params = agent.actor(sample.rows, state)[0][0].cpu()
     divergence = measure_divergence(agent.policy, sample.params, params, counted)
-    return None if divergence is None else float(divergence[counted].mean())
+    mean = math.nan if divergence is None else float(divergence[counted].mean())
+    return mean if math.isfinite(mean) else None
 
 
 def replace_floats(state: Tree, flat: Tensor) -> Tree:

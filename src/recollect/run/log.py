@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..common.digests import digest
+from ..common.digests import digest_existing
 from ..common.errors import UsageError, install_hint
 from ..common.metrics import METRICS, Metrics, is_finite
 from ..config.config import RunConfig
@@ -46,7 +46,6 @@ class Appender:
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        self._path = path
         # Not buffered: after an error, a buffer could not be distinguished from the file.
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open for the life of the run)
         size = os.fstat(self._file.fileno()).st_size
@@ -78,11 +77,6 @@ class Appender:
         """The length of the file in bytes, with those that are pending."""
         return self._length + len(self._pending)
 
-    @property
-    def digest(self) -> str:
-        """The digest of the file with the bytes that are pending, which `close` writes."""
-        return digest(self._path.read_bytes() + self._pending)
-
     def close(self) -> None:
         """Close the file, after a last attempt to write what is pending."""
         try:
@@ -100,7 +94,7 @@ class JsonLines:
     """A file with one JSON object per line."""
 
     def __init__(self, path: Path, offset: int = 0) -> None:
-        self.name = path.name
+        self.name, self.folder = path.name, path.parent
         self.file = Appender(path, offset)
 
     def write(self, metrics: Metrics) -> None:
@@ -223,10 +217,15 @@ class Logs:
         """The lengths of the files, from which a resumed run continues."""
         return {"offset": self._metrics.file.offset, "episodes_offset": self._episodes.file.offset}
 
-    @property
-    def digests(self) -> dict[str, str]:
-        """The digests of the files as they are when all is written."""
-        return {file.name: file.file.digest for file in (self._metrics, self._episodes)}
+    def complete(self) -> dict[str, str]:
+        """Write all that is pending, wait until the disk has it, and return the digests of the files.
+
+        An OSError is raised: a digest must not be written before what it is of.
+        """
+        for file in (self._metrics, self._episodes):
+            file.file.append(b"")
+            file.file.sync()
+        return digest_existing(self._metrics.folder, (self._metrics.name, self._episodes.name))
 
     def write(self, metrics: Metrics, episodes: str) -> None:
         """Write the metrics and the episodes of one iteration to all sinks."""

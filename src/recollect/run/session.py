@@ -190,7 +190,7 @@ class Session:
             # On the screen from the first episode; in files from 100, below which a mean is mostly noise.
             shown = {**metrics, **learner.episodes.means(fewest=1)}
             self.display.show(shown, plan.progress(learner.iteration, learner.step))
-            if learner.iteration == 1 and (advice := slow_steps(self.envs, seconds)):
+            if learner.iteration == 1 and (advice := slow_steps(self.envs, seconds, learner.ranks.size)):
                 self.display.print_line(advice)
             update = Update(metrics, learner, config, self.folder)
             yield update
@@ -287,7 +287,7 @@ class Session:
                 self._save_weights("last")
                 if not (self.checkpoints / "best.safetensors").exists():
                     self._save_weights("best")
-                write_summary(self.folder, summary, self.logs.digests if self.logs else None)
+                write_summary(self.folder, summary, self.logs.complete() if self.logs else None)
             except OSError as error:
                 raise OSError(
                     f"the run has finished, but it cannot be saved: {error}; free space, then "

@@ -2,15 +2,20 @@
 
 from ..common.distributed import CORES
 from ..envs import Envs
+from ..envs.gym import GymEnv
 
 SLOW = 500  # steps per second of one environment, below which worker processes pay off
 
 
-def slow_steps(envs: Envs, elapsed: float, cores: int = CORES) -> str:
-    """One line of advice after `elapsed` seconds of training; empty where worker processes would not help."""
-    taken = envs.num_envs * envs.steps
-    alone = cores == 1 or envs.num_envs == 1 or envs.adapter.backend != "gymnasium"
-    if alone or envs.seconds < max(elapsed / 2, taken / SLOW):
+def slow_steps(envs: Envs, elapsed: float, processes: int = 1, cores: int = CORES) -> str:
+    """One line of advice after `elapsed` seconds of training; empty where worker processes would not help.
+
+    processes  of the run, which share the cores
+    """
+    taken, cores = envs.num_envs * envs.steps, cores // processes
+    # Other environments of this process cannot be stepped by workers, or have threads.
+    alone = cores < 2 or envs.num_envs == 1 or not isinstance(envs.adapter, GymEnv)
+    if alone or envs.adapter.backend != "gymnasium" or envs.seconds < max(elapsed / 2, taken / SLOW):
         return ""
     share, rate = envs.seconds / elapsed, taken / envs.seconds
     return (
