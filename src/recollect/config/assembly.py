@@ -43,8 +43,8 @@ def configure(settings: Iterable[Setting]) -> RunConfig:
     settings = with_file([setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings])
     model, env_id = last(settings, "model") or "ppo", last(settings, "env.id") or "CartPole-v1"
     config = apply(*_with_parts(preset(model, env_id), settings))
-    asked = any(setting.name == "ppo.num_minibatches" for setting in settings)
-    return config if asked else _with_fewer_minibatches(config)
+    sets_minibatches = any(setting.name == "ppo.num_minibatches" for setting in settings)
+    return config if sets_minibatches else _with_fewer_minibatches(config)
 
 
 def _with_fewer_minibatches(config: RunConfig) -> RunConfig:
