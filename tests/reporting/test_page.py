@@ -105,7 +105,7 @@ def test_the_text_holds_every_part(report):
         "for seed in 1 2 3; do recollect train --config ",
         "recollect report ",
         "| torch | 2.13.0+cpu | 13 |",
-        "broken: has no config.yaml",
+        "broken: has no summary.json",
         "\\<SB3\\> (imported)",
     ):
         assert words in text, words
