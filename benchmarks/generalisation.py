@@ -61,7 +61,7 @@ def agent_row(agent: Path, episodes: int) -> Row:
 def finished_runs(out: Path) -> list[Path]:
     """The run folders of the study."""
     study = read_study(STUDY)
-    jobs = plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
+    jobs = plan_jobs(study.configs(resolved_config), out, study.episodes)
     for job in jobs:
         if job.state != "done":
             raise SystemExit(f"{job.folder} is not finished: recollect compare {STUDY} --out {out}")

@@ -36,7 +36,7 @@ def ours(name: str, out: Path) -> list[float]:
     config = assemble(["--config", file])
     flags = ["-e", config.env.id, "-m", config.model, "--seeds", "10", "--config", file]
     study = study_of(parse(CompareOptions, flags, "recollect compare"))
-    jobs = plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
+    jobs = plan_jobs(study.configs(resolved_config), out, study.episodes)
     return [round(job.metrics["return"], 3) for job in jobs if job.state == "done"]
 
 

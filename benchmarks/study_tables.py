@@ -358,9 +358,12 @@ def area_differences(study: Study) -> list[str]:
 
 def _with_areas(study: Study) -> Study:
     """The study with areas in place of final scores."""
-    finals, pairs = areas(study.folder / "runs.zip")
+    finals, pairs = _areas(study.folder / "runs.zip")
     parts = {"finals": to_json_data(finals), "differences": to_json_data(pairs)}
     return replace(study, report=study.report | parts)
+
+
+_areas = cache(areas)  # of two tables or more each
 
 
 TABLES = {

@@ -183,7 +183,7 @@ def test_a_model_with_another_memory_is_trained_in_the_folder_of_its_job(tmp_pat
 
 def planned(out: Path, *arguments: str) -> list[Job]:
     study = compare.study_of(options(*arguments))
-    return plan_jobs([resolved_config(config) for config in study.configs()], out, study.episodes)
+    return plan_jobs(study.configs(resolved_config), out, study.episodes)
 
 
 def test_more_episodes_need_a_new_evaluation_but_no_training(done, tmp_path):
@@ -322,9 +322,7 @@ def test_a_file_may_follow_a_switch(switch):
 def probe_jobs(out: Path, *arguments: str) -> list[Job]:
     """The jobs of a comparison with `--probe`."""
     study = compare.study_of(options(*arguments))
-    return plan_jobs(
-        [resolved_config(config) for config in study.configs()], out, study.episodes, probes=True
-    )
+    return plan_jobs(study.configs(resolved_config), out, study.episodes, probes=True)
 
 
 def test_verdicts_of_probes_are_counted():
@@ -513,7 +511,7 @@ def test_groups_are_labelled_by_the_settings_that_differ(tmp_path):
     study.write_text(
         "environments: [CartPole-v1]\nmodels: [ppo, {model: ppo, ppo.gamma: 0.5}, ppo_gru]\nseeds: 3\n"
     )
-    configs = [resolved_config(config) for config in read_study(study).configs()]
+    configs = read_study(study).configs(resolved_config)
     groups = [(group.label, len(group.jobs)) for group in group_jobs(plan_jobs(configs, tmp_path, 5))]
     assert sorted(groups) == [("ppo, ppo.gamma 0.5", 3), ("ppo, ppo.gamma 0.99", 3), ("ppo_gru", 3)]
 

@@ -14,6 +14,7 @@ from recollect.comparison.study import Study, Variant, read_study
 from recollect.config.assembly import assemble
 from recollect.config.command import parse
 from recollect.memory.mlp import MlpConfig
+from recollect.run.build import resolved_config
 
 
 def of_flags(*arguments):
@@ -36,6 +37,14 @@ def test_it_is_the_product_seed_by_seed(environments, models, seeds):
     study = of_flags("-e", *environments, "-m", *models, "--seeds", *map(str, chosen))
     runs = [(config.seed, config.env.id, config.model) for config in study.configs()]
     assert runs == [(s, e, m) for s in chosen for e in environments for m in models]
+
+
+def test_what_is_open_is_decided_once_for_all_seeds():
+    study = of_flags("-e", "CartPole-v1", "poc", "-m", "ppo", "ppo_gru", "--seeds", "3", "8", "9")
+    decided = []
+    configs = study.configs(lambda config: decided.append(config) or resolved_config(config))
+    assert configs == [resolved_config(config) for config in study.configs()]
+    assert len(configs) == 12 and len(decided) == 4
 
 
 def test_one_number_of_seeds_is_a_count_and_several_are_seeds():

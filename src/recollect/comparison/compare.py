@@ -141,7 +141,7 @@ def execute(options: CompareOptions) -> Compared:
     if options.report is not None:
         check_out_folder(options.report, f"--report {options.report}")
     # Resolved, because the hashes in run folders are of resolved configs.
-    configs = [resolved_config(config) for config in study.configs()]
+    configs = study.configs(resolved_config)
     options.check_devices(config.device for config in configs)
     jobs = plan_jobs(configs, out, study.episodes, options.probe)
     display = ComparisonDisplay(jobs, options.jobs, options.quiet)

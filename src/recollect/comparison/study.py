@@ -9,7 +9,7 @@ The settings of a model override those of an environment, both override `options
 the file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -50,18 +50,23 @@ class Study:
     flags: Settings = ()
     """For all runs; they override everything else."""
 
-    def configs(self) -> list[RunConfig]:
-        """All runs, seed by seed, so that an unfinished comparison has equally many seeds of each model."""
+    def configs(self, decide: Callable[[RunConfig], RunConfig] | None = None) -> list[RunConfig]:
+        """All runs, seed by seed, so that an unfinished comparison has equally many seeds of each model.
+
+        decide  as resolved_config; called once for each model in each environment, not for each seed
+        """
         if not self.environments:
             raise UsageError("a comparison needs a study file, or at least one environment: -e ID ...")
         if not self.models:
             raise UsageError("a comparison needs at least one model: -m PRESET ...")
-        return [
-            self._config(environment, model, seed)
-            for seed in self.seeds
+        configs = [
+            self._config(environment, model, self.seeds[0])
             for environment in self.environments
             for model in self.models
         ]
+        if decide is not None:
+            configs = [decide(config) for config in configs]
+        return [replace(config, seed=seed) for seed in self.seeds for config in configs]
 
     def _config(self, environment: Variant, model: Variant, seed: int) -> RunConfig:
         # The lowest first. `over` also drops a setting whose quantity a higher layer gives in another unit.

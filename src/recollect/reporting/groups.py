@@ -63,7 +63,12 @@ def unique_labels(
     families  sets of configs in which names must be unique. A setting that differs in one family is named in
               all, so that a model has the same name in every environment
     """
-    names = [_label(config, by, families) for config in configs]
+    # Of each model once: every config of a model is compared with the same others.
+    others = {
+        name: _Others([[other for other in family if other[by] == name] for family in families])
+        for name in dict.fromkeys(config[by] for config in configs)
+    }
+    names = [_label(config, by, others[config[by]]) for config in configs]
     # Equal names are numbered in the order of their settings, not of folders, which may come in any order.
     equal = [sorted(key_of(c) for c, other in zip(configs, names, strict=True) if other == n) for n in names]
     numbers = [keys.index(key_of(config)) + 1 for config, keys in zip(configs, equal, strict=True)]
@@ -73,17 +78,30 @@ def unique_labels(
     ]
 
 
-def _label(config: FlatConfig, by: str, families: Sequence[Sequence[FlatConfig]]) -> str:
-    related = [[other for other in family if other[by] == config[by]] for family in families]
-    distinguishing = {key for family in related for key in differing_keys(family)}
-    keys = [key for key in config if key in distinguishing]
+class _Others:
+    """Families of configs with the same name, and the settings in which those of a family differ."""
+
+    def __init__(self, families: Sequence[Sequence[FlatConfig]]) -> None:
+        self.families = families
+        self.distinguishing = {key for family in families for key in differing_keys(family)}
+
+    def are_told_apart_by(self, keys: Sequence[str]) -> bool:
+        """Whether no two configs of a family have the same values of these settings."""
+        return all(
+            len({key_of([config.get(key) for key in keys]) for config in family}) == len(family)
+            for family in self.families
+        )
+
+
+def _label(config: FlatConfig, by: str, others: _Others) -> str:
+    keys = [key for key in config if key in others.distinguishing]
     given = [key for key in keys if key not in DERIVED]
-    if all(len({key_of([other.get(key) for key in given]) for other in f}) == len(f) for f in related):
+    if others.are_told_apart_by(given):
         keys = given
     if len(keys) > MAX_NAMED_SETTINGS + 1:
-        family = next(family for family in related if any(other is config for other in family))
+        family = next(family for family in others.families if any(other is config for other in family))
         keys = [key for key in keys if not _is_majority(config, key, family)]
-    shown = keys if len(keys) <= MAX_NAMED_SETTINGS + 1 else _most_distinguishing(keys, related)
+    shown = keys if len(keys) <= MAX_NAMED_SETTINGS + 1 else _most_distinguishing(keys, others.families)
     parts = [f"{key} {format_value(config[key])}" for key in keys if key in shown]
     more = [f"{len(keys) - len(shown)} more"] if len(shown) < len(keys) else []
     return ", ".join([str(config[by]), *parts, *more])
@@ -130,6 +148,8 @@ def _short_option(part: str) -> str:
 
 def differing_keys(configs: Sequence[FlatConfig]) -> list[str]:
     """The settings in which configs differ; options of a memory are compared only for the same memory."""
+    if len(configs) < 2:
+        return []
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if _differs(key, configs)]
 
