@@ -40,7 +40,7 @@ from recollect.run.run_folder import read_summary, write_summary
 SMALL = BranchConfig(hidden=(16,))
 
 
-def sampled(names: Iterable[str], *kept: str) -> list[Any]:
+def sampled(names: Iterable[Any], *kept: Any) -> list[Any]:
     """Cases of a test: `make test` runs those that are kept, `make thorough` the others."""
     names = list(names)
     assert set(kept) < set(names), f"{set(kept) - set(names)} are no cases"

@@ -51,7 +51,7 @@ def run(tmp_path_factory) -> Path:
 @pytest.fixture
 def stops_at_the_first_step(monkeypatch) -> None:
     monkeypatch.setattr(Envs, "step", reached)
-    monkeypatch.setattr("recollect.comparison.compare.run_jobs", reached)
+    monkeypatch.setattr("recollect.comparison.compare.random_baselines", reached)
     monkeypatch.setattr("recollect.tuning.tune.TuningDisplay", reached)
 
 

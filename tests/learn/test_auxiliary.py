@@ -205,7 +205,8 @@ def test_a_memory_learns_to_hold_what_is_predicted_and_without_one_it_cannot_be(
         "critic": "mlp",
         "actor.predict": ["hidden", "reward"],
         "ppo.predict_coef": 1.0,
-        "rollouts": 60,
+        "ppo.learning_rate": 6e-3,
+        "rollouts": 30,
         "env.normalize_reward": False,
         "env.normalize_obs": False,
         "ppo.lr_decay.final": None,
@@ -229,7 +230,7 @@ def test_a2c_learns_predictions(tmp_path):
         "actor.predict": ["hidden"],
         "ppo.predict_coef": 1.0,
         "ppo.learning_rate": 3e-2,
-        "rollouts": 100,
+        "rollouts": 50,
     }
     run = recollect.train(Promise, options={**SHORT, **options}, out=tmp_path, quiet=True)
     errors = [row["predict_hidden"] for row in metrics_of(run.folder)]

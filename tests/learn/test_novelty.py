@@ -198,7 +198,7 @@ def test_the_error_falls_where_the_agent_has_been_and_stays_where_it_has_not():
 def test_a_reward_that_chance_does_not_find_is_found(tmp_path):
     returns = {}
     for coef in (0.0, 1.0):
-        options = {**SHORT, "ppo.rnd_coef": coef, "ppo.learning_rate": 3e-3, "steps": 30_000}
+        options = {**SHORT, "ppo.rnd_coef": coef, "ppo.learning_rate": 3e-3, "steps": 15_000}
         run = recollect.train(Lock, options=options, out=tmp_path / str(coef), quiet=True, seed=1)
         returns[coef] = metrics_of(run.folder)[-1]["return"]
     assert returns[0.0] == 0 and returns[1.0] > 0.5, returns

@@ -19,6 +19,8 @@ from recollect.reporting import archive, summary
 from recollect.reporting.runs import read_runs
 from recollect.reporting.summary import as_json, summarise
 
+from ..helpers import sampled
+
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
@@ -169,12 +171,13 @@ def test_a_damaged_archive_is_named(runs):
     assert "is not a readable archive" in read_runs([Path("runs.zip")]).left_out[0].reason
 
 
-STORED = sorted({path.parent for path in RESULTS.glob("*/runs*.zip")})
+STORED = sorted({path.parent.name for path in RESULTS.glob("*/runs*.zip")})
 
 
-@pytest.mark.parametrize("stored", STORED, ids=lambda path: path.name)
-def test_the_stored_runs_are_those_of_the_stored_report(stored, monkeypatch):
+@pytest.mark.parametrize("name", sampled(STORED, "memories", "demo", "critic_memory", "gpt2ppo"))
+def test_the_stored_runs_are_those_of_the_stored_report(name, monkeypatch):
     """Of every study whose runs are in the repository."""
+    stored = RESULTS / name
     monkeypatch.setattr(summary, "panels", lambda series: [])  # not compared, and most of the time
     report = json.loads((stored / "report.json").read_text())
     again = as_json(summarise(read_runs(sorted(stored.glob("runs*.zip")))))
