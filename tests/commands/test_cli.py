@@ -31,9 +31,9 @@ def recollect(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedP
 
 
 def seconds(*command: str) -> float:
-    """The quickest of three runs: what it costs, not what the neighbours cost."""
+    """The quicker of two runs: what it costs, not what the neighbours cost."""
     times = []
-    for _ in range(3):
+    for _ in range(2):
         start = time.perf_counter()
         subprocess.run(command, capture_output=True, check=False)
         times.append(time.perf_counter() - start)

@@ -415,6 +415,35 @@ def test_a_run_that_was_stopped_has_not_failed(end, message):
         assert run_process.failure(process, errors) == message
 
 
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_runs_of_a_nice_comparison_are_nice(refusals, monkeypatch):
+    """Linux shares a processor between sessions first, and each run is one. It may refuse for a moment."""
+    monkeypatch.setattr(run_process.os, "nice", lambda _: 7)
+    write, asked = Path.write_text, []
+
+    def write_later(path, text):
+        asked.append(path)
+        if len(asked) <= refusals:
+            raise BlockingIOError
+        return write(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write_later)
+    with subprocess.Popen(["sleep", "20"], start_new_session=True) as process:
+        try:
+            session = Path(f"/proc/{process.pid}/autogroup")
+            if not session.exists() or not session.read_text():
+                pytest.skip("this system does not divide the processor between sessions")
+            run_process.keep_niceness(process.pid)
+            assert session.read_text().endswith(" nice 7\n") and len(asked) == 1 + refusals
+        finally:
+            process.kill()
+
+
+def test_where_there_are_no_sessions_to_divide_between_nothing_happens(monkeypatch):
+    monkeypatch.setattr(run_process.os, "nice", lambda _: 7)
+    run_process.keep_niceness(2**22)  # no process has this id
+
+
 def test_one_run_is_stopped_and_none_is_signalled_twice():
     executor, signalled = local_executor.LocalExecutor(2), []
     jobs = [Job(resolved_config(RunConfig()), Path(name)) for name in "ab"]

@@ -44,7 +44,7 @@ def commands(run: Path, folder: Path) -> dict[str, list[str]]:
         "recollect.run.evaluate:play_episodes": ["eval", agent],
         "recollect.probing.measure:record_deterministic": ["probe", agent, "-o", out],
         "recollect.watching.command:render_player": ["watch", agent, "-o", f"{out}.html", "--episodes", "2"],
-        "recollect.commands.doctor:data_equivalence": ["doctor", "poc"],
+        "recollect.commands.environment_checks:data_equivalence": ["doctor", "poc"],
         "recollect.reporting.report:read_runs": ["report", agent, "-o", out],
         "recollect.reporting.report:render_page": ["report", agent, "-o", out],
     }

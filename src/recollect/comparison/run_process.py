@@ -22,6 +22,7 @@ FINISHED = 100
 NO_FAULT = (FINISHED, 130, 143, -signal.SIGINT, -signal.SIGTERM)
 MAX_STARTS = 5  # of a run whose process is killed, as the system does when memory runs out
 POLL_SECONDS = 0.05
+NICENESS_TRIES = 20
 
 
 def start_process(request: RunRequest) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
@@ -36,11 +37,32 @@ def start_process(request: RunRequest) -> tuple[subprocess.Popen[bytes], IO[byte
         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
         start_new_session=True,  # Ctrl-C reaches the comparison alone, which passes it on
     )
+    keep_niceness(process.pid)
     assert process.stdin is not None
     # Stdin stays open: the worker stops when it is closed, as it is when the comparison dies.
     process.stdin.write(request.to_json().encode() + b"\n")
     process.stdin.flush()
     return process, errors
+
+
+def keep_niceness(process: int) -> None:
+    """Give the session of a run the niceness of this process.
+
+    Linux divides a processor between sessions before it looks at their processes, and a new session begins
+    at 0: without this, `nice recollect compare` would take as much of it as anything else.
+    """
+    niceness, session = os.nice(0), Path(f"/proc/{process}/autogroup")
+    if niceness <= 0:
+        return
+    for _ in range(NICENESS_TRIES):
+        try:
+            session.write_text(str(niceness))
+        except BlockingIOError:  # of a user, Linux takes one change in a tenth of a second
+            time.sleep(0.1)
+        except OSError:  # no Linux, or one that does not divide by sessions
+            return
+        else:
+            return
 
 
 def failure(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str | None:
