@@ -442,6 +442,8 @@ def test_runs_of_a_nice_comparison_are_nice(refusals, monkeypatch):
 def test_where_there_are_no_sessions_to_divide_between_nothing_happens(monkeypatch):
     monkeypatch.setattr(run_process.os, "nice", lambda _: 7)
     run_process.keep_niceness(2**22)  # no process has this id
+    monkeypatch.delattr(run_process.os, "nice")
+    run_process.keep_niceness(os.getpid())
 
 
 def test_one_run_is_stopped_and_none_is_signalled_twice():

@@ -51,7 +51,8 @@ def keep_niceness(process: int) -> None:
     Linux divides a processor between sessions before it looks at their processes, and a new session begins
     at 0: without this, `nice recollect compare` would take as much of it as anything else.
     """
-    niceness, session = os.nice(0), Path(f"/proc/{process}/autogroup")
+    niceness = os.nice(0) if hasattr(os, "nice") else 0  # Windows has none
+    session = Path(f"/proc/{process}/autogroup")
     if niceness <= 0:
         return
     for _ in range(NICENESS_TRIES):
