@@ -13,8 +13,6 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Else each of hundreds of short processes would compile what it imports.
-export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test thorough check docs faults fuzz memory-gym gates leaderboard paper bench clean
 
@@ -24,12 +22,11 @@ export PYTHONDONTWRITEBYTECODE :=
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video]'
 	touch $@
 
-# Holds all of .venv/core, and does not wait for it: the package would be built twice. To compile all that is
-# installed takes as long as the rest, and a test imports a small part of it.
+# Holds all of .venv/core, and does not wait for it: the package would be built twice.
 .venv/dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,minigrid,popgym,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,minigrid,popgym,dev]'
 	touch .venv/core
 	$(MAKE) memory-gym
 	touch $@
