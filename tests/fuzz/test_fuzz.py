@@ -51,7 +51,9 @@ def run(tmp_path_factory) -> Path:
 @pytest.fixture
 def stops_at_the_first_step(monkeypatch) -> None:
     monkeypatch.setattr(Envs, "step", reached)
-    monkeypatch.setattr("recollect.comparison.compare.random_baselines", reached)
+    # Random agents play many episodes of each task, before any run.
+    monkeypatch.setattr("recollect.comparison.compare.random_baselines", lambda *_: {})
+    monkeypatch.setattr("recollect.comparison.compare.run_jobs", reached)
     monkeypatch.setattr("recollect.tuning.tune.TuningDisplay", reached)
 
 
