@@ -1,6 +1,6 @@
 # make demo     train an agent, evaluate it beside a random one, draw its curve
 # make test     format, lint, types, tests: what every commit must pass
-# make thorough further cases of the tests of devices, ONNX and Ray, with each memory (minutes)
+# make thorough further cases of some tests, with each memory, and tests of clusters that take long (minutes)
 # make docs     these pages as a site in build/docs, with nothing fetched while it is read
 # make faults   fault injection: random kills, signals, full disks (minutes)
 # make fuzz     ten thousand random command lines, files and run folders, 500 random environments, and a
@@ -13,34 +13,39 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# By every core, where pip compiles on one. Templates in a few packages are no Python: what fails stays as it is.
+COMPILE := $(BIN)/python -m compileall -q -q -j 0 -x '/tests?/' .venv/lib || true
 
 .PHONY: demo test thorough check docs faults fuzz memory-gym gates leaderboard paper bench clean
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video]'
+	$(INSTALL) torch
+	$(INSTALL) -e '.[plot,video]'
+	$(COMPILE)
 	touch $@
 
 # Holds all of .venv/core, and does not wait for it: the package would be built twice.
 .venv/dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,minigrid,popgym,dev]'
+	$(INSTALL) torch
+	$(INSTALL) -e '.[plot,video,fast,minigrid,popgym,dev]'
 	touch .venv/core
 	$(MAKE) memory-gym
+	$(COMPILE)
 	touch $@
 
 # Its package asks for a Gymnasium and a pygame of 2023; it runs with today's, so they stay.
 memory-gym: .venv/core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps memory-gym
+	$(INSTALL) --no-deps memory-gym
 
 .venv/bench: .venv/dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,fast,minigrid,popgym,dev,bench]'
+	$(INSTALL) -e '.[plot,video,fast,minigrid,popgym,dev,bench]'
 	touch $@
 
 .venv/docs: .venv/core
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot,video,docs]'
+	$(INSTALL) -e '.[plot,video,docs]'
 	touch $@
 
 demo: .venv/core

@@ -44,7 +44,13 @@ def sampled(names: Iterable[Any], *kept: Any) -> list[Any]:
     """Cases of a test: `make test` runs those that are kept, `make thorough` the others."""
     names = list(names)
     assert set(kept) < set(names), f"{set(kept) - set(names)} are no cases"
-    return [name if name in kept else pytest.param(name, marks=pytest.mark.thorough) for name in names]
+    thorough = pytest.mark.thorough
+    return [
+        name
+        if name in kept
+        else pytest.param(*(name if isinstance(name, tuple) else (name,)), marks=thorough)
+        for name in names
+    ]
 
 
 def small_config(env_id: str = "CartPole-v1", backend: str = "gymnasium", **changes: object) -> RunConfig:

@@ -1,5 +1,6 @@
 """The command line: find the command, parse its options, run it. Nothing heavy is imported before that."""
 
+import gc
 import os
 import signal
 import sys
@@ -88,7 +89,13 @@ def run(name: str, *arguments: str) -> int:
     from .config.command import HELP_FLAGS, help_of, parse
 
     command, prog = COMMANDS[name], f"recollect {name}"
-    module = import_module(f".{command.module}", __package__)
+    # What is imported stays: looking for garbage in it takes a fifth of the time of the imports.
+    gc.disable()
+    try:
+        module = import_module(f".{command.module}", __package__)
+    finally:
+        gc.enable()
+        gc.freeze()
     options = getattr(module, command.options)
     if HELP_FLAGS & set(arguments):
         print(help_of(options, arguments, prog), end="")

@@ -127,6 +127,7 @@ def test_compiled_networks_compute_the_same(name, sizes, monkeypatch):
         torch._dynamo.reset()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings(TORCH_WARNS)
 def test_networks_are_compiled_with_a_compiler(tmp_path):

@@ -20,7 +20,7 @@ from recollect.common.distributed import ALONE, Ranks, batch_scheduling, pinned_
 from recollect.common.errors import UsageError
 from recollect.run import checkpoint, run
 
-from ..helpers import assert_same_end, metrics_of, run_quietly, set_status, small_config
+from ..helpers import assert_same_end, metrics_of, run_quietly, sampled, set_status, small_config
 from . import ranked
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,10 @@ OWN_ROUNDING = ("ratio_error", "value_error", "state_error")
 
 
 @pytest.mark.parametrize(
-    ("world", "what"), [("pair", "one_update"), ("pair", "two_updates"), ("four", "two_updates")]
+    ("world", "what"),
+    sampled(
+        [("pair", "one_update"), ("pair", "two_updates"), ("four", "two_updates")], ("pair", "two_updates")
+    ),
 )
 def test_processes_learn_what_one_learns(world, what, request):
     alone = getattr(ranked, what)(ALONE)
@@ -217,6 +220,7 @@ def test_who_is_left_alone_ends(tmp_path):
     assert "process 0 of 2 lost the others: one ended, or did not answer" in text
 
 
+@pytest.mark.thorough
 def test_silence_is_not_waited_for(tmp_path):
     (code, text), (other, said) = asked(tmp_path, "silent")
     assert (code, other) == (1, 7) and "lost the others" in text, said
@@ -286,6 +290,7 @@ def when_saved(folder: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.thorough
 def test_a_process_that_dies_is_begun_again(undisturbed, tmp_path):
     process = torchrun(tmp_path, *TRAIN, restarts=1)
     when_saved(tmp_path / "runs", process)
@@ -329,6 +334,7 @@ def test_environments_that_were_saved_apart_are_not_mixed(undisturbed, tmp_path)
         recollect.resume(folder, quiet=True)
 
 
+@pytest.mark.thorough
 def test_environments_that_begin_anew_may_be_dealt_to_another_number(tmp_path, capsys):
     steps = ["--rollouts", "4", "--env.num-envs", "4", "--ppo.num-steps", "16", "--barrier", "1"]
     steps += ["--ppo.num-minibatches", "2"]

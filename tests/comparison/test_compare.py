@@ -475,6 +475,7 @@ def test_a_run_that_was_killed_before_its_first_summary_is_started_again(done, t
     assert_same_end(folders(done / "runs")[0], job.folder)
 
 
+@pytest.mark.thorough
 def test_a_run_that_another_process_stops_is_resumed(straight, tmp_path):
     process = recollect(tmp_path, *LONG)
     wait_for(lambda: lines(tmp_path) > 10)

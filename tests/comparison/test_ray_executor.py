@@ -142,6 +142,7 @@ def test_strangers_do_not_reach_a_ray_that_a_comparison_started(tmp_path, monkey
         pytest.param(signal.SIGTERM, IN_BACKGROUND, marks=pytest.mark.thorough),
     ],
 )
+@pytest.mark.thorough
 def test_a_signal_saves_and_stops_its_runs(number, how, tmp_path) -> None:
     driver = begun(tmp_path, "--on", "ray", "--rollouts", "100_000", how=how)
     wait_for(lambda: lines(tmp_path) > 20)

@@ -21,6 +21,8 @@ from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.stack import StackConfig
 
+from ..helpers import sampled
+
 GAMMA = 0.9
 
 
@@ -151,7 +153,9 @@ def small(name):
     return kind(**{"width": 16} if "width" in {f.name for f in fields(kind)} else {})
 
 
-@pytest.mark.parametrize("name", memories.available())
+@pytest.mark.parametrize(
+    "name", sampled(memories.available(), "gru", "stack", "lmu", "mamba", "deltanet", "gpt2", "trxl")
+)
 def test_recall_is_learned_by_every_memory_that_sees_far_enough_back(name):
     memory = small(name)
     reach = memory.build(1).reach

@@ -325,6 +325,7 @@ def test_values_near_0_agree_up_to_the_resolution_of_a_histogram():
         agreement(ones, values, acted, ones.bool(), resolution=ScalarHead.resolution)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("update", "rollouts", "kind"),
     [(a2c.update, 100, "popart"), (a2c.update, 150, "hl-gauss"), (trpo.update, 60, "symlog")],

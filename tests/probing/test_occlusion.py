@@ -16,7 +16,7 @@ from recollect.probing.open_loop import number_episodes
 from recollect.probing.samples import draw_sample, find_donors, take_sample
 from recollect.run.recording import record_deterministic
 
-from ..helpers import MEMORIES, branch, lively
+from ..helpers import MEMORIES, branch, lively, sampled
 from .test_open_loop import Slide
 from .test_probe import LagConfig, Repeat, trained
 
@@ -57,7 +57,7 @@ def test_an_agent_that_ignores_its_memory_depends_on_no_step():
     assert probe(trained(1.0, MEMORIES["mlp"]()), episodes=20).dependence == []
 
 
-@pytest.mark.parametrize(("delay", "far"), [(30, 30), (150, 60)])
+@pytest.mark.parametrize(("delay", "far"), sampled([(30, 30), (150, 60)], (30, 30)))
 def test_the_first_input_counts_where_only_it_matters(delay, far):
     """Of 151 numbers of steps the sources have 90, which stand for all."""
     env = EnvConfig(id="probe:recall", kwargs={"delay": delay})

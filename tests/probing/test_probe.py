@@ -77,12 +77,15 @@ from ..helpers import (
     branch,
     lively,
     run_quietly,
+    sampled,
     seen_by_a_browser,
     small_config,
 )
 
 RECALL = EnvConfig(id="probe:recall", kwargs={"delay": 3})
 MODELS = Path(__file__).parents[2] / "models"
+# Memories of which `make test` runs those with unlike states.
+SOME = sampled(REMEMBERING, "gru", "stack", "lstm", "linear_attention", "slstm", "gpt2", "trxl")
 
 
 class Copy(Memory):
@@ -579,7 +582,7 @@ def test_the_last_rows_are_all_that_is_known_of_them(name):
 
 
 @pytest.mark.parametrize("resets", [True, False])
-@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("name", SOME)
 def test_copies_and_inputs_computed_anew_are_the_same_limit(name, resets):
     agent, _, record = recalling(name)
     agent.actor.resets = resets
@@ -621,7 +624,7 @@ def test_a_swapped_state_is_that_of_another_episode_after_as_many_steps():
 
 
 @pytest.mark.parametrize("resets", [True, False])
-@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("name", SOME)
 @torch.no_grad()
 def test_states_of_another_episode_are_those_that_it_had(name, resets):
     """All episodes of recall are equally long, so the next environment has the state of the same row."""

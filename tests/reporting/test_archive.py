@@ -174,7 +174,7 @@ def test_a_damaged_archive_is_named(runs):
 STORED = sorted({path.parent.name for path in RESULTS.glob("*/runs*.zip")})
 
 
-@pytest.mark.parametrize("name", sampled(STORED, "memories", "demo", "critic_memory", "gpt2ppo"))
+@pytest.mark.parametrize("name", sampled(STORED, "demo", "gpt2ppo"))
 def test_the_stored_runs_are_those_of_the_stored_report(name, monkeypatch):
     """Of every study whose runs are in the repository."""
     stored = RESULTS / name

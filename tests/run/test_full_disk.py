@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,12 @@ from recollect.run.run_folder import read_summary, write_summary
 from ..helpers import StopAt, assert_same_end, metrics_of, run_quietly, small_config, stopped_run
 
 LIMIT = resource.RLIMIT_FSIZE
+
+
+@pytest.fixture(autouse=True)
+def no_bytecode(monkeypatch):
+    """Python would cut off a module that it compiles while the disk is full, and read it later."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
 
 @contextlib.contextmanager

@@ -390,6 +390,7 @@ def test_other_versions_are_refused_unless_told(tmp_path, monkeypatch) -> None:
 
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, monkeypatch) -> None:
     straight = run_quietly(small_config(), tmp_path, "straight")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would keep a module that was cut off
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     seen: dict[str, bytes] = {}
 

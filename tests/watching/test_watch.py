@@ -1,6 +1,7 @@
 """What is shown of an agent is the agent's own: values, choices, attention, influence, and each picture."""
 
 import base64
+import itertools
 import json
 import re
 import sys
@@ -64,6 +65,7 @@ from ..helpers import (
     branch,
     lively,
     run_quietly,
+    sampled,
     seen_by_a_browser,
     small_config,
 )
@@ -278,8 +280,14 @@ def same_influence(agent, rows):
     assert min(np.abs(x[-1]).max() for x in (by_action, by_value)) > 1e-4
 
 
-@pytest.mark.parametrize("env", [Counting, Reaching])
-@pytest.mark.parametrize("critic", [*REMEMBERING, "shared"])
+@pytest.mark.parametrize(
+    ("critic", "env"),
+    sampled(
+        itertools.product([*REMEMBERING, "shared"], [Counting, Reaching]),
+        *itertools.product(["gru", "stack", "deltanet", "gpt2", "shared"], [Counting]),
+        ("trxl", Reaching),
+    ),
+)
 def test_influence_is_the_change_by_remembering_a_step(critic, env) -> None:
     it = trained("lstm" if critic == "shared" else critic, critic, env, torch.float64)
     same_influence(it.agent, played(it).rows)
