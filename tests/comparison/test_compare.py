@@ -19,7 +19,7 @@ import pytest
 from benchmarks.report import evaluation, invent_run
 
 from recollect.common.errors import UsageError
-from recollect.comparison import compare, local_executor, run_process, worker
+from recollect.comparison import compare, local_executor, one_run, run_process, worker
 from recollect.comparison.display import ComparisonDisplay, RunGroup, group_jobs
 from recollect.comparison.jobs import Job, last_line, plan_jobs, read_evaluation
 from recollect.comparison.random_baselines import baseline_folder
@@ -70,7 +70,7 @@ def train_here(out: Path, *arguments: str) -> None:
     """The runs of a comparison one after the other in this process: one of its own takes seconds to start."""
     study = compare.study_of(options(*arguments))
     for job in planned(out, *arguments):
-        worker.train_and_evaluate(job.config, job.folder, study.episodes)
+        one_run.train_and_evaluate(job.config, job.folder, study.episodes)
 
 
 def folders(out: Path) -> list[Path]:
@@ -177,7 +177,7 @@ def test_a_model_with_another_memory_is_trained_in_the_folder_of_its_job(tmp_pat
         "1",
     ]
     (job,) = planned(tmp_path, *short, "--critic", "gru", "--seeds", "1", "--episodes", "2")
-    worker.train_and_evaluate(job.config, job.folder, 2)
+    one_run.train_and_evaluate(job.config, job.folder, 2)
     assert job.folder.parts[-3] == "ppo-critic_gru" and (job.folder / "evaluation.json").exists()
 
 
@@ -193,7 +193,7 @@ def test_more_episodes_need_a_new_evaluation_but_no_training(done, tmp_path):
     arguments = [*SHORT[:-4], "--episodes", "4"]
     (job, *others) = planned(out, *arguments)
     assert [other.state for other in (job, *others)] == ["begun"] * 4
-    worker.train_and_evaluate(job.config, job.folder, 4)
+    one_run.train_and_evaluate(job.config, job.folder, 4)
     assert [other.state for other in planned(out, *arguments)] == ["done", *["begun"] * 3]
     assert lines(out) == before
 
@@ -471,7 +471,7 @@ def test_a_run_that_was_killed_before_its_first_summary_is_started_again(done, t
     (job.folder / "checkpoints").mkdir(parents=True)
     (job.folder / "config.yaml").write_text("model: [")
     assert planned(tmp_path, *SHORT[:-2])[0].state == "new"
-    assert worker.train_and_evaluate(job.config, job.folder, 3) == "finished"
+    assert one_run.train_and_evaluate(job.config, job.folder, 3) == "finished"
     assert_same_end(folders(done / "runs")[0], job.folder)
 
 
@@ -642,7 +642,7 @@ def test_a_claim_of_another_comparison_counts_only_when_this_one_is_gone(tmp_pat
 def test_a_locked_run_is_waited_for_and_then_named(done):
     (job, *_) = planned(done / "runs", *SHORT[:-2])
     with locked(job.folder), pytest.raises(UsageError, match="is in use by another process"):
-        worker.train_and_evaluate(job.config, job.folder, 3, lock_seconds=0.3)
+        one_run.train_and_evaluate(job.config, job.folder, 3, lock_seconds=0.3)
 
 
 # The message to a worker ------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pytest
 
 from recollect import cli
 from recollect.common.errors import UsageError
-from recollect.comparison import preflight, ray_executor, run_process, worker
+from recollect.comparison import one_run, preflight, ray_executor, run_process
 from recollect.comparison.compare import CompareOptions, study_of
 from recollect.comparison.jobs import Job, plan_jobs
 from recollect.comparison.run_request import ClusterRequest
@@ -84,7 +84,7 @@ def straight(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("straight")
     configs = study_of(parse(CompareOptions, STUDY, "recollect compare")).configs()
     for job in plan_jobs([resolved_config(config) for config in configs], folder / "runs", 3):
-        worker.train_and_evaluate(job.config, job.folder, 3)
+        one_run.train_and_evaluate(job.config, job.folder, 3)
     return folder
 
 

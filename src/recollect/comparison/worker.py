@@ -1,4 +1,4 @@
-"""One run of a comparison, in its own process: trained to the end, then evaluated.
+"""The process of one run of a comparison.
 
     python -m recollect.comparison.worker   reads a line of JSON; saves and stops when its stdin closes
 
@@ -13,48 +13,15 @@ import time
 from pathlib import Path
 
 from ..common.errors import UsageError
+from ..common.imports import without_collection
 from ..common.signals import terminate_this_process
-from ..config.assembly import from_dict
-from ..config.config import RunConfig
-from ..probing import probe, write
-from ..reporting.runs import PROBE_FILE
-from ..run.destination import Destination
-from ..run.run import resume_run, start_run
-from ..run.run_folder import Claim, is_locked, is_unstarted
-from ..run.weights import version_mismatch, versions
-from .jobs import write_evaluation
+from ..run.run_folder import Claim, is_locked
 from .run_process import FINISHED
 from .run_request import RunRequest
 
-LOCK_SECONDS = 60.0  # to wait until a run that an earlier comparison started has stopped
 # On a cluster: storage frees the locks of a machine that was cut off after a while, NFS after 90 s.
-CLUSTER_LOCK_SECONDS = 300.0
+CLUSTER_LOCK_SECONDS = 300.0  # to wait until the run of an earlier process has stopped
 CLAIM_SECONDS = 1.0  # between two looks at the claim
-
-
-def train_and_evaluate(
-    config: RunConfig,
-    folder: Path,
-    episodes: int,
-    with_probe: bool = False,
-    lock_seconds: float = LOCK_SECONDS,
-) -> str:
-    """Train or resume the run in <out>/<model>/<env>/<id>, evaluate its last weights; its status."""
-    deadline = time.monotonic() + lock_seconds
-    while folder.exists() and is_locked(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)  # if it is still locked afterwards, start or resume says so
-    if is_unstarted(folder):
-        trained = start_run(config, Destination(out=folder.parents[2], run_id=folder.name, quiet=True))
-    else:
-        trained = resume_run(folder, config, quiet=True)
-    # Also of a run that was finished before: a worker that was killed here comes back to do this.
-    if trained.summary["status"] == "finished":
-        # Seeded by the run's seed, so that a repeated evaluation gives the same returns.
-        evaluation = trained.evaluate(episodes, seed=config.seed)
-        write_evaluation(folder, evaluation, trained.summary.get("config_hash"))
-        if with_probe:
-            write(probe(trained, episodes, config.seed), (folder / PROBE_FILE).parent)
-    return str(trained.summary["status"])
 
 
 def stop_when_replaced(folder: Path, task: str, lock_folder: Path) -> None:
@@ -100,6 +67,10 @@ def main() -> int:
     line = sys.stdin.readline()
     # After readline(): two threads that read stdin would divide the request between them.
     threading.Thread(target=stop_with_stdin, daemon=True).start()
+    with without_collection():
+        from ..config.assembly import from_dict
+        from ..run.weights import version_mismatch, versions
+        from .one_run import LOCK_SECONDS, train_and_evaluate
     try:
         request = RunRequest.from_json(line)
         data, cluster = request.config, request.cluster
