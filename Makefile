@@ -81,7 +81,8 @@ leaderboard: .venv/dev
 	$(BIN)/python -m benchmarks.archive --restore docs/results/memories/*.zip
 	$(BIN)/recollect compare studies/memories.yaml --out runs/paper --report docs/results/memories
 	$(BIN)/python -m benchmarks.archive docs/results/memories/report.json --by-task -o docs/results/memories
-	$(BIN)/python -m benchmarks.leaderboard
+	$(BIN)/python -m benchmarks.leaderboard --plot docs/images/leaderboard.svg
+	$(BIN)/python -m benchmarks.tables
 
 # A study that fails does not stop the others; the last line names those that failed. Without the trap
 # Ctrl-C would end one study and begin the next.

@@ -3,7 +3,7 @@
     recollect compare studies/memories_tuning.yaml --out runs/paper --report docs/results/memories_tuning
     python -m benchmarks.leaderboard --tuning     the learning rate of each memory
     recollect compare studies/memories.yaml --out runs/paper --report docs/results/memories
-    python -m benchmarks.leaderboard
+    python -m benchmarks.leaderboard [--plot docs/images/leaderboard.svg]
 
 Scores are those of the last weights, normalised: 0 is a random agent, 1 the best return of the task. Of each
 task count the seeds that every memory has, and a run that failed counts as a random agent. Only tasks in
@@ -251,6 +251,25 @@ def kinds_table(cells: Sequence[Cell]) -> list[str]:
     return table(["memory", *kinds], rows)
 
 
+def tasks_table(cells: Sequence[Cell]) -> list[str]:
+    """The mean normalised score of each memory in each task, with its seeds; of all tasks with a run."""
+    tasks = list(dict.fromkeys(cell.task for cell in cells))
+    of = {(cell.task, cell.memory): list(cell.scores.values()) for cell in cells}
+    rows = [
+        [f"`{name}`", *(_mean_cell(of.get((task, name), [])) for task in tasks)]
+        for name in dict.fromkeys(cell.memory for cell in cells)
+    ]
+    return table(["memory", *(_short(task) for task in tasks)], rows)
+
+
+def _mean_cell(scores: Sequence[float]) -> str:
+    return f"{round(statistics.mean(scores), 2) + 0.0:.2f} ({len(scores)})" if scores else ""
+
+
+def _short(task: str) -> str:
+    return task.partition(":")[2].replace("env.kwargs.", "") or task
+
+
 def _kind_cell(columns: Sequence[Column], memory: str) -> str:
     strata = [column.scores for column in columns if column.memory == memory]
     interval = stratified(strata, pooled_iqm)
@@ -258,17 +277,46 @@ def _kind_cell(columns: Sequence[Column], memory: str) -> str:
     return f"{pooled_iqm([x[None] for x in strata])[0]:.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
+def draw(board: Sequence[Standing], path: Path) -> None:
+    """Mean ranks and interquartile means with their intervals, the best memory at the top."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    board = board[::-1]
+    figure, both = plt.subplots(1, 2, figsize=(8, 0.3 * len(board) + 1.2), sharey=True, layout="constrained")
+    places = range(len(board))
+    for axes, label, points, intervals in (
+        (both[0], "mean rank over tasks", [row.rank for row in board], [row.rank_interval for row in board]),
+        (both[1], "IQM, normalised", [row.iqm for row in board], [row.iqm_interval for row in board]),
+    ):
+        axes.hlines(places, [x.low for x in intervals], [x.high for x in intervals], lw=2)
+        axes.plot(points, places, "o", ms=5)
+        axes.set(xlabel=label)
+        axes.grid(alpha=0.3)
+    both[0].set_yticks(places, [row.memory for row in board])
+    with plt.rc_context({"svg.hashsalt": NAME}):  # equal results give equal files
+        figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
 def main() -> None:
+    """Print the tables, and draw the board."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tuning", action="store_true", help="print the learning rate of each memory")
-    if parser.parse_args().tuning:
+    parser.add_argument("--plot", type=Path, help="draw the board into this file")
+    args = parser.parse_args()
+    if args.tuning:
         rates = best_rates(study_tables.read(ROOT / "docs" / "results", f"{NAME}_tuning"))
         print("\n".join(f"{memory}: {rate:g}" for memory, rate in rates.items()))
         return
     cells = read(ROOT)
-    print("\n".join([*memories_table(cells), "", *kinds_table(cells)]))
+    print("\n".join([*memories_table(cells), "", *kinds_table(cells), "", *tasks_table(cells)]))
+    if args.plot:
+        draw(standings(complete(cells)), args.plot)
 
 
 if __name__ == "__main__":

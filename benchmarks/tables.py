@@ -12,7 +12,8 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
     limits                                         LunarLander with errors of the tutorial's code
-    leaderboard, leaderboard kinds                 memories over all tasks, and over each kind of task
+    leaderboard                                    memories over all tasks
+    leaderboard kinds, leaderboard tasks           memories in each kind of task, and in each task
     delays                                         memories that learn to repeat an input, from labels
     soak                                           memory and disk of long runs
     presets, memory tasks, cards                   scores of the presets
@@ -70,6 +71,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "limits": lambda out: limits.table(json.loads((out.parents[1] / limits.RESULTS).read_text())),
     "leaderboard": lambda out: leaderboard.memories_table(leaderboard.read(out.parents[1])),
     "leaderboard kinds": lambda out: leaderboard.kinds_table(leaderboard.read(out.parents[1])),
+    "leaderboard tasks": lambda out: leaderboard.tasks_table(leaderboard.read(out.parents[1])),
     "delays": lambda out: delays.table(json.loads((out.parents[1] / delays.RESULTS).read_text())),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{

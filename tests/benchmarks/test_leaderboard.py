@@ -4,7 +4,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from benchmarks.leaderboard import Cell, complete, kinds_table, memories_table, ranked, standings
+from benchmarks.leaderboard import (
+    Cell,
+    complete,
+    draw,
+    kinds_table,
+    memories_table,
+    ranked,
+    standings,
+    tasks_table,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,3 +125,19 @@ def test_the_best_learning_rate_is_that_of_the_highest_mean_over_tasks():
 
 def settings(memory, rate):
     return {"actor.memory.name": memory, "ppo.learning_rate": rate}
+
+
+def test_each_task_has_a_column_with_means_and_numbers_of_seeds():
+    header, _, gru, mlp = tasks_table([*BOARD, cell("minigrid:S9", "gru", [])])
+    assert header == "| memory | tmaze | RepeatPreviousEasy | S9 |"
+    assert gru == "| `gru` | 0.95 (3) | 0.50 (3) |  |"
+    assert mlp == "| `mlp` | 0.05 (3) | 0.00 (3) |  |"
+
+
+def test_a_board_is_drawn_with_the_best_at_the_top_and_alike_each_time(tmp_path):
+    board = standings(complete(BOARD))
+    for name in ("a.svg", "b.svg"):
+        draw(board, tmp_path / name)
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    assert text.index("<!-- mlp -->") < text.index("<!-- gru -->")  # drawn from below
