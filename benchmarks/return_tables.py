@@ -14,6 +14,10 @@ from .returns import ROWS, Result, Row
 
 Kept = tuple[Row, list[Result]]
 CARDS = "popgym:"
+PLAIN = (
+    *("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "BipedalWalker-v3"),
+    *("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1", "Taxi-v4"),
+)
 LEARNED = "threshold", "steps to the threshold"
 
 
@@ -24,8 +28,8 @@ def kept(out: Path, belongs: Callable[[Row], bool]) -> list[Kept]:
 
 
 def is_plain(row: Row) -> bool:
-    """Whether it is one of the four tasks that need no memory."""
-    return row.env in ("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "BipedalWalker-v3")
+    """Whether it is one of the tasks that need no memory."""
+    return row.env in PLAIN and not row.variant
 
 
 def presets(out: Path) -> list[str]:
@@ -34,9 +38,16 @@ def presets(out: Path) -> list[str]:
     return table([*header, *LEARNED], [_line(*row)[1:] for row in kept(out, is_plain)])
 
 
+def toy_control(out: Path) -> list[str]:
+    """Taxi at the settings of any other environment."""
+    header = ["environment", "steps", "seeds", "mean return of each seed", "mean", "95 % interval"]
+    rows = kept(out, lambda row: row.variant == "any-other")
+    return table([*header, *LEARNED], [_line(*row)[1:] for row in rows])
+
+
 def memory_tasks(out: Path) -> list[str]:
     """Presets with a memory on tasks that need one, each next to the same agent without memory."""
-    rows = kept(out, lambda row: not is_plain(row) and not row.env.startswith(CARDS))
+    rows = kept(out, lambda row: row.env not in PLAIN and not row.env.startswith(CARDS))
     header = ["model", "task", "steps", "seeds", "score of each seed", "mean", "95 % interval"]
     return table([*header, *LEARNED], [_line(*row) for row in rows])
 

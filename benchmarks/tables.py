@@ -16,7 +16,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     leaderboard kinds, leaderboard tasks           memories in each kind of task, and in each task
     delays                                         memories that learn to repeat an input, from labels
     soak                                           memory and disk of long runs
-    presets, memory tasks, cards                   scores of the presets
+    presets, toy control, memory tasks, cards      scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
     area_scores STUDY, area_differences STUDY      areas under its training curves, from its archive
     training STUDY                                 training returns at the end
@@ -65,6 +65,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "presets": return_tables.presets,
     "memory tasks": return_tables.memory_tasks,
     "cards": return_tables.cards,
+    "toy control": return_tables.toy_control,
     "critics": critic_tables.critics,
     "context": critic_tables.context,
     "gpt2ppo_peer": lambda out: gpt2ppo.table(gpt2ppo.load(out.parents[1] / gpt2ppo.OUT)),

@@ -158,6 +158,21 @@ def mountain_car() -> RunConfig:
     )
 
 
+def toy_text() -> RunConfig:
+    """A table: no layers between the observation, one of a few states, and its action and value.
+
+    The entropy bonus is large at first, so that no state has a fixed action before the reward is found.
+    """
+    table = BranchConfig(hidden=())
+    return RunConfig(
+        env=EnvConfig(id="Taxi-v4", num_envs=16, normalize_reward=True),
+        actor=table,
+        critic=table,
+        ppo=PPOConfig(num_steps=128, learning_rate=1e-2, lr_decay=TO_ZERO, ent_coef=0.1, ent_decay=TO_ZERO),
+        steps=500_000,
+    )
+
+
 def minigrid() -> RunConfig:
     """One memory, shared by actor and critic, with a large weight of the value loss, which trains it first.
 
@@ -274,4 +289,9 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "CartPoleMasked": cartpole_no_velocity,
     "CartPoleNoVel": cartpole_no_velocity,
     "LunarLanderNoVel": lunar_lander_no_velocity,
+    "CliffWalking": toy_text,
+    "CliffWalkingSlippery": toy_text,
+    "FrozenLake": toy_text,
+    "FrozenLake8x8": toy_text,
+    "Taxi": toy_text,
 }
