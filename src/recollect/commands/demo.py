@@ -40,6 +40,11 @@ STEPS = {
     "memory_gym": 50_000,
     "meta": 300_000,
     "atari": 10_000,
+    "CliffWalking": 500_000,
+    "CliffWalkingSlippery": 500_000,
+    "FrozenLake": 500_000,
+    "FrozenLake8x8": 500_000,
+    "Taxi": 500_000,
 }
 OTHER_STEPS = 100_000  # of other tasks
 TRANSFORMERS, SLOWDOWN = {"gpt2", "trxl", "gtrxl"}, 5  # their training takes that many times as long
