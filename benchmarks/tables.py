@@ -106,8 +106,8 @@ def rewritten(page: str, root: Path = ROOT) -> str:
 
 def stale(page: str, root: Path = ROOT) -> list[str]:
     """The names of the tables of a page that are out of date."""
-    rewritten(page, root)  # fails if a mark has no partner
-    return [block[1] for block in BLOCK.finditer(page) if block[2] != write(block[1], root)]
+    blocks = zip(BLOCK.finditer(page), BLOCK.finditer(rewritten(page, root)), strict=True)
+    return [old[1] for old, new in blocks if old[2] != new[2]]
 
 
 def pages(root: Path = ROOT) -> list[Path]:

@@ -101,6 +101,7 @@ def test_the_limit_of_the_agreement_follows_the_precision(error, bf16):
             agreement(ratio, values, values, valid, bf16)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings(TORCH_WARNS)
 @pytest.mark.parametrize(
     ("name", "sizes"),

@@ -78,6 +78,7 @@ def test_training_episodes_end_in_one_of_three_ways():
     assert result["return"] == 122.5 and result["length"] == 447.5
 
 
+@pytest.mark.thorough
 def test_each_error_changes_training(tmp_path):
     """Three rollouts, each arm from the same seed; the first rollout is the same in all."""
     pytest.importorskip("Box2D")

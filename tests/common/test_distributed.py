@@ -300,6 +300,7 @@ def test_a_process_that_dies_is_begun_again(undisturbed, tmp_path):
     assert_same_end(undisturbed, tmp_path / "runs" / RUN)
 
 
+@pytest.mark.thorough
 def test_a_signal_stops_all_and_the_run_goes_on(undisturbed, tmp_path):
     process = torchrun(tmp_path, *TRAIN)
     when_saved(tmp_path / "runs", process)

@@ -124,6 +124,7 @@ def cluster_of(driver: subprocess.Popen[str]) -> str:
     return address
 
 
+@pytest.mark.thorough
 def test_strangers_do_not_reach_a_ray_that_a_comparison_started(tmp_path, monkeypatch) -> None:
     driver = begun(tmp_path, "--on", "ray", "--rollouts", "100_000")
     wait_for(lambda: lines(tmp_path) > 0)

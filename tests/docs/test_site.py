@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.thorough  # half a minute; `make docs` builds the same site
 DOCS = Path(__file__).parents[2] / "docs"
 
 

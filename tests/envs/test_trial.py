@@ -323,6 +323,7 @@ def test_pictures_of_the_tasks():
         assert picture.dtype == np.uint8 and picture.ndim == 3 and len(np.unique(picture)) > 2
 
 
+@pytest.mark.thorough
 def test_an_agent_with_memory_finds_a_goal_and_returns_to_it(tmp_path):
     options = {"env.trial": 3, "env.kwargs.side": 3, "env.num_envs": 16, "ppo.num_steps": 64}
     trained = recollect.train("meta:Grid", "ppo_gru", steps=60_000, options=options, out=tmp_path, quiet=True)

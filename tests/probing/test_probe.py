@@ -71,7 +71,6 @@ from recollect.run.run import Trained
 
 from ..audit import audit
 from ..helpers import (
-    CRITICS,
     MEMORIES,
     REMEMBERING,
     branch,
@@ -570,7 +569,7 @@ class Told(torch.nn.Module):
         return self.inputs.action(self.now("action"))
 
 
-@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("name", sampled(REMEMBERING, "gru", "lru", "gpt2", "trxl"))
 def test_the_last_rows_are_all_that_is_known_of_them(name):
     agent, _, record = recalling(name)
     rows, k = record.rows, 2
@@ -581,7 +580,7 @@ def test_the_last_rows_are_all_that_is_known_of_them(name):
         torch.testing.assert_close(recent[t], fresh[-1])
 
 
-@pytest.mark.parametrize("resets", [True, False])
+@pytest.mark.parametrize("resets", sampled([True, False], True))
 @pytest.mark.parametrize("name", SOME)
 def test_copies_and_inputs_computed_anew_are_the_same_limit(name, resets):
     agent, _, record = recalling(name)
@@ -724,7 +723,7 @@ def test_only_floats_are_averaged_and_blurred():
     assert 0 < float((y[0] - own[0]).abs().max()) < 0.5 and count.tolist() == [5, 8]
 
 
-@pytest.mark.parametrize("name", [*MEMORIES, *(c for c in CRITICS if c == "shared")])
+@pytest.mark.parametrize("name", sampled([*MEMORIES, "shared"], "gru", "lru", "gpt2", "shared"))
 def test_every_memory_can_be_probed(name):
     actor, critic = ("gru", "shared") if name == "shared" else (name, name)
     envs = make(RECALL)

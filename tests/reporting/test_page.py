@@ -116,6 +116,7 @@ def test_the_text_holds_every_part(report):
         assert drawn.startswith("<?xml") and (report / picture).with_suffix(".png").stat().st_size > 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("axis", "name", "last"), [("epochs", "epochs (rollouts)", 30), ("steps", "steps", None)]
 )

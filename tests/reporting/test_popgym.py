@@ -329,6 +329,7 @@ def test_the_help_teaches(capsys):
     assert "--protocol" in text and "MMER" in text
 
 
+@pytest.mark.thorough
 def test_a_real_study_has_the_mmer_of_its_training_episodes(tmp_path, monkeypatch, capsys):
     """Compared with a count by hand over the episodes that `run.episodes()` reads."""
     from recollect.run.episode_log import read_episodes

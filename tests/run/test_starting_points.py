@@ -364,6 +364,7 @@ def success(learner, config):
     return trained.evaluate(100).summary()["success"]
 
 
+@pytest.mark.thorough
 def test_a_clone_with_memory_does_what_was_recorded_and_one_without_cannot():
     teacher = recollect.load(ROOT_MODELS / "poc-ppo_gru.safetensors")
     data = record_episodes(teacher, 100)

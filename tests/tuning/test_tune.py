@@ -42,7 +42,7 @@ from recollect.tuning.space_file import build_space
 from recollect.tuning.successive_halving import SuccessiveHalving, return_at
 
 from ..audit import audit
-from ..helpers import assert_same_end, run_quietly, seen_by_a_browser, wait_for
+from ..helpers import assert_same_end, run_quietly, sampled, seen_by_a_browser, wait_for
 
 pytest.importorskip("optuna")
 
@@ -275,7 +275,7 @@ def check_config(config):
         branch.memory.build(8, 2)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", sampled(MODELS, *list(MODELS)[::4]))
 def test_every_proposal_is_a_valid_run_and_its_changed_options_define_it(model):
     for seed, env in enumerate(TASKS[: 2 if model == "trpo" else 4]):  # no trpo for minigrid
         build_config = config_builder(model, env)
