@@ -26,6 +26,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def keep_what_earlier_modules_left() -> None:
+    """Packages that tests have imported are not searched for garbage again and again either."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     """Tests run side by side, so none may take the cores of another."""
