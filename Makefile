@@ -1,6 +1,7 @@
 # make demo     train an agent, evaluate it beside a random one, draw its curve
 # make test     format, lint, types, tests: what every commit must pass
-# make thorough further cases of some tests, with each memory, and tests of clusters that take long (minutes)
+# make thorough further cases of some tests, with each memory, and long tests of clusters and of the site
+#               (minutes)
 # make docs     these pages as a site in build/docs, with nothing fetched while it is read
 # make faults   fault injection: random kills, signals, full disks (minutes)
 # make fuzz     ten thousand random command lines, files and run folders, 500 random environments, and a

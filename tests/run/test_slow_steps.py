@@ -68,6 +68,6 @@ def test_a_run_says_it_once(seconds, tmp_path, monkeypatch) -> None:
     screen = StopAt()
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: screen)
     monkeypatch.setattr("recollect.run.session.slow_steps", partial(slow_steps, cores=2))
-    options = {"env.num_envs": 2, "ppo.num_steps": 64, "env.time_limit": 20, "threads": 1}
-    api.train(partial(Slow, seconds), steps=256, options=options, out=tmp_path)
+    options = {"env.num_envs": 2, "ppo.num_steps": 16, "env.time_limit": 5, "threads": 1}
+    api.train(partial(Slow, seconds), steps=64, options=options, out=tmp_path)
     assert sum("--env.backend workers" in line for line in screen.said) == (seconds > 0)
