@@ -48,11 +48,14 @@ def score_blocks(summary: Summary) -> Iterator[Block]:
 
 
 def _ceiling(finals: Sequence[FinalScores]) -> Iterator[Text]:
-    """A remark if at least half of the seeds of a model have exactly the highest score of all."""
+    """A remark if two or more seeds of a model, and at least half, have exactly the highest score of all.
+
+    Some seed has the highest score of any set, so one alone says nothing.
+    """
     scores = np.concatenate([final.scores for final in finals])
     highest = scores.max()
     counts = {f.label: (int((f.scores == highest).sum()), len(f.scores)) for f in finals}
-    if not any(n > 1 and 2 * at >= n for at, n in counts.values()) or highest == scores.min():
+    if not any(at > 1 and 2 * at >= n for at, n in counts.values()) or highest == scores.min():
         return
     seeds = ", ".join(f"{label} {at} of {n} seeds" for label, (at, n) in counts.items() if at)
     yield Text(
