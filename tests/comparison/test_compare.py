@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from benchmarks.report import evaluation, invent_run
+from rich.console import Console
 
 from recollect.common.errors import UsageError
 from recollect.comparison import compare, local_executor, one_run, run_process, worker
@@ -493,6 +494,16 @@ def test_a_dry_run_writes_nothing(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "about" in out and "with 2 runs at a time" in out
     assert "4 rollouts" in out
+
+
+def test_a_terminal_shows_which_model_a_dry_run_is_timing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("recollect.comparison.display.estimate_seconds", lambda config: 3.0)
+    shown = compare.execute(options("-e", "poc", "-m", "ppo", "ppo_gru", "--dry-run")).display
+    shown.live_table.console = Console(force_terminal=True, file=io.StringIO(), width=100)
+    shown.plan()
+    text = shown.live_table.console.file.getvalue()
+    assert "timing poc, ppo_gru (2 of 2)" in text and "3s" in text
 
 
 def test_a_dry_run_from_python_returns_the_planned_runs(tmp_path, monkeypatch, capsys):

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -179,9 +180,8 @@ class ComparisonDisplay:
         """Print the runs to execute and an estimate of their time; models that never ran are timed."""
         table = _columns("runs", "to do", "steps", "time per run", "total time")
         total = 0.0
-        for group in self.groups:
+        for group, per_run in zip(self.groups, self._run_seconds(), strict=True):
             config = group.jobs[0].config
-            per_run = group.seconds or estimate_seconds(config)
             total += per_run * group.remaining
             budget = f"{config.steps:,}" if config.steps else f"{config.rollouts:,} rollouts"
             to_do = str(sum(job.state != "done" for job in group.jobs))
@@ -189,6 +189,17 @@ class ComparisonDisplay:
             table.add_row(group.env, group.label, str(len(group.jobs)), to_do, budget, *times)
         self.live_table.console.print(table)
         print(f"about {duration(total / self.slots)} with {self.slots} runs at a time")
+
+    def _run_seconds(self) -> list[float]:
+        """The time of a run of each group. Timing a model takes a second or more; a terminal shows which."""
+        console, count = self.live_table.console, len(self.groups)
+        times = []
+        with console.status("") if console.is_terminal else nullcontext() as status:
+            for i, group in enumerate(self.groups, 1):
+                if status is not None:
+                    status.update(Text(f"timing {group.env}, {group.label} ({i} of {count})"))
+                times.append(group.seconds or estimate_seconds(group.jobs[0].config))
+        return times
 
     def rows(self, baselines: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
         """A row of plain data for each run, and for each random agent."""
