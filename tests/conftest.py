@@ -20,15 +20,9 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 os.fsync = lambda descriptor: None
 
 
-def pytest_collection_finish() -> None:
-    """What is there now stays to the end, so it need not be searched for garbage again and again."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True, scope="module")
-def keep_what_earlier_modules_left() -> None:
-    """Packages that tests have imported are not searched for garbage again and again either."""
+def keep_what_is_there() -> None:
+    """Tests and the packages that earlier ones imported are not searched for garbage again and again."""
     gc.collect()
     gc.freeze()
 

@@ -53,6 +53,12 @@ def sampled(names: Iterable[Any], *kept: Any) -> list[Any]:
     ]
 
 
+def shorten_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor plays a few hundred steps instead of thousands."""
+    for name, value in (("SECONDS", 0.05), ("PLAY_STEPS", 200), ("SPAN_STEPS", 100)):
+        monkeypatch.setattr(f"recollect.commands.environment_checks.{name}", value)
+
+
 def small_config(env_id: str = "CartPole-v1", backend: str = "gymnasium", **changes: object) -> RunConfig:
     """A run of ten short rollouts with everything switched on that carries state."""
     config = RunConfig(

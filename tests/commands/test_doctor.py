@@ -12,6 +12,7 @@ from recollect import cli
 from recollect.commands import doctor, environment_checks
 
 from ..envs.test_misbehaving import AlwaysRaises, Counter, Endless, Prints
+from ..helpers import shorten_checks
 
 
 class Unseeded(Counter):
@@ -70,8 +71,7 @@ class OnlyHere(Counter):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    for name, value in (("SECONDS", 0.05), ("PLAY_STEPS", 200), ("SPAN_STEPS", 100)):
-        monkeypatch.setattr(environment_checks, name, value)
+    shorten_checks(monkeypatch)
 
 
 def examine(kind, limit=50):

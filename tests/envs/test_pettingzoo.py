@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pettingzoo")
 
 import recollect
-from recollect.commands import environment_checks
+from recollect.commands.doctor import check_environment
 from recollect.common.errors import EnvDataError, EnvFailedError, UsageError
 from recollect.config.assembly import from_dict
 from recollect.config.data import to_dict
@@ -38,6 +38,7 @@ from ..helpers import (
     relearn,
     roll,
     run_quietly,
+    shorten_checks,
     small_config,
 )
 from . import teams
@@ -423,9 +424,8 @@ def test_classes_functions_instances_and_ids_train_alike(tmp_path):
 
 
 def test_the_doctor_examines_a_team(monkeypatch):
-    for name, value in (("SECONDS", 0.05), ("PLAY_STEPS", 200), ("SPAN_STEPS", 100)):
-        monkeypatch.setattr(environment_checks, name, value)
-    findings = {finding.name: finding.result for finding in environment_checks.check_environment(HERE)}
+    shorten_checks(monkeypatch)
+    findings = {finding.name: finding.result for finding in check_environment(HERE)}
     assert "barrier" in findings["tier"] and findings["repeats"].startswith("yes")
 
 
