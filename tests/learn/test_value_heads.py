@@ -451,8 +451,8 @@ def test_a_run_begins_with_the_statistics_of_a_critic_that_has_some(tmp_path):
         ),
         (
             ["-e", "LunarLander-v3", "--critic.value", "popart"],
-            "critic.value popart and env.normalize_reward both scale values: add --env.normalize-reward "
-            "False",
+            "critic.value popart and env.normalize_reward both scale values: set env.normalize_reward "
+            "to False, or critic.value to scalar",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from recollect.learn import ppo
 from recollect.learn.learner import begin
 from recollect.learn.settings import Plan, PPOConfig
 from recollect.memory import Memory, MemoryConfig
+from recollect.memory.lru import LruConfig
 from recollect.testing import check_memory
 
 from ..helpers import sampled
@@ -39,6 +40,12 @@ def test_sizes_below_one_are_refused_by_name(name, setting, value):
     with pytest.raises(UsageError) as caught:
         memory.find(name)(**{setting: value})
     assert str(caught.value) == f"{name}.{setting} is {value}, at least 1 is needed"
+
+
+@pytest.mark.parametrize("limits", [(-0.1, 0.9), (0.9, 0.5), (0.5, 1.0)])
+def test_moduli_that_no_eigenvalue_may_have_are_refused(limits):
+    with pytest.raises(UsageError, match=r"lru\.r_min is .* and r_max below 1"):
+        LruConfig(r_min=limits[0], r_max=limits[1])
 
 
 def test_names_lead_to_configs():

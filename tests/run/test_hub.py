@@ -107,6 +107,15 @@ def test_another_run_of_the_same_seed_takes_no_place_on_the_card(hub, tmp_path):
         assert {seed: folder.name for seed, folder in find_other_seeds(run).items()} == {2: "c"}
 
 
+def test_a_seed_that_cannot_be_read_is_named(hub, tmp_path, capsys):
+    runs = [
+        run_quietly(replace(small_config(rollouts=2), seed=seed), tmp_path, f"s{seed}") for seed in (1, 2)
+    ]
+    (runs[1].folder / "metrics.jsonl").write_text("{}\n")
+    assert find_other_seeds(runs[0]) == {}
+    assert f"the card leaves out {runs[1].folder}: metrics.jsonl" in capsys.readouterr().out
+
+
 def test_an_environment_without_pictures_gives_a_card_without_a_film(hub, tmp_path, capsys):
     run = run_quietly(small_config("popgym:RepeatFirstEasy", rollouts=1), tmp_path)
     assert cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4"]) == 0

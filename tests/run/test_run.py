@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -15,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import recollect
 from recollect.common.errors import EnvDataError, UsageError
 from recollect.common.metrics import METRICS
 from recollect.common.signals import StoppedError
@@ -25,6 +27,7 @@ from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.stack import StackConfig
 from recollect.run import api, checkpoint
 from recollect.run.display import SilentDisplay
+from recollect.run.run_folder import find_unfinished, read_summary, write_summary
 from recollect.run.weights import processor_name
 
 from ..helpers import (
@@ -386,6 +389,26 @@ def test_other_versions_are_refused_unless_told(tmp_path, monkeypatch) -> None:
     with pytest.raises(UsageError, match=r"was written with .*--ignore-versions"):
         api.resume(stopped.folder)
     assert api.resume(stopped.folder, ignore_versions=True).summary["status"] == "finished"
+
+
+def test_an_option_of_a_newer_version_is_refused_with_both_versions(tmp_path) -> None:
+    run = run_quietly(small_config(), tmp_path)
+    config = run.folder / "config.yaml"
+    config.write_text(config.read_text() + "dreams: 3\n")
+    for version, hint in {"9.1.0": "; recollect 9.1.0 wrote the file", recollect.__version__: ""}.items():
+        summary = read_summary(run.folder)
+        write_summary(run.folder, summary | {"versions": summary["versions"] | {"recollect": version}})
+        with pytest.raises(UsageError, match=r"dreams") as caught:
+            api.resume(run.folder)
+        assert hint in str(caught.value) and ("wrote the file" in str(caught.value)) == bool(hint)
+
+
+def test_a_run_that_torchrun_restarts_is_found_under_an_address(tmp_path) -> None:
+    run = run_quietly(small_config(), tmp_path)
+    write_summary(run.folder, read_summary(run.folder) | {"status": "failed"})
+    wanted = read_summary(run.folder)["config_hash"]
+    for out in (tmp_path, Path(f"file://{tmp_path}")):
+        assert find_unfinished(out, wanted) == run.folder
 
 
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path, monkeypatch) -> None:

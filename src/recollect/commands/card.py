@@ -57,8 +57,11 @@ def find_other_seeds(trained: Trained) -> dict[int, Path]:
         this = read_run(trained.folder.resolve())
     except BadRun:  # a saved agent or a checkpoint, which is in no folder of runs
         return {}
+    collection = read_runs([this.folder.parent])
+    for run in collection.left_out:
+        print(f"the card leaves out {run.folder}: {run.reason}")
     # One run of each seed, and of the agent's own seed no other: its score is on the card.
-    others = [run for run in read_runs([this.folder.parent]).runs if run.seed != this.seed]
+    others = [run for run in collection.runs if run.seed != this.seed]
     group = next(group for group in group_runs([this, *others]) if any(run is this for run in group.runs))
     return {run.seed: run.folder for run in group.finished if run is not this}
 

@@ -130,8 +130,8 @@ class RunConfig:
             )
         if kind == "popart" and self.env.normalize_reward:
             raise UsageError(
-                "critic.value popart and env.normalize_reward both scale values: add --env.normalize-reward "
-                "False"
+                "critic.value popart and env.normalize_reward both scale values: set env.normalize_reward "
+                "to False, or critic.value to scalar"
             )
         if kind == "hl-gauss" and self.ppo.clip_value is not None:
             raise UsageError(

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..common.errors import UsageError
 from ..common.tree import Tree
 from . import Memory
 from .layers import BlockConfig
@@ -27,10 +28,15 @@ class LruConfig(BlockConfig):
     r_min: float = 0.5
     """Least initial modulus of the eigenvalues."""
     r_max: float = 0.999
-    """Largest initial modulus of the eigenvalues; 1 is no decay."""
+    """Largest initial modulus of the eigenvalues; 1 would be no decay."""
 
     def __post_init__(self) -> None:
         self.check_sizes("width", "layers", "units")
+        if not 0 <= self.r_min <= self.r_max < 1:  # at 1 the weights would not be finite
+            raise UsageError(
+                f"lru.r_min is {self.r_min:g} and lru.r_max {self.r_max:g}: r_min must be between 0 and "
+                "r_max, and r_max below 1"
+            )
 
     def layer(self, in_dim: int) -> Memory:
         return Lru(in_dim, self.units, self.r_min, self.r_max)

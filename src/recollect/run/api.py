@@ -1,6 +1,7 @@
 """The Python API: train, resume and load, with the same options as the command line."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +19,9 @@ from .destination import Destination
 from .evaluate import Evaluation
 from .evaluate import evaluate as play
 from .run import Trained, iterate_run, resume_run, start_run
+from .run_folder import read_summary
 from .update import OnRollout, Training
-from .weights import describe_missing_run, load_agent
+from .weights import describe_missing_run, load_agent, other_version
 
 
 def train(  # noqa: PLR0913 (options by keyword, each with a default)
@@ -138,7 +140,13 @@ def resume(
     env_id, factory = (None, None) if env is None else resolve_environment(env)
     named = [env_id] if env_id and factory is None else []
     # The id that the caller repeats is the permission to import its module; the file alone imports nothing.
-    config = from_dict(read_yaml(file), [*named, *imports], str(file))
+    try:
+        config = from_dict(read_yaml(file), [*named, *imports], str(file))
+    except UsageError as error:
+        hint = ""
+        with suppress(UsageError):
+            hint = other_version(read_summary(path))
+        raise UsageError(f"{error}{hint}") from error
     if device is not None:
         check_name(device)
     return resume_run(path, config, quiet, ignore_versions, factory, device, on_rollout, kernels)

@@ -32,9 +32,7 @@ def new_folder(config: "RunConfig", out: Path, run_id: str | None, start: Path =
     # Ids such as ALE/Pong-v5 must be one folder: `compare` and `list` rely on the depth
     # <out>/<model>/<env>/<run id>.
     names = (_folder_name(name) for name in (filed_as(config), config.env.id))
-    # A path has lost slashes of an address: s3://runs is s3:/runs, and file:///runs is file:/runs.
-    address = re.sub(r"^file:/+", "file:///", re.sub(r"^(\w{2,}):/+", r"\1://", str(out)))
-    parent = parse_folder(address).joinpath(*names)
+    parent = _folder_of_runs(out).joinpath(*names)
     if run_id is not None:
         # Refused instead of changed: the user looks for the run under the name that was given.
         if not run_id or _folder_name(run_id) != run_id:
@@ -45,6 +43,12 @@ def new_folder(config: "RunConfig", out: Path, run_id: str | None, start: Path =
     name = f"s{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     paths = (parent / f"{name}{suffix}" for suffix in ("", *(f"-{i}" for i in range(2, 1000))))
     return next(path for path in paths if not (start / path).exists())
+
+
+def _folder_of_runs(out: Path) -> Path:
+    """The folder of all runs, which may have been an address before it became a path."""
+    # A path has lost slashes of an address: s3://runs is s3:/runs, and file:///runs is file:/runs.
+    return parse_folder(re.sub(r"^file:/+", "file:///", re.sub(r"^(\w{2,}):/+", r"\1://", str(out))))
 
 
 def _folder_name(text: str) -> str:
@@ -157,7 +161,7 @@ def check_config(config: "RunConfig", saved: Mapping[str, Any], file: Path) -> N
 def find_unfinished(out: Path, config_hash: str) -> Path | None:
     """The folder of the newest unfinished run of a config under `out`, or None."""
     matches = []
-    for path in out.rglob("summary.json"):
+    for path in _folder_of_runs(out).rglob("summary.json"):
         with contextlib.suppress(UsageError):
             summary = read_summary(path.parent)
             if summary.get("config_hash") == config_hash and summary["status"] != "finished":
