@@ -5,7 +5,7 @@
 
 The first prints the tables of docs/reports.md, from simulated studies: 2000 of each row for the coverage of
 intervals that claim 95 % and for false differences of two models, 200 of each row for more models and for
-detected differences. The second needs
+detected differences, 100 for mean ranks. The second needs
 `pip install --target /tmp/rliable rliable "pandas<3"`; it writes tests/golden/rliable.json, and prints the
 time of an import and of one interval on both sides.
 """
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,8 @@ from recollect.common.intervals import (
 )
 from recollect.reporting.aggregate import difference_of_means, pooled_iqm, win_share
 from recollect.reporting.significance import LEVEL, compare_means, holm, rank_test, welch
+
+from .leaderboard import Column, mean_ranks, ranked
 
 STUDIES = 2000
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "rliable.json"
@@ -183,6 +185,36 @@ def print_power() -> None:
 # rliable --------------------------------------------------------------------------------------
 
 
+def rank_coverage(tasks: int, seeds: int, noise: float, studies: int, memories: int = 14) -> float:
+    """The share of the intervals of mean ranks on the leaderboard that contain the rank by true scores.
+
+    noise  the standard deviation of seeds, where that of the memories in a task is 1.4
+    """
+    random = np.random.default_rng(0)
+    names, hits = [str(memory) for memory in range(memories)], 0.0
+    for _ in range(studies):
+        # What a memory can do in all tasks, and in each.
+        true = random.normal(size=memories) + random.normal(size=(tasks, memories))
+        scores = true[..., None] + noise * random.normal(size=(*true.shape, seeds))
+        columns = [
+            Column(str(task), name, scores[task, memory], 0.0)
+            for task in range(tasks)
+            for memory, name in enumerate(names)
+        ]
+        low, high = np.quantile(mean_ranks(columns, names)[1], [0.025, 0.975], axis=0)
+        truth = ranked(true).mean(0)
+        hits += float(np.mean((low <= truth + 1e-9) & (truth <= high + 1e-9)))
+    return hits / studies
+
+
+def print_ranks(studies: int = 100) -> None:
+    """The fifth table."""
+    print("\n| tasks | seeds | noise | mean rank |")
+    for tasks, seeds, noise in product((8, 13), (2, 5), (0.3, 1.0)):
+        share = rank_coverage(tasks, seeds, noise, studies)
+        print(f"| {tasks} | {seeds} | {noise:g} | {share:.0%} |")
+
+
 def simulated_scores() -> dict[str, Floats]:
     """Two models, 8 seeds in 3 environments (8, 3); ties among them."""
     random = np.random.default_rng(7)
@@ -237,6 +269,7 @@ def main() -> None:
     print_differences_and_wins()
     print_families()
     print_power()
+    print_ranks()
 
 
 if __name__ == "__main__":

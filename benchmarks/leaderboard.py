@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 
-from recollect.common.intervals import Floats, Interval, stratified
+from recollect.common.intervals import Floats, Interval, combined_factor, stratified
 from recollect.reporting.aggregate import improvement, pooled_iqm
 from recollect.reporting.significance import holm, rank_test
 
@@ -130,10 +130,9 @@ def standings(columns: Sequence[Column]) -> list[Standing]:
     """The memories, the best mean rank first."""
     memories = list(dict.fromkeys(column.memory for column in columns))
     strata = {name: [column.scores for column in columns if column.memory == name] for name in memories}
-    drawn = mean_ranks(columns, memories)
-    ranks = drawn[0]
-    low, high = np.quantile(drawn[1:], [0.025, 0.975], axis=0)
-    first = (drawn[1:] <= drawn[1:].min(1, keepdims=True) + 1e-9).mean(0)
+    ranks, drawn = mean_ranks(columns, memories)
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    first = (drawn <= drawn.min(1, keepdims=True) + 1e-9).mean(0)
     pairs = {name: list(zip(strata[name], strata[BASE], strict=True)) for name in memories}
     others = [name for name in memories if name != BASE]
     adjusted = dict(zip(others, holm([rank_test(pairs[name]) for name in others]), strict=True))
@@ -159,20 +158,29 @@ def standings(columns: Sequence[Column]) -> list[Standing]:
     return sorted(rows, key=lambda row: row.rank)
 
 
-def mean_ranks(columns: Sequence[Column], memories: Sequence[str]) -> Floats:
-    """Mean ranks over tasks (1 + R, M): first those of all seeds, then those of resampled seeds."""
+def mean_ranks(columns: Sequence[Column], memories: Sequence[str]) -> tuple[Floats, Floats]:
+    """Mean ranks over tasks (M,), and those of resampled seeds (R, M).
+
+    Resamples of few seeds differ too little from the estimate, so their distances from it are multiplied by
+    the factor of recollect.common.intervals.
+    """
     random = np.random.Generator(np.random.Philox(0))
     tasks = list(dict.fromkeys(column.task for column in columns))
     scores = {(column.task, column.memory): column.scores for column in columns}
     total = np.zeros((1 + RESAMPLES, len(memories)))
-    for task in tasks:
+    variances, sizes = np.zeros((len(memories), len(tasks))), np.zeros(len(tasks), int)
+    for k, task in enumerate(tasks):
         means = []
         for memory in memories:
             x = scores[task, memory]
             places = random.integers(len(x), size=(RESAMPLES, len(x)))
             means.append(np.concatenate([[x.mean()], x[places].mean(1)]))
-        total += ranked(np.stack(means, axis=1))
-    return total / len(tasks)
+        ranks = ranked(np.stack(means, axis=1))
+        variances[:, k], sizes[k] = ranks[1:].var(0), len(x)
+        total += ranks
+    mean, drawn = total[0] / len(tasks), total[1:] / len(tasks)
+    factors = np.array([combined_factor(of_memory, sizes) for of_memory in variances])
+    return mean, np.clip(mean + factors * (drawn - mean), 1, len(memories))
 
 
 def ranked(means: Floats) -> Floats:

@@ -99,12 +99,13 @@ def test_the_card_has_the_scores_of_all_seeds_of_the_config(hub, tmp_path):
     assert "## Memory" not in card and not (hub / "me/my-agent/probe.html").exists()
 
 
-def test_another_run_of_the_same_seed_takes_no_place_on_the_card(hub, tmp_path):
+def test_another_run_of_the_same_seed_takes_no_place_on_the_card(hub, tmp_path, capsys):
     config = small_config(rollouts=2)
     seeds = {"a": 1, "b": 1, "c": 2}
     runs = [run_quietly(replace(config, seed=seed), tmp_path, name) for name, seed in seeds.items()]
     for run in runs[:2]:
         assert {seed: folder.name for seed, folder in find_other_seeds(run).items()} == {2: "c"}
+        assert f"leaves out {run.folder}:" not in capsys.readouterr().out
 
 
 def test_a_seed_that_cannot_be_read_is_named(hub, tmp_path, capsys):

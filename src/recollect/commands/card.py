@@ -59,7 +59,8 @@ def find_other_seeds(trained: Trained) -> dict[int, Path]:
         return {}
     collection = read_runs([this.folder.parent])
     for run in collection.left_out:
-        print(f"the card leaves out {run.folder}: {run.reason}")
+        if run.folder.resolve() != this.folder:  # as a run with the config and seed of another one
+            print(f"the card leaves out {run.folder}: {run.reason}")
     # One run of each seed, and of the agent's own seed no other: its score is on the card.
     others = [run for run in collection.runs if run.seed != this.seed]
     group = next(group for group in group_runs([this, *others]) if any(run is this for run in group.runs))

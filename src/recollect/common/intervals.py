@@ -156,7 +156,11 @@ def factor(strata: Sequence[Floats], level: float = 0.95) -> float:
     Groups are weighted by their share of the variance; the degrees of freedom are Welch's.
     """
     sizes = np.array([len(scores) for scores in strata])
-    variances = np.array([np.var(scores, ddof=1) for scores in strata]) / sizes
+    return combined_factor(np.array([np.var(scores, ddof=1) for scores in strata]) / sizes, sizes, level)
+
+
+def combined_factor(variances: Floats, sizes: NDArray[np.int_], level: float = 0.95) -> float:
+    """The factor for a sum over groups, from the variance that each contributes (K,) and its seeds (K,)."""
     if variances.sum() == 0:
         return 1.0
     parts = variances / variances.sum()
