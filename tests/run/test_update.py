@@ -107,12 +107,12 @@ def test_a_resumed_run_goes_on_with_the_learning_rate_that_was_set(tmp_path, cap
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("rate", [-1e-3, math.nan])
+@pytest.mark.parametrize("rate", [-1e-3, math.nan, math.inf])
 def test_a_bad_learning_rate_is_refused(rate, tmp_path):
     def set_rate(update):
         update.learning_rate = rate
 
-    with pytest.raises(UsageError, match=r"learning_rate is .*, it must not be below 0"):
+    with pytest.raises(UsageError, match=rf"learning_rate is {rate}, it must be finite and at least 0"):
         train(tmp_path, set_rate)
 
 

@@ -1,5 +1,6 @@
 """An iteration of training as callbacks get it, and training as an iterator of them."""
 
+import math
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
@@ -46,8 +47,8 @@ class Update:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        if not rate >= 0:
-            raise UsageError(f"learning_rate is {rate}, it must not be below 0")
+        if not 0 <= rate < math.inf:  # a positive condition, which NaN does not fulfil
+            raise UsageError(f"learning_rate is {rate}, it must be finite and at least 0")
         if self._scheduled > 0:
             self._learner.optimizer.rate_factor = rate / self._scheduled
         elif self._learner.iteration < self.config.init.critic_rollouts:
