@@ -182,6 +182,11 @@ class Wide(Script):
         return np.zeros(5, np.float32)
 
 
+class Succeeds(Script):
+    def tell(self):
+        return {"is_success": "yes"}
+
+
 class Empty(Script):
     def reset(self, seed=None, options=None):
         observations = super().reset(seed, options)
@@ -268,6 +273,8 @@ class Plain(Rounds):
     keywords  an argument that it does not take is an error
     """
 
+    success = None  # that of the agent a alone
+
     def __init__(self, render_mode=None):
         super().__init__()
         self.render_mode = render_mode
@@ -281,7 +288,7 @@ class Plain(Rounds):
     def step(self, action):
         super().step(action)
         if any(self.terminations.values()):
-            self.infos = {agent: {"success": agent == "a"} for agent in self.agents}
+            self.infos = {agent: {"success": self.success or agent == "a"} for agent in self.agents}
 
     def render(self):
         return np.full((16, 16, 3), self.brush * self.move, np.uint8)

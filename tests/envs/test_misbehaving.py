@@ -315,6 +315,50 @@ def test_what_is_not_a_number_ends_the_run_and_restarts_nothing(factors, message
     assert envs.adapter.restarts == 0
 
 
+class Succeeds(Counter):
+    """Reports a success of its own kind in every second episode."""
+
+    def __init__(self, success, key="success"):
+        self.success, self.key, self.episode = success, key, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        *outcome, info = super().step(action)
+        return *outcome, {self.key: self.success} if self.episode % 2 == 0 else info
+
+
+@pytest.mark.parametrize(
+    ("success", "message"),
+    [
+        ("yes", r"success = 'yes' in info, which is of type str"),
+        ({"goal": 1}, r"success = .* in info, which is of type dict"),
+        (np.array([1, 0]), r"success = array\(\[1, 0\]\) in info, which is of type ndarray of shape \(2,\)"),
+        (np.eye(9), r"success = array\(\[\[1., 0., .* in info, which is of type ndarray of shape \(9, 9\)"),
+    ],
+)
+@pytest.mark.parametrize("key", ["success", "is_success"])
+def test_a_success_that_is_no_number_is_named(success, message, key):
+    for num_envs, backend in ((1, "gymnasium"), (2, "gymnasium"), (2, "workers")):
+        envs = make(
+            EnvConfig(id="Succeeds", num_envs=num_envs, backend=backend), partial(Succeeds, success, key)
+        )
+        with pytest.raises(EnvDataError, match=message) as caught:
+            play(envs)
+        text = str(caught.value)
+        assert text.startswith(f"environment 0 (Succeeds) reported {key} = ") and "\n" not in text
+
+
+@pytest.mark.parametrize("success", [True, 1, np.float32(1), np.bool_(True), np.array(1)])
+def test_a_success_is_a_number_of_any_type(success):
+    envs = make(EnvConfig(id="Succeeds", num_envs=2, backend="gymnasium"), partial(Succeeds, success))
+    envs.reset([1, 2])
+    steps = [envs.step(np.zeros((2, 1), dtype=np.int64)).success for _ in range(8)]
+    assert all(step is None for step in steps[:7]) and (steps[7] == 1).all()
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_aborted_episodes_are_in_no_statistic(tmp_path):
     config = small_config("Raises", "workers", rollouts=6, barrier=3)

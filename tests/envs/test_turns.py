@@ -178,6 +178,15 @@ def test_successes_are_those_of_the_end():
     assert ended.any() and np.isnan(seen[2].success[~ended]).all()
 
 
+def test_a_success_that_is_no_number_is_named(monkeypatch):
+    monkeypatch.setattr(Plain, "success", "yes")
+    envs = games(Plain, num_envs=1)
+    envs.reset([0])
+    with pytest.raises(EnvDataError, match=r"environment 0 \(callable-game\) reported success = 'yes'"):
+        for _ in range(3):
+            envs.step(np.zeros((1, 1), dtype=np.int64))
+
+
 def test_a_time_limit_counts_the_turns_of_the_learner():
     envs = games(partial(Rounds, (20,)), num_envs=1, time_limit=3)
     envs.reset([1])

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..common.errors import EnvDataError
 from .failures import close_quietly
+from .info import as_success, reported_success
 from .spaces import ACTION_MASK, Array
 
 
@@ -76,11 +77,17 @@ def render_mode(env: Any) -> Any:
     return getattr(env.unwrapped, "render_mode", None)
 
 
-def read_success(infos: Any, ended: Array) -> Array | None:
-    """`success` or `is_success` of the infos (N,) where the episode has ended; None if no game reports it."""
-    known = [info.get("success", info.get("is_success")) for info in infos]
-    if all(x is None for x in known):
+def read_success(infos: Any, ended: Array, name: str) -> Array | None:
+    """`success` or `is_success` of the infos (N,) where the episode has ended; None if no game reports it.
+
+    name  of the games in messages
+    """
+    known = [reported_success(info) for info in infos]
+    if all(value is None for _, value in known):
         return None
     return np.array(
-        [float(x) if x is not None and end else np.nan for x, end in zip(known, ended, strict=True)]
+        [
+            as_success(value, key, f"environment {i} ({name})") if end else np.nan
+            for i, ((key, value), end) in enumerate(zip(known, ended, strict=True))
+        ]
     )

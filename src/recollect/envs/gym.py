@@ -157,7 +157,7 @@ class GymEnv(VecEnv):
         obs, reward, terminated, truncated, self._info = self._vec.step(action)
         truncated = truncated & ~terminated  # terminated takes precedence: no bootstrap
         self._all_ended = bool((terminated | truncated).all())
-        success = read_success(self._info, self.num_envs)
+        success = read_success(self._info, self.num_envs, self._restarts.name)
         return Step(obs, reward, terminated, truncated, success, self._info.get(f"_{ABORTED}"))
 
     def check_seed(self, seed: int) -> None:

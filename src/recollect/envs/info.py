@@ -4,16 +4,58 @@ from typing import Any
 
 import numpy as np
 
+from ..common.errors import EnvDataError
 from .spaces import ACTION_MASK, NEW_EPISODE, Array
 
+SUCCESS_KEYS = ("success", "is_success")  # keys of info, the first of which counts
 
-def read_success(info: dict[str, Any], num_envs: int) -> Array | None:
-    """`success` or `is_success` of info (N,), NaN where it is not reported; None if nobody reports it."""
-    for key in ("success", "is_success"):
+
+def read_success(info: dict[str, Any], num_envs: int, name: str) -> Array | None:
+    """`success` or `is_success` of info (N,), NaN where it is not reported; None if nobody reports it.
+
+    name  of the environments in messages
+    """
+    for key in SUCCESS_KEYS:
         if key in info:
             reported = np.broadcast_to(info.get(f"_{key}", True), (num_envs,))
-            return np.where(reported, np.asarray(info[key], dtype=np.float64), np.nan)
+            values = info[key]
+            if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "biuf":
+                return np.where(reported, values.astype(np.float64), np.nan)
+            # Those of single environments are joined to one dict of arrays, if they are dicts.
+            each = [values] * num_envs if isinstance(values, dict) else values
+            return np.array(
+                [
+                    as_success(value, key, f"environment {i} ({name})") if given else np.nan
+                    for i, (value, given) in enumerate(zip(each, reported, strict=True))
+                ]
+            )
     return None
+
+
+def reported_success(info: dict[str, Any]) -> tuple[str, Any]:
+    """The key and the value of `success` or `is_success` in the info of one agent; None if it has none."""
+    key = next((key for key in SUCCESS_KEYS if key in info), SUCCESS_KEYS[0])
+    return key, info.get(key)
+
+
+def as_success(value: Any, key: str, reporter: str) -> float:
+    """What an environment reported as `success`, as a number; NaN for None.
+
+    reporter  who reported it, in messages
+    """
+    if value is None:
+        return np.nan
+    try:
+        if np.ndim(value) == 0:
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    kind = type(value).__name__ + (f" of shape {value.shape}" if isinstance(value, np.ndarray) else "")
+    shown = " ".join(repr(value).split())  # the repr of an array may have several lines
+    raise EnvDataError(
+        f"{reporter} reported {key} = {shown:.80} in info, which is of type {kind}; it must be one number or "
+        "a bool: correct the environment"
+    )
 
 
 def read_numbers(info: dict[str, Any], num_envs: int) -> dict[str, Array]:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from ..common.errors import EnvDataError, NoHiddenError, UsageError
+from .info import as_success, reported_success
 from .spaces import ACTION_MASK, Array, read_spaces
 
 IDENTITY = "agent"  # key of a Dict observation: the index of the agent
@@ -128,9 +129,14 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
             TRUNCATED: ended[1] & ~ended[0],  # terminated takes precedence: no bootstrap
             WAITING: absent & ~ended.any(0),
         }
-        successes = [infos.get(a, {}).get("success", infos.get(a, {}).get("is_success")) for a in self.agents]
-        if any(x is not None for x in successes):
-            info[SUCCESS] = np.array([np.nan if x is None else float(x) for x in successes])
+        successes = [reported_success(infos.get(a, {})) for a in self.agents]
+        if any(value is not None for _, value in successes):
+            info[SUCCESS] = np.array(
+                [
+                    as_success(value, key, f"{self.env}: agent {name}")
+                    for name, (key, value) in zip(self.names, successes, strict=True)
+                ]
+            )
         if self._with_masks:
             info[ACTION_MASK] = np.stack([self._mask(infos.get(a, {}).get(ACTION_MASK)) for a in self.agents])
         if self._with_state:

@@ -180,7 +180,7 @@ class TurnsEnv(VecEnv):
         except Exception:
             check_shapes(self.observation_space, rows, self._config.id, self._steps)
             raise
-        success = read_success(infos, self._ended)
+        success = read_success(infos, self._ended, self._config.id)
         return Step(joined, reward, ended[0], ended[1], success)
 
     def _check_turns(self, turns: list[Turn], error: Exception) -> None:
