@@ -356,6 +356,11 @@ class BadRounds(Rounds):
             return np.zeros(5, np.float32)
         return super().observe(agent) * (np.nan if self.fault == "nan for b" and agent == "b" else 1)
 
+    def state(self):
+        if self.fault == "state":
+            raise ZeroDivisionError("no wall")
+        return super().state()
+
     def step(self, action):
         if self.fault == "step":
             raise ZeroDivisionError("no wind")

@@ -464,6 +464,46 @@ def test_a_game_against_the_rules_is_named(fault, error, message, monkeypatch):
             envs.step(np.zeros((8, 1), dtype=np.int64))
 
 
+class FailsLater(BadRounds):
+    """Only its first instances can be built."""
+
+    built = 0
+
+    def __init__(self):
+        type(self).built += 1
+        if self.built > 8:
+            raise OSError("no licence left")
+        super().__init__("none")
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("reset", "failed in reset: ZeroDivisionError: no board"),
+        ("observe", r"failed in last\(\) after step 0: ZeroDivisionError: no light"),
+    ],
+)
+def test_an_error_at_the_start_of_a_run_names_the_game(fault, message, tmp_path):
+    with pytest.raises(EnvFailedError, match=rf"environment 0 \(.*\) {message}"):
+        recollect.train(partial(BadRounds, fault), options=OPTIONS, out=tmp_path, quiet=True)
+
+
+def test_errors_of_the_test_of_a_seed_name_the_game():
+    for fault, error, message in FAULTS:
+        if fault in ("reset", "observe", "empty"):
+            with pytest.raises(error, match=message):
+                games(partial(BadRounds, fault)).adapter.check_seed(3)
+    envs = games(FailsLater, num_envs=8)
+    with pytest.raises(UsageError, match="cannot be built: OSError: no licence left"):
+        envs.adapter.check_seed(3)
+
+
+def test_an_error_of_the_state_names_the_game():
+    config = EnvConfig(id="game", num_envs=2, self_play=1, hidden=True)
+    with pytest.raises(EnvFailedError, match=r"environment 0 \(game\) failed in state\(\) .*: no wall"):
+        make(config, partial(BadRounds, "state"))
+
+
 def test_a_game_without_masks_is_named(tmp_path):
     options = {**OPTIONS, "env.action_mask": True}
     with pytest.raises(UsageError, match="gives no action mask"):

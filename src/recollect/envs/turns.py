@@ -10,6 +10,7 @@ Shapes.  N games, A seats.
 import copy
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -63,15 +64,8 @@ class TurnsEnv(VecEnv):
         self._opponents = opponents
 
     def _build(self) -> None:
-        try:
-            envs = [build_drawn(self._factory), *(self._factory() for _ in range(self.num_envs - 1))]
-        except UsageError:
-            raise
-        except FAILURES as error:
-            raise cannot_build(error) from error
-        check_distinct(envs)
-        names = possible_agents(envs[0])
-        self._games = [Game(env, i, names) for i, env in enumerate(envs)]
+        others = [self._factory] * (self.num_envs - 1)
+        self._games = _new_games([partial(build_drawn, self._factory), *others])
         self._fresh = True
 
     # Steps ----------------------------------------------------------------------------------------
@@ -103,11 +97,14 @@ class TurnsEnv(VecEnv):
         return self._observe()
 
     def _begin(self, game: Game, seed: int | None = None) -> None:
+        self._reset_game(game, seed)
+        self._opponents.begin(game.index, game.random)
+
+    def _reset_game(self, game: Game, seed: int | None) -> None:
         try:
             game.begin(seed)
         except FAILURES as error:
             self._fail(game, "reset", error)
-        self._opponents.begin(game.index, game.random)
 
     def _play(self, game: Game, action: Any) -> None:
         """The agent whose turn it is acts."""
@@ -228,24 +225,30 @@ class TurnsEnv(VecEnv):
         """The state of the game, as PettingZoo's `state()` returns it, if the config asks for it."""
         if not self._config.hidden:
             return {}
-        states = np.stack([read_state(game.env) for game in self._games])
+        states = np.stack([self._state(game) for game in self._games])
         return {f"state[{i}]": column for i, column in enumerate(states.T)}
 
-    def check_seed(self, seed: int) -> None:
-        envs = [self._factory(), self._factory()]
-        check_distinct(envs)
+    def _state(self, game: Game) -> Array:
         try:
-            for env in envs:
-                env.reset(seed=seed)
-            if not data_equivalence(envs[0].last()[0], envs[1].last()[0], exact=True):
+            return read_state(game.env)
+        except FAILURES as error:
+            self._fail(game, f"state() after step {self._steps}", error)
+
+    def check_seed(self, seed: int) -> None:
+        games = _new_games([self._factory] * 2)
+        try:
+            for game in games:
+                self._reset_game(game, seed)
+            one, other = (self._last(game)[0] for game in games)
+            if not data_equivalence(one, other, exact=True):
                 warnings.warn(
-                    f"{envs[0]} does not repeat from its seed, so this run cannot be resumed or repeated: "
-                    "draw every random number from a generator that `reset` seeds",
+                    f"{games[0].env} does not repeat from its seed, so this run cannot be resumed or "
+                    "repeated: draw every random number from a generator that `reset` seeds",
                     stacklevel=2,
                 )
         finally:
-            for env in envs:
-                close_quietly(env)
+            for game in games:
+                close_quietly(game.env)
 
     def render(self) -> Array | None:
         env = self._games[0].env
@@ -258,6 +261,19 @@ class TurnsEnv(VecEnv):
     def close(self) -> None:
         for game in self._games:
             close_quietly(game.env)
+
+
+def _new_games(factories: list[Callable[[], Any]]) -> list[Game]:
+    """Games of functions that build one each."""
+    try:
+        envs = [factory() for factory in factories]
+    except UsageError:
+        raise
+    except FAILURES as error:
+        raise cannot_build(error) from error
+    check_distinct(envs)
+    names = possible_agents(envs[0])
+    return [Game(env, i, names) for i, env in enumerate(envs)]
 
 
 def _check(config: EnvConfig) -> None:
