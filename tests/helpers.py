@@ -59,6 +59,13 @@ def shorten_checks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"recollect.commands.environment_checks.{name}", value)
 
 
+def registered(kind: type[gymnasium.Env[Any, Any]], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of an environment that is registered during a test."""
+    spec = gymnasium.envs.registration.EnvSpec(f"{kind.__name__}-v0", entry_point=kind)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    return spec.id
+
+
 def small_config(env_id: str = "CartPole-v1", backend: str = "gymnasium", **changes: object) -> RunConfig:
     """A run of ten short rollouts with everything switched on that carries state."""
     config = RunConfig(

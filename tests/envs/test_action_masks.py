@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -11,12 +12,13 @@ from gymnasium import spaces
 
 import recollect
 from recollect.common.errors import EnvDataError, EnvFailedError, UsageError
-from recollect.envs import EnvConfig, make
+from recollect.envs import EnvConfig, make, reports_mask
 from recollect.envs.minigrid_state import effective_actions
 from recollect.envs.spaces import ACTION_MASK
+from recollect.run import bench, film
 from recollect.run.evaluate import evaluate
 
-from ..helpers import StopAt, assert_same_end, branch, run_quietly, small_config
+from ..helpers import StopAt, assert_same_end, branch, registered, run_quietly, small_config
 
 SIZES = (4, 3)
 SMALL = {
@@ -118,11 +120,67 @@ def test_without_the_option_a_forbidden_action_is_taken(tmp_path):
         recollect.train(builder("info"), options=options, out=tmp_path, quiet=True)
 
 
-def test_random_actions_keep_to_the_mask():
-    config = EnvConfig(id="gates", action_mask=True)
-    for joint in (False, True):
-        result = evaluate(None, config, 8, factory=builder("info", joint=joint))
-        assert len(result.returns) == 8
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("source", ["info", "dict", "method"])
+def test_random_actions_keep_to_the_mask_also_without_the_option(source, joint):
+    factory = builder(source, joint=joint)
+    without, with_option = (
+        evaluate(None, EnvConfig(id="gates", action_mask=on), 8, factory=factory) for on in (False, True)
+    )
+    assert len(without.returns) == 8 and without.returns == with_option.returns
+    assert recollect.evaluate("random", 8, env=factory).returns == without.returns
+
+
+def test_random_actions_of_trials_and_in_worker_processes_keep_to_the_mask():
+    for source in ("info", "method"):
+        for options in ({"trial": 2}, {"backend": "workers"}):
+            config = EnvConfig(id="gates", **options)
+            assert len(evaluate(None, config, 3, factory=builder(source)).returns) == 3
+
+
+def test_a_film_of_random_actions_keeps_to_the_mask(tmp_path, monkeypatch):
+    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: None)
+    monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros(1))
+    for kind in (Gates, GatesWithMethod):
+        config = EnvConfig(id=registered(kind, monkeypatch))
+        assert len(film.render(None, config, str(tmp_path / "x.gif"), 5, 0)) == 5
+
+
+class Waves(gym.Env):
+    """Its actions are real numbers, so what it calls an action mask is none."""
+
+    observation_space = spaces.Dict({"view": spaces.Box(-1, 1, (3,)), ACTION_MASK: spaces.MultiBinary(2)})
+    action_space = spaces.Box(-1, 1, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, True, False, {}
+
+
+def test_environments_whose_actions_are_all_allowed_report_no_mask():
+    assert evaluate(None, EnvConfig(id="waves"), 2, factory=Waves).returns == [1.0, 1.0]
+    for env_id in ("CartPole-v1", "Acrobot-v1", "poc", "popgym:RepeatPreviousEasy"):
+        assert not reports_mask(EnvConfig(id=env_id)), env_id
+
+
+def test_the_masks_of_minigrid_are_of_recollect_and_forbid_nothing():
+    pytest.importorskip("minigrid")
+    for backend in ("gymnasium", "auto"):
+        config = EnvConfig(id="minigrid:DoorKey-5x5", backend=backend)
+        assert not reports_mask(config)
+        envs = make(replace(config, num_envs=1, action_mask=True))
+        assert not envs.reset([0])[ACTION_MASK].all()
+        envs.adapter.close()
+
+
+@pytest.mark.parametrize("source", ["info", "dict", "method"])
+def test_the_speed_of_an_environment_alone_is_measured_with_allowed_actions(source):
+    envs = make(EnvConfig(id="gates", num_envs=2, action_mask=True), builder(source, joint=True))
+    envs.reset([1, 2])
+    assert bench._environment_alone(envs) > 0
 
 
 def test_worker_processes_have_masks_too():

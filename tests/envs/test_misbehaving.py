@@ -26,7 +26,7 @@ from recollect.run.recording import record_deterministic
 from recollect.run.teaching import record_episodes
 from recollect.watching.episodes import watch
 
-from ..helpers import metrics_of, run_quietly, small_config
+from ..helpers import metrics_of, registered, run_quietly, small_config
 
 BACKENDS = ("gymnasium", "workers")
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is an extra")
@@ -415,8 +415,7 @@ def test_no_aborted_episode_is_recorded(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_a_film_has_no_aborted_episode(tmp_path, monkeypatch):
     monkeypatch.setattr(film, "write_film", lambda path, frames, fps: films.append(frames))
-    films, config = [], EnvConfig(id="Drawn", on_error="restart")
-    monkeypatch.setattr(film, "make_single_env", lambda env: make(replace(env, num_envs=1), Drawn))
+    films, config = [], EnvConfig(id=registered(Drawn, monkeypatch), on_error="restart")
     assert film.render(None, config, str(tmp_path / "x.gif"), 12, 0) == [6.0] * 12
     assert [frame[0, 0, 0] for frame in films[0]] == [*range(7)] * 12
 
@@ -648,7 +647,5 @@ def test_recordings_and_films_say_which_episodes_were_cut(monkeypatch, tmp_path)
     monkeypatch.setattr(film, "TIME_LIMIT", 7)
     monkeypatch.setattr(film, "write_film", lambda path, frames, fps: None)
     monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros(1))
-    make_single_env = film.make_single_env
-    monkeypatch.setattr(film, "make_single_env", lambda env: make_single_env(env, Endless))
     with pytest.warns(UserWarning, match="2 of 2 episodes were truncated after 7 steps"):
-        film.render(None, EnvConfig(id="Endless"), str(tmp_path / "x.gif"), 2, 0)
+        film.render(None, EnvConfig(id=registered(Endless, monkeypatch)), str(tmp_path / "x.gif"), 2, 0)

@@ -5,7 +5,7 @@ follows a failure, spaces, teams of agents, trials.
 """
 
 from .base import Backend, EnvConfig, Envs, EnvState, Step, VecEnv
-from .make import is_third_party, listing, make, make_for_evaluation, suite_of
+from .make import is_third_party, listing, make, make_for_evaluation, reports_mask, suite_of
 from .spaces import ActionSpec, Array, Obs, ObsSpec
 from .trial import Trial
 
@@ -25,5 +25,6 @@ __all__ = [
     "listing",
     "make",
     "make_for_evaluation",
+    "reports_mask",
     "suite_of",
 ]

@@ -23,7 +23,7 @@ from ..common.errors import EnvDataError, UsageError
 from ..common.finite import find_not_finite, squared
 from .opponents import Opponents
 from .ranges import Ranges
-from .spaces import Array, Obs, read_spaces
+from .spaces import ACTION_MASK, Array, Obs, read_spaces
 
 Backend: TypeAlias = Literal["auto", "gymnasium", "workers", "envpool", "own"]
 Scalar: TypeAlias = bool | int | float | str | None
@@ -176,6 +176,15 @@ class VecEnv(ABC):
         ActionSpec.read_mask takes it, or None on a tail row. None: the suite gives no masks.
         """
         return None
+
+    def reports_mask(self) -> bool:
+        """Whether the environments themselves report action masks, known after a reset.
+
+        Masks that recollect computes, as those of MiniGrid, do not count: there all actions can be taken.
+        """
+        space = self.observation_space
+        in_obs = isinstance(space, gymnasium.spaces.Dict) and ACTION_MASK in space.spaces
+        return in_obs or self.action_mask() is not None
 
     def waiting(self) -> Array | None:
         """Where the present row (N,) is of an agent that waits for the next episode of its environment; None:

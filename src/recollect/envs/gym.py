@@ -19,7 +19,7 @@ from .failures import ABORTED, FAILURES, Restarts, cannot_build
 from .given import is_pettingzoo
 from .info import read_numbers, read_success
 from .local import LocalEnvs
-from .mask_wrapper import with_masks
+from .mask_wrapper import METHOD, with_masks
 from .registered import NEW_LANDER, OLD_LANDER, find_spec
 from .rendering import as_rgb, images_per_second, rendered
 from .spaces import ACTION_MASK, NEW_EPISODE, Array
@@ -186,6 +186,9 @@ class GymEnv(VecEnv):
         Where all episodes have ended, none needs to be in info.
         """
         return self._info.get(ACTION_MASK, [None] * self.num_envs if self._all_ended else None)
+
+    def reports_mask(self) -> bool:
+        return super().reports_mask() or self.example.has_wrapper_attr(METHOD)
 
     def hidden(self) -> dict[str, Array]:
         """The numbers and vectors of numbers in `info`."""

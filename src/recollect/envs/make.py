@@ -81,6 +81,21 @@ def make_for_evaluation(
     return envs
 
 
+def reports_mask(config: EnvConfig, factory: Factory | None = None) -> bool:
+    """Whether an environment of a config itself reports action masks, with or without env.action_mask.
+
+    Builds and resets one, because the mask may be in its info.
+    """
+    envs = make(replace(config, num_envs=1), factory)
+    try:
+        if envs.action_spec.kind != "categorical":
+            return False
+        envs.adapter.reset([0] * envs.num_envs)
+        return envs.adapter.reports_mask()
+    finally:
+        envs.adapter.close()
+
+
 def _by_backend(config: EnvConfig) -> VecEnv:
     """Environments of EnvPool or Gymnasium, according to config.backend."""
     from . import gym as gym_suite

@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from ..common.errors import UsageError
+from .random_actions import draw_allowed
 from .spaces import ActionSpec
 
 
@@ -67,8 +68,4 @@ class RandomOpponents:
             allowed = spec.read_mask(turn.mask, 1)[0]
             if len(spec.find_blocked(allowed[None])):
                 raise UsageError(f"the action mask {turn.mask} allows no action")  # the game is named there
-        # The place of the largest of uniform numbers is uniform; those of forbidden choices are negative.
-        draws = np.split(
-            np.where(allowed, turn.random.random(len(allowed)), -1.0), np.cumsum(spec.sizes)[:-1]
-        )
-        return spec.to_env(np.array([[part.argmax() for part in draws]]))[0]
+        return spec.to_env(draw_allowed(spec, allowed[None], turn.random))[0]

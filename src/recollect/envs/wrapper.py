@@ -22,6 +22,9 @@ class EnvWrapper(VecEnv, ABC):
     def play_against(self, opponents: Opponents) -> None:
         self.inner.play_against(opponents)
 
+    def reports_mask(self) -> bool:
+        return self.inner.reports_mask()
+
     def waiting(self) -> Array | None:
         return self.inner.waiting()
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from ..agent.agent import Agent
@@ -12,7 +11,9 @@ from ..common import notebook, rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
 from ..common.threads import one_thread
-from ..envs import Array, EnvConfig, Envs, make_for_evaluation
+from ..envs import Array, EnvConfig, Envs, make_for_evaluation, reports_mask
+from ..envs.given import Factory
+from ..envs.random_actions import draw_allowed
 from ..envs.spaces import ACTION_MASK, HIDDEN, ExtendedObs
 from .playing import PlayerLike, play_episodes
 
@@ -32,11 +33,8 @@ class RandomPlayer:
     def act(self, obs: Any, reward: Any = None, first: Array | None = None) -> Array:
         """One sample of the action space for each environment."""
         if isinstance(obs, ExtendedObs) and ACTION_MASK in obs:
-            spec, allowed = self._action_spec, obs[ACTION_MASK]
-            # The place of the largest of uniform numbers is uniform; those of forbidden choices are negative.
-            draws = np.where(allowed, self._rng.random(allowed.shape), -1.0)
-            parts = np.split(draws, np.cumsum(spec.sizes)[:-1], axis=1)
-            return spec.to_env(np.stack([part.argmax(1) for part in parts], 1))
+            spec = self._action_spec
+            return spec.to_env(draw_allowed(spec, obs[ACTION_MASK], self._rng))
         return np.stack([np.asarray(space.sample()) for space in self._spaces])
 
 
@@ -115,7 +113,7 @@ def evaluate(
     seed: int = 0,
     deterministic: bool = True,
     name: str = "agent",
-    factory: Callable[[], gymnasium.Env[Any, Any]] | None = None,
+    factory: Factory | None = None,
     on_episode: Callable[[float], None] | None = None,
 ) -> Evaluation:
     """Evaluate an agent, or random actions if it is None, on seeds that training does not use.
@@ -128,7 +126,7 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, MAX_ENVS)
-    envs = make_for_evaluation(replace(as_actor_sees(env, agent), num_envs=num), factory)
+    envs = make_for_evaluation(replace(as_actor_sees(env, agent, factory), num_envs=num), factory)
     try:
         if agent is None:
             player: PlayerLike = RandomPlayer(envs, seed)
@@ -146,12 +144,17 @@ def evaluate(
     return Evaluation(env.id, task, name, seed, deterministic, *results[:3], by_episode, by_agent)
 
 
-def as_actor_sees(env: EnvConfig, agent: Agent | None) -> EnvConfig:
-    """The environments in which an agent only acts: hidden variables that only its critic sees are left out.
+def as_actor_sees(env: EnvConfig, agent: Agent | None, factory: Factory | None = None) -> EnvConfig:
+    """The environments in which an agent, or random actions if it is None, only acts.
 
-    They are not needed there, and another environment than that of training may not have them.
+    Hidden variables that only its critic sees are left out: they are not needed there, and another
+    environment than that of training may not have them. For random actions there is the action mask of every
+    environment that reports one, also without env.action_mask: a forbidden action may be an error.
     """
-    return replace(env, hidden=agent is not None and HIDDEN in agent.actor.inputs.leaves)
+    if agent is not None:
+        return replace(env, hidden=HIDDEN in agent.actor.inputs.leaves)
+    env = replace(env, hidden=False)
+    return replace(env, action_mask=env.action_mask or reports_mask(env, factory))
 
 
 def describe_task(env: EnvConfig) -> dict[str, Any]:
