@@ -11,6 +11,7 @@ from gymnasium import spaces
 from recollect import cli
 from recollect.commands import doctor, environment_checks
 
+from ..envs.test_action_masks import Gates, builder
 from ..envs.test_misbehaving import AlwaysRaises, Counter, Endless, Prints
 from ..helpers import shorten_checks
 
@@ -117,6 +118,26 @@ def test_a_third_party_environment_is_checked():
     findings = examine(Counter)
     assert [name for name, finding in findings.items() if finding.advice] == []
     assert findings["tier"].result.startswith("barrier") and findings["copying"].result == "yes"
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("source", ["info", "dict", "method"])
+def test_forbidden_actions_are_not_taken(source, joint, monkeypatch):
+    monkeypatch.setattr(environment_checks, "SLOW", 1)  # this machine may be busy
+    findings = examine(builder(source, joint=joint))
+    assert [finding for finding in findings.values() if finding.advice] == []
+    assert "action mask" in findings["observations"].result
+    assert findings["rules of Gymnasium"].result == "kept"
+    assert findings["picklability"].result == "yes, and a worker process can step it"
+
+
+def test_an_environment_with_masks_may_break_other_rules():
+    class Wide(Gates):
+        def _result(self, final=False):
+            view, info = super()._result(final)
+            return view * 3, info
+
+    assert "not within the observation space" in examine(Wide)["rules of Gymnasium"].result
 
 
 def test_each_mistake_has_its_advice():

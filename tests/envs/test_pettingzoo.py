@@ -429,6 +429,18 @@ def test_the_doctor_examines_a_team(monkeypatch):
     assert "barrier" in findings["tier"] and findings["repeats"].startswith("yes")
 
 
+@pytest.mark.parametrize("source", ["info", "dict"])
+def test_random_actions_keep_to_the_masks_of_agents(source):
+    # All other actions than the allowed one are errors.
+    assert recollect.evaluate("random", 4, env=lambda: teams.Gates(source)).by_agent.keys() == {"a", "b"}
+
+
+def test_the_doctor_takes_allowed_actions_in_a_team(monkeypatch):
+    shorten_checks(monkeypatch)
+    findings = {finding.name: finding.result for finding in check_environment(f"{HERE}:Gates")}
+    assert "steps" not in findings and findings["repeats"].startswith("yes")
+
+
 def test_ids_of_the_registry_are_built_by_it(monkeypatch):
     registry = dict.fromkeys(["toys/script-v1"])
     monkeypatch.setattr("pettingzoo.parallel_registry", registry, raising=False)

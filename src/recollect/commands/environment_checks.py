@@ -4,7 +4,6 @@ import copy
 import gc
 import os
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -14,16 +13,20 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from ..common.errors import EnvFailedError, UsageError
 from ..common.malloc import release_freed_memory
 from ..config.presets import preset
-from ..envs import EnvConfig, Envs, make
+from ..envs import ActionSpec, EnvConfig, Envs, Obs, Step, make, reports_mask
+from ..envs.extended import ExtendedEnv
 from ..envs.gym import GymEnv
+from ..envs.random_actions import draw_allowed
+from ..envs.spaces import ACTION_MASK
 from ..envs.spaces_text import describe
 from ..run.slow_steps import SLOW
+from .gymnasium_checker import warnings_of_checker
 
 STEPS = 50  # of the check that an environment repeats
 SECONDS = 1.0  # of the measurement of speed
@@ -55,7 +58,7 @@ def check_environment(env_id: str) -> Iterator[Finding]:
     """Spaces, tier, time limit, repetition, speed, truncation, memory, copies, worker processes and the rules
     of Gymnasium.
     """
-    env = preset("ppo", env_id).env
+    env = _with_masks(preset("ppo", env_id).env)
     envs = make(replace(env, num_envs=1))
     adapter = envs.adapter
     try:
@@ -73,12 +76,21 @@ def check_environment(env_id: str) -> Iterator[Finding]:
         except (UsageError, EnvFailedError) as error:
             yield Finding("steps", str(error), "correct the environment")
             return
-        if isinstance(adapter, GymEnv) and adapter.local_envs:
-            yield _copying(adapter.local_envs[0])
-            yield _picklability(adapter, env)
-            yield _rules(adapter.local_envs[0])
+        inner = adapter.inner if isinstance(adapter, ExtendedEnv) else adapter
+        if isinstance(inner, GymEnv) and inner.local_envs:
+            yield _copying(inner.local_envs[0])
+            yield _picklability(inner, env)
+            yield _rules(inner.local_envs[0], envs.action_spec if env.action_mask else None)
     finally:
         adapter.close()
+
+
+def _with_masks(env: EnvConfig) -> EnvConfig:
+    """The config with action masks, if the environment reports some: a forbidden action may be an error."""
+    try:
+        return replace(env, action_mask=reports_mask(env))
+    except (UsageError, EnvFailedError):
+        return env  # what fails here fails again in the checks, which report it
 
 
 def _tier(tier: str) -> Finding:
@@ -111,30 +123,33 @@ def _repetition(envs: Envs) -> Finding:
 def _trajectory(envs: Envs) -> list[Any]:
     obs = {name: x.copy() for name, x in envs.reset([123] * envs.num_envs).items()}
     rows: list[Any] = [obs]
-    for action in _actions(envs, STEPS):
-        step = envs.step(action)
+    for step in _play_steps(envs, obs, STEPS):
         obs = {name: x.copy() for name, x in step.obs.items()}
         rows.append((obs, *(np.array(x) for x in step[1:4])))
     return rows
 
 
-def _actions(envs: Envs, count: int) -> Iterator[Any]:
-    """Policy actions (N, K), the same in each call."""
+def _play_steps(envs: Envs, obs: Obs, count: int) -> Iterator[Step]:
+    """Steps from an observation on, with random actions that are the same in each call."""
     random, spec = np.random.default_rng(0), envs.action_spec
     shape = envs.num_envs, spec.width
     for _ in range(count):
-        if spec.kind == "categorical":
-            yield random.integers(0, spec.sizes, shape)
+        if ACTION_MASK in obs:
+            action = draw_allowed(spec, obs[ACTION_MASK], random)
+        elif spec.kind == "categorical":
+            action = random.integers(0, spec.sizes, shape)
         else:
-            yield random.uniform(-1, 1, shape).astype(np.float32)
+            action = random.uniform(-1, 1, shape).astype(np.float32)
+        step = envs.step(action)
+        yield step
+        obs = step.obs
 
 
 def _rate(envs: Envs) -> float:
     """Steps per second."""
-    envs.reset([123] * envs.num_envs)
+    obs = envs.reset([123] * envs.num_envs)
     steps, end = 0, time.perf_counter() + SECONDS
-    for action in _actions(envs, 10**6):
-        envs.step(action)
+    for _ in _play_steps(envs, obs, 10**6):
         steps += 1
         if time.perf_counter() >= end:
             break
@@ -171,12 +186,11 @@ def _truncation(envs: Envs, env: EnvConfig) -> Finding:
 
 def _play(envs: Envs) -> tuple[list[Episode], int]:
     """The episodes of the first environment in some steps with random actions, and the number of steps."""
-    envs.reset([123] * envs.num_envs)
+    obs = envs.reset([123] * envs.num_envs)
     episodes: list[Episode] = []
     length, steps, over = 0, 0, False  # over: the present row is one in which no action is taken
     end = time.perf_counter() + PLAY_SECONDS
-    for action in _actions(envs, PLAY_STEPS):
-        step = envs.step(action)
+    for step in _play_steps(envs, obs, PLAY_STEPS):
         steps += 1
         length = 0 if over else length + 1
         over = bool(step.terminated[0] or step.truncated[0])
@@ -239,11 +253,10 @@ def _memory_growth(envs: Envs, rate: float) -> Finding:
         return Finding("memory growth", "not measured: this system has no /proc")
     span = max(1, min(SPAN_STEPS, int(rate * PLAY_SECONDS / (SPANS + 1))))
     sizes = []
-    envs.reset([123] * envs.num_envs)
-    actions = _actions(envs, span * (SPANS + 1))
+    played = _play_steps(envs, envs.reset([123] * envs.num_envs), span * (SPANS + 1))
     for _ in range(SPANS + 1):
-        for action in islice(actions, span):
-            envs.step(action)
+        for _ in islice(played, span):
+            pass
         # Cycles that wait for a collection are no growth, and growth inside of freed memory is one.
         gc.collect()
         release_freed_memory()
@@ -289,8 +302,7 @@ def _picklability(adapter: GymEnv, env: EnvConfig) -> Finding:
     try:
         workers = make(replace(env, num_envs=1, **options))
         try:
-            workers.reset([123])
-            workers.step(next(_actions(workers, 1)))
+            next(_play_steps(workers, workers.reset([123]), 1))
         finally:
             workers.adapter.close()
     except (UsageError, EnvFailedError) as error:
@@ -299,15 +311,12 @@ def _picklability(adapter: GymEnv, env: EnvConfig) -> Finding:
     return Finding("picklability", "yes, and a worker process can step it")
 
 
-def _rules(env: Any) -> Finding:
-    """What Gymnasium's checker says about an environment."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            check_env(env.unwrapped, skip_render_check=True)
-        except Exception as error:  # assertions, mostly
-            return Finding("rules of Gymnasium", f"broken: {_first_line(error)}", "correct the environment")
-    texts = [_first_line(warning.message) for warning in caught]
+def _rules(env: Any, masked: ActionSpec | None) -> Finding:
+    """What Gymnasium's checker says about an environment, with its actions if it reports action masks."""
+    try:
+        texts = map(_first_line, warnings_of_checker(env.unwrapped, masked))
+    except Exception as error:  # assertions, mostly
+        return Finding("rules of Gymnasium", f"broken: {_first_line(error)}", "correct the environment")
     return Finding("rules of Gymnasium", "; ".join(dict.fromkeys(texts)) or "kept")
 
 
