@@ -40,8 +40,15 @@ class Uncopied(Corridor):
         raise TypeError("holds a socket")
 
 
-def train(env, out, **kwargs):
-    return recollect.train(env, options=OPTIONS, out=out, quiet=True, **kwargs)
+class Doubled(gymnasium.ObservationWrapper):
+    """A wrapper as users write them: it records no arguments, so no specification builds it."""
+
+    def observation(self, observation):
+        return observation * 2
+
+
+def train(env, out, options=None, **kwargs):
+    return recollect.train(env, options={**OPTIONS, **(options or {})}, out=out, quiet=True, **kwargs)
 
 
 @pytest.mark.parametrize("env", [Corridor, lambda: Corridor(), Corridor(), Corridor(length=4)])
@@ -92,6 +99,43 @@ def test_an_instance_that_cannot_be_copied_is_refused(tmp_path):
     message = r"Uncopied cannot be copied \(holds a socket\).*lambda: Uncopied\(\.\.\.\)"
     with pytest.raises(UsageError, match=message):
         train(Uncopied(), tmp_path)
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "workers"])
+def test_an_instance_that_its_specification_cannot_build_is_copied(backend, tmp_path):
+    options = {"env.backend": backend}
+    given = train(Doubled(gymnasium.make("CartPole-v1")), tmp_path / "a", options)
+    built = train(lambda: Doubled(gymnasium.make("CartPole-v1")), tmp_path / "b", options)
+    assert given.evaluate(4).returns == built.evaluate(4).returns
+    for p, q in zip(given.agent.parameters(), built.agent.parameters(), strict=True):
+        assert p.equal(q)
+
+
+def test_copies_are_independent_also_where_a_wrapper_is_a_class_inside_a_function():
+    class Recorded(gymnasium.RewardWrapper, gymnasium.utils.RecordConstructorArgs):
+        def __init__(self, env, scale):
+            gymnasium.utils.RecordConstructorArgs.__init__(self, scale=scale)
+            super().__init__(env)
+
+    env = Recorded(gymnasium.make("CartPole-v1"), 2.0)
+    _, factory = resolve_environment(env)
+    first, second = factory(), factory()
+    assert isinstance(first, Recorded)
+    assert len({id(one.unwrapped) for one in (env, first, second)}) == 3
+
+
+def test_an_instance_that_can_be_neither_built_nor_copied_is_refused(tmp_path):
+    gymnasium.register("Uncopied-v0", Uncopied)
+    try:
+        env = Doubled(gymnasium.make("Uncopied-v0"))
+        message = (
+            r"Uncopied cannot be built again from its specification \(.*Doubled.*\) nor be copied "
+            r"\(holds a socket\); give a function that builds one, with its wrappers: lambda: Uncopied"
+        )
+        with pytest.raises(UsageError, match=message):
+            train(env, tmp_path)
+    finally:
+        del gymnasium.registry["Uncopied-v0"]
 
 
 def test_a_function_that_repeats_an_environment_is_refused(tmp_path):

@@ -46,7 +46,13 @@ def _resolve_instance(env: gymnasium.Env[Any, Any]) -> tuple[str, Factory | None
     plain = gymnasium.registry.get(spec.id)
     if plain is not None and _settings(spec) == _settings(plain):
         return spec.id, None
-    return _name(env.unwrapped), partial(gymnasium.make, spec, disable_env_checker=True)
+    factory = partial(gymnasium.make, spec, disable_env_checker=True)
+    try:
+        # Only an attempt can tell: a wrapper may not record its arguments, or be a class inside a function.
+        factory().close()
+    except Exception as error:
+        return _name(env.unwrapped), Copies(env, f"be built again from its specification ({error}) nor ")
+    return _name(env.unwrapped), factory
 
 
 def _settings(spec: gymnasium.envs.registration.EnvSpec) -> tuple[Any, ...]:
@@ -60,9 +66,13 @@ def _name(env: object) -> str:
 
 @dataclass(frozen=True)
 class Copies:
-    """Builds environments as copies of one, as a run needs several."""
+    """Builds environments as copies of one, as a run needs several.
+
+    tried  what failed before a copy, for the error
+    """
 
     env: Any
+    tried: str = ""
 
     def __call__(self) -> Any:
         """Another copy."""
@@ -70,7 +80,8 @@ class Copies:
             return copy.deepcopy(self.env)
         except Exception as error:  # whatever the environment contains
             name = type(self.env.unwrapped).__name__
+            wrappers = "" if self.env is self.env.unwrapped else ", with its wrappers"
             raise UsageError(
-                f"a run needs several environments, and {name} cannot be copied ({error}); give a function "
-                f"that builds one: lambda: {name}(...)"
+                f"a run needs several environments, and {name} cannot {self.tried}be copied ({error}); give "
+                f"a function that builds one{wrappers}: lambda: {name}(...)"
             ) from error
