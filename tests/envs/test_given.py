@@ -1,9 +1,16 @@
 """What stands for an environment: ids, functions, classes, instances; and what does not."""
 
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 
 import recollect
 from recollect.common.errors import UsageError
@@ -145,6 +152,107 @@ def test_a_function_that_repeats_an_environment_is_refused(tmp_path):
     # Wrappers around the same environment do not make it another one.
     with pytest.raises(UsageError, match="returned the same Corridor again"):
         train(lambda: gymnasium.wrappers.TimeLimit(env, 5), tmp_path)
+
+
+# Names -------------------------------------------------------------------------------------------
+
+
+def build(*args, **kwargs):
+    return Corridor()
+
+
+@dataclass(frozen=True)
+class Builder:
+    """A callable object with fields."""
+
+    length: int
+
+    def __call__(self):
+        return Corridor(self.length)
+
+
+class Silent:
+    """A callable object that shows nothing of itself."""
+
+    def __call__(self):
+        return Corridor()
+
+
+def limited(env_id, steps=None, **kwargs):
+    return gymnasium.make(env_id, max_episode_steps=steps, **kwargs)
+
+
+NAMES = {
+    "callable-Corridor": Corridor,
+    "callable-build": build,
+    "callable-Silent": Silent(),
+    "callable-Corridor-length=4": partial(Corridor, length=4),
+    "callable-Corridor-8": partial(Corridor, 8),
+    "callable-build-1,a=x,b=0.5,c=None": partial(partial(build, 1, b=0.5), c=None, a="x"),
+    "callable-build-ALE/Pong-v5": partial(build, "ALE/Pong-v5"),
+    "callable-build-Corridor,then=build": partial(build, Corridor, then=build),
+    "callable-build-b=2": partial(build, a=object(), b=2, c=[Silent(), object()]),
+    "callable-make-CartPole-v1": partial(gymnasium.make, "CartPole-v1"),
+    "callable-CartPoleEnv-Doubled": Doubled(CartPoleEnv()),
+    "callable-CartPoleEnv-TimeLimit-max_episode_steps=500-Doubled": Doubled(limited("CartPole-v1")),
+    "callable-CartPoleEnv-TimeLimit-max_episode_steps=7": limited("CartPole-v1", 7),
+    "callable-PendulumEnv-g=5.0-TimeLimit-max_episode_steps=200": limited(
+        "Pendulum-v1", g=5.0, render_mode="rgb_array"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_contains_the_arguments(name):
+    assert resolve_environment(NAMES[name])[0] == name
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (partial(build, "a:b"), partial(build, "a/b")),
+        (partial(build, "long" * 20), partial(build, "long" * 21)),
+        (partial(build, [1, 2]), partial(build, [1, 3])),
+        (partial(build, goal=np.zeros(3)), partial(build, goal=np.ones(3))),
+        (partial(build, {"a": {1, 2}}), partial(build, {"a": {1}})),
+        (partial(build, partial(Corridor, 2)), partial(build, partial(Corridor, 3))),
+        (partial(build, *range(100)), partial(build, *range(101))),
+        (Builder(2), Builder(3)),
+        (lambda: Corridor(2),
+         lambda: Corridor(3)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_names_distinguish_environments_and_are_those_of_a_folder(one, other):
+    names = [resolve_environment(env)[0] for env in (one, other)]
+    assert names[0] != names[1]
+    assert all(len(name) <= 120 and not set(name) & set(":\\<> ") for name in names)
+
+
+def test_names_are_the_same_in_every_process():
+    code = (
+        "from tests.envs.test_given import *\n"
+        "print(resolve_environment(partial(build, {'b': {'x', 'y', 'z'}, 'a': 1}, {'u', 'v', 'w'}))[0])"
+    )
+    names = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "123"
+    }
+    assert len(names) == 1
+
+
+def test_the_place_of_a_lambda_distinguishes_it():
+    env = lambda: Corridor()  # noqa: E731
+    assert resolve_environment(env)[0] == f"callable-lambda-test_given-{env.__code__.co_firstlineno}"
+    # Nothing else does (docs/environments.md).
+    one, other = (lambda length=length: Corridor(length) for length in (2, 3))
+    assert resolve_environment(one)[0] == resolve_environment(other)[0]
 
 
 @pytest.mark.parametrize("env", [3, None, ["CartPole-v1"]])

@@ -59,10 +59,13 @@ def test_no_worker_process_outlives_a_run_that_is_refused_fails_or_is_finished(t
 def test_an_environment_that_changes_the_working_folder_moves_no_file(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    env = lambda: Moves(tmp_path / "elsewhere")  # noqa: E731
+
+    def env():
+        return Moves(tmp_path / "elsewhere")
+
     options = {"env.num_envs": 2, "ppo.num_steps": 16, "ppo.num_minibatches": 2, "rollouts": 2, "steps": None}
     trained = recollect.train(env, options=options, out="runs", run_id="a", quiet=True)
-    assert (tmp_path / "runs" / "ppo" / "callable-lambda" / "a" / "summary.json").exists()
+    assert (tmp_path / "runs" / "ppo" / "callable-env" / "a" / "summary.json").exists()
     assert list((tmp_path / "elsewhere").iterdir()) == [] and trained.episodes() is not None
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import gymnasium
 
 from ..common.errors import UsageError
+from .given_names import name_of
 
 # PettingZoo is an optional package, so its types are not named: Any stands for them.
 Factory: TypeAlias = Callable[[], Any]
@@ -29,19 +30,19 @@ def resolve_environment(env: Any) -> tuple[str, Factory | None]:
     if isinstance(env, str):
         return env, None
     if is_pettingzoo(env):
-        return _name(env.unwrapped), Copies(env)
+        return name_of(env.unwrapped), Copies(env)
     if not callable(env):
         raise UsageError(
             "an environment is an id, a function or class that builds one, or an environment of Gymnasium or "
             f"PettingZoo, not {env!r:.80}"
         )
-    return _name(env), env
+    return name_of(env), env
 
 
 def _resolve_instance(env: gymnasium.Env[Any, Any]) -> tuple[str, Factory | None]:
     spec = env.spec
     if spec is None:
-        return _name(env.unwrapped), Copies(env)
+        return name_of(env), Copies(env)
     # The id alone, where nothing was changed: it has presets and other backends.
     plain = gymnasium.registry.get(spec.id)
     if plain is not None and _settings(spec) == _settings(plain):
@@ -51,17 +52,13 @@ def _resolve_instance(env: gymnasium.Env[Any, Any]) -> tuple[str, Factory | None
         # Only an attempt can tell: a wrapper may not record its arguments, or be a class inside a function.
         factory().close()
     except Exception as error:
-        return _name(env.unwrapped), Copies(env, f"be built again from its specification ({error}) nor ")
-    return _name(env.unwrapped), factory
+        return name_of(env), Copies(env, f"be built again from its specification ({error}) nor ")
+    return name_of(env), factory
 
 
 def _settings(spec: gymnasium.envs.registration.EnvSpec) -> tuple[Any, ...]:
     kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
     return spec.entry_point, spec.max_episode_steps, kwargs, spec.additional_wrappers
-
-
-def _name(env: object) -> str:
-    return f"callable-{getattr(env, '__name__', type(env).__name__).strip('<>')}"
 
 
 @dataclass(frozen=True)
