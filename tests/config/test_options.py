@@ -300,6 +300,64 @@ def test_options_of_train_are_refused_where_there_are_none():
         parse(PlayOptions, ["a", "--steps", "5"], "play")
 
 
+@dataclass(frozen=True, kw_only=True)
+class QuietOptions:
+    """Do nothing."""
+
+    quiet: bool = False
+    """Print nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnOptions:
+    """Learn."""
+
+    config: RunConfig
+    out: Path = Path("runs")
+    """Folder."""
+    imports: tuple[str, ...] = ()
+    """Modules."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag", "suggested"),
+    [
+        (PlayOptions, "--num-epoch", "--num-epochs or --num-episodes or "),
+        (PlayOptions, "--impot", "--import or --imports"),
+        (LearnOptions, "--actr", "--actor or "),
+        (LearnOptions, "--actor.memry.name", "--actor.memory.name or "),
+        (LearnOptions, "--ou", "--out or -o or "),
+        (LearnOptions, "--impot", "--import or --imports or "),
+    ],
+)
+def test_suggested_are_options_of_the_command_and_their_aliases(kind, flag, suggested):
+    with pytest.raises(UsageError, match=f"unknown option {flag}; did you mean {suggested}"):
+        parse(kind, ["--env.id", "poc", flag, "5"] if kind is LearnOptions else ["a", flag, "5"], "do")
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [
+        (QuietOptions, "--num-epochs"),
+        (QuietOptions, "-ne"),
+        (QuietOptions, "--steps"),
+        (LearnOptions, "--num-episodes"),
+        (LearnOptions, "--actor.name"),
+    ],
+)
+def test_no_option_that_the_command_lacks_is_suggested(kind, flag):
+    words = ["--env.id", "poc"] if kind is LearnOptions else []
+    with pytest.raises(UsageError, match=f"unknown option {flag}; ") as caught:
+        parse(kind, [*words, flag, "5"], "do")
+    suggested = re.findall(r"(-[\w.-]+)", str(caught.value).partition("; ")[2])
+    assert suggested and flag not in suggested
+    for other in suggested:
+        try:
+            parse(kind, [*words, other, "5"], "do")
+        except UsageError as error:
+            assert "unknown option" not in str(error)
+
+
 def test_a_config_file_may_say_where_a_run_is_kept(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text("env: {id: poc}\nout: elsewhere\nquiet: yes\nsteps: 5\n")

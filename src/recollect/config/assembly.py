@@ -36,13 +36,16 @@ def assemble(arguments: Sequence[str]) -> RunConfig:
     return configure(read_flags(arguments, OPTIONS))
 
 
-def configure(settings: Iterable[Setting]) -> RunConfig:
-    """The config of a run from settings, over those of a --config file, over the preset they name."""
+def configure(settings: Iterable[Setting], others: Iterable[str] = ()) -> RunConfig:
+    """The config of a run from settings, over those of a --config file, over the preset they name.
+
+    others  options of the command that are not of the config, for the error about an unknown one
+    """
     settings = list(settings)
     _note_renamed(settings)
     settings = with_file([setting._replace(name=resolve(setting.name, OPTIONS)) for setting in settings])
     model, env_id = last(settings, "model") or "ppo", last(settings, "env.id") or "CartPole-v1"
-    config = apply(*_with_parts(preset(model, env_id), settings))
+    config = apply(*_with_parts(preset(model, env_id), settings), others)
     sets_minibatches = any(setting.name == "ppo.num_minibatches" for setting in settings)
     return config if sets_minibatches else _with_fewer_minibatches(config)
 

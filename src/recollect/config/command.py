@@ -38,7 +38,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str) -> T:
         from .assembly import configure, with_file
 
         settings = with_file(settings)
-        values["config"] = configure(setting for setting in settings if setting.name not in fields)
+        values["config"] = configure((setting for setting in settings if setting.name not in fields), fields)
     rest = tuple(setting for setting in settings if setting.name not in fields)
     if "settings" in hints:
         values["settings"] = rest

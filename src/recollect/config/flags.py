@@ -150,7 +150,9 @@ def resolve(name: str, known: Iterable[str]) -> str:
 
 
 def flag_of(name: str) -> str:
-    """An option as a flag."""
+    """An option or an alias as a flag."""
+    if name in SHORT:
+        return f"-{name}"
     return f"--{name if name.startswith(KWARGS) else name.replace('_', '-')}"
 
 
@@ -211,8 +213,11 @@ def _replaced(settings: Iterable[Setting]) -> list[str]:
     return [other for unit, other in UNITS if unit in given and other not in given]
 
 
-def apply(config: T, settings: Iterable[Setting]) -> T:
-    """A config with settings applied; --critic.width stands for --critic.memory.width."""
+def apply(config: T, settings: Iterable[Setting], others: Iterable[str] = ()) -> T:
+    """A config with settings applied; --critic.width stands for --critic.memory.width.
+
+    others  options of the command that are not of the config, for the error about an unknown one
+    """
     known = types_in(config)
     settings = [setting._replace(name=_long_name(setting.name, known)) for setting in settings]
     # The preset's value in the other unit would otherwise remain, and end the run early or contradict this
@@ -229,16 +234,19 @@ def apply(config: T, settings: Iterable[Setting]) -> T:
             kind = get_args(known[parent])[1]
             changes[parent] = {**changes.get(parent, values[parent]), key: value_of(setting, kind)}
         else:
-            raise unknown(setting, known)
+            # Of the class too: it has the options that name the memories and encoders.
+            raise unknown(setting, {*known, *options_of(type(config)), *others})
     return _changed(config, changes)
 
 
 def unknown(setting: Setting, known: Iterable[str]) -> UsageError:
     """The error for an option that does not exist, with the nearest that do."""
     spell = flag_of if setting.label.startswith("-") else str
-    names = [name.replace(".memory.", ".") for name in known]
+    known = set(known)
+    names = {name.replace(".memory.", ".") for name in known if not name.endswith(".memory.name")}
+    aliases = {alias for alias in ALIASES if resolve(alias, known) in known}
     guess = nearest(
-        setting.label.rpartition(" ")[2], sorted({spell(name) for name in [*known, *names, *ALIASES]})
+        setting.label.rpartition(" ")[2], sorted({spell(name) for name in known | names | aliases})
     )
     return UsageError(f"unknown option {setting.label}; {guess}")
 
