@@ -427,11 +427,30 @@ def test_recording_cloning_and_training_from_the_clone_on_the_command_line(sourc
     assert cli.main(["record", str(source.folder), "-o", episodes, "--episodes", "6"]) == 0
     assert cli.main(["record", str(source.folder), "-o", episodes]) == 2
     assert cli.main(["clone", episodes, episodes, *options, "-o", file, "--epochs", "2"]) == 0
-    assert "12 episodes" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "12 episodes" in printed
+    # Both epochs within a second: the last is printed whenever it ends.
+    assert [printed.count(f"epoch    {epoch} ") for epoch in (1, 2)] == [1, 1]
     out = ["--out", str(tmp_path), "--run-id", "next", "--quiet", "--steps", "500"]
     words = ["train", *options, "--init", file, "--init.critic-rollouts", "1", *out]
     assert cli.main(words) == 0
     assert recollect.load(tmp_path / "ppo_gru/CartPole-v1/next").config.init.critic_rollouts == 1
+
+
+def test_the_last_step_under_a_teacher_is_printed(source, tmp_path, capsys):
+    options = ["-e", "CartPole-v1", "-m", "ppo_gru", "--env.num-envs", "4", "--ppo.num-steps", "32"]
+    words = [
+        "--teacher",
+        str(source.folder),
+        *options,
+        "--steps",
+        "384",
+        "-o",
+        str(tmp_path / "c.safetensors"),
+    ]
+    assert cli.main(["clone", *words]) == 0
+    steps = [int(line.split()[1]) for line in capsys.readouterr().out.splitlines() if line.startswith("step")]
+    assert steps == sorted(set(steps)) and steps[-1] >= 384
 
 
 @pytest.mark.parametrize(

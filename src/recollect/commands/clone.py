@@ -65,6 +65,7 @@ def run_clone(options: CloneOptions) -> int:
         data = dataset.join([_read(name, options.config) for name in options.data])
         screen.line(f"{data.name}: {len(data.bounds)} episodes, mean return {data.returns.mean():.4g}")
         learner, config = clone_data(options.config, data, options.epochs, screen)
+    screen.finish()
     save_agent(options.out, learner.agent, config, learner.rewards)
     screen.line(f"{options.out} is written")
     return 0
@@ -77,10 +78,11 @@ def _read(name: str, config: RunConfig) -> dataset.Dataset:
 
 
 class Screen:
-    """Prints metrics, at most one line a second."""
+    """Prints metrics, at most one line a second, and the last ones."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self._printed = quiet, 0.0
+        self._skipped: str | None = None  # the line of the last metrics, where it was not printed
 
     def line(self, text: str) -> None:
         """Print a line."""
@@ -88,13 +90,21 @@ class Screen:
             print(text)
 
     def __call__(self, metrics: dict[str, Any]) -> None:
-        if time.monotonic() - self._printed < 1:
-            return
-        self._printed = time.monotonic()
-        where = f"epoch {metrics['epoch']:>4}" if "epoch" in metrics else f"step {metrics['step']:>9,}"
-        mean = metrics.get("return")
-        score = "" if mean is None else f"   return {mean:>8.4g}"
-        text = (
-            f"log-likelihood of an action {-metrics['policy_loss']:>8.4f}   entropy {metrics['entropy']:.4f}"
-        )
-        self.line(f"{where}   {text}{score}")
+        self._skipped = _describe(metrics)
+        if time.monotonic() - self._printed >= 1:
+            self._printed = time.monotonic()
+            self.finish()
+
+    def finish(self) -> None:
+        """Print the last metrics, unless they were printed."""
+        if self._skipped is not None:
+            self.line(self._skipped)
+        self._skipped = None
+
+
+def _describe(metrics: dict[str, Any]) -> str:
+    where = f"epoch {metrics['epoch']:>4}" if "epoch" in metrics else f"step {metrics['step']:>9,}"
+    mean = metrics.get("return")
+    score = "" if mean is None else f"   return {mean:>8.4g}"
+    text = f"log-likelihood of an action {-metrics['policy_loss']:>8.4f}   entropy {metrics['entropy']:.4f}"
+    return f"{where}   {text}{score}"
