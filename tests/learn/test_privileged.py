@@ -152,11 +152,19 @@ def test_the_agent_acts_without_the_secret_also_after_loading(tmp_path):
     assert "hidden[0]" in page.read_text()
 
 
-def test_an_agent_plays_where_there_is_not_what_only_its_critic_sees(tmp_path, monkeypatch):
+def test_an_agent_plays_where_there_is_not_what_only_its_critic_sees(tmp_path, monkeypatch, capsys):
     options = SHORT | PRIVILEGED | {"rollouts": 1, "steps": None, "val_check_interval": 1}
     run = recollect.train("CartPoleNoVel-v1", options=options, out=tmp_path, quiet=True)
     assert record_episodes(run, 1).obs.keys() == {"obs", "hidden"}  # which a clone may need
     folder, other = str(run.folder), ["-e", "CartPole-v1"]
+    recorded, clone = str(tmp_path / "hidden.npz"), str(tmp_path / "clone.safetensors")
+    assert cli.main(["record", folder, "-o", recorded, "--episodes", "1"]) == 0
+    words = ["clone", recorded, "-e", "CartPoleNoVel-v1", "--epochs", "1", "-o", clone]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert "has observations (obs: 4 numbers, hidden: 2 numbers, entries 1, 3 hidden), and CartPole" in error
+    assert error.endswith("3 hidden); the recording has hidden variables: add --env.hidden True\n")
+    assert cli.main([*words, "--env.hidden", "True"]) == 0
     assert cli.main(["eval", folder, *other, "--episodes", "2"]) == 0
     monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros((8, 8, 3), np.uint8))
     assert cli.main(["eval", folder, *other, "--render", str(tmp_path / "x.gif")]) == 0

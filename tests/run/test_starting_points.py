@@ -2,11 +2,13 @@
 
 import copy
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -458,7 +460,10 @@ def test_the_last_step_under_a_teacher_is_printed(source, tmp_path, capsys):
     [
         ([], "clone needs either recorded episodes or a --teacher, here is neither"),
         (["a.npz", "--teacher", "b"], "here is a.npz and b"),
-        (["EPISODES", "-e", "Acrobot-v1"], "(of CartPole-v1) has observations"),
+        (
+            ["EPISODES", "-e", "Acrobot-v1"],
+            "(of CartPole-v1) has observations (obs: 4 numbers), and Acrobot-v1 has (obs: 6 numbers)",
+        ),
         (["EPISODES", "--epochs", "0"], "--epochs is 0"),
         (["EPISODES", "-e", "CartPole-v1", "--ppo.rnd-coef", "0.5"], "ppo.rnd_coef is 0.5, and clone copies"),
     ],
@@ -468,6 +473,22 @@ def test_clone_refuses_what_does_not_fit(words, message, source, tmp_path, capsy
     words = [str(tmp_path / "e.npz") if word == "EPISODES" else word for word in words]
     assert cli.main(["clone", *words, "-o", str(tmp_path / "c.safetensors")]) == 2
     assert message in capsys.readouterr().err
+
+
+class Tripled(gymnasium.Env):
+    """The observations of CartPole, and three actions."""
+
+    observation_space = gymnasium.make("CartPole-v1").observation_space
+    action_space = spaces.Discrete(3)
+
+
+def test_other_spaces_than_those_of_the_agent_are_described(source):
+    for env, message in (
+        ("Acrobot-v1", "Acrobot-v1 gives observations (obs: 6 numbers), the agent takes (obs: 4 numbers)"),
+        (Tripled, "CartPole-v1 takes actions (3 choices), the agent gives (2 choices)"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            recollect.load(source.folder, env=env).evaluate(1)
 
 
 # Minari ---------------------------------------------------------------------------------------

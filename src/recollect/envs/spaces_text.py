@@ -14,15 +14,14 @@ def describe(spec: object) -> str:
 
 @describe.register
 def _leaf(leaf: Leaf) -> str:
-    shape = " x ".join(map(str, leaf.shape))
     if leaf.kind == "picture":
-        return f"a picture {shape}"
+        return f"a picture {_times(leaf.shape)}"
     if leaf.kind == "discrete":
-        return _choices(leaf.sizes, leaf.start)
+        return _choices(leaf.sizes, leaf.start) + _arranged(leaf.shape)
     count = math.prod(leaf.shape)
     numbers = {"vector": "number", "binary": "bit", "mask": "bit of an action mask"}[leaf.kind]
     plural = numbers.replace("number", "numbers").replace("bit", "bits") if count != 1 else numbers
-    return f"{count} {plural}" + (f" ({shape})" if len(leaf.shape) > 1 else "")
+    return f"{count} {plural}{_arranged(leaf.shape)}"
 
 
 @describe.register
@@ -34,12 +33,22 @@ def _observation(spec: ObsSpec) -> str:
 @describe.register
 def _action(spec: ActionSpec) -> str:
     if spec.kind == "categorical":
-        return _choices(spec.sizes, spec.start)
+        return _choices(spec.sizes, spec.start) + _arranged(spec.shape)
     bounds = [f"{low:g} to {high:g}" for low, high in zip(spec.low, spec.high, strict=True)]
     text = bounds[0] if len(set(bounds)) == 1 else "; ".join(bounds)
-    return f"{spec.width} number{'s' * (spec.width != 1)} ({text})"
+    kind = "" if spec.dtype == "float32" else f" of {spec.dtype}"
+    return f"{spec.width} number{'s' * (spec.width != 1)}{kind}{_arranged(spec.shape)} ({text})"
 
 
 def _choices(sizes: tuple[int, ...], start: tuple[int, ...]) -> str:
-    text = " x ".join(map(str, sizes)) + " choices"
+    text = f"{_times(sizes)} choices"
     return f"{text} from {', '.join(map(str, start))}" if any(start) else text
+
+
+def _arranged(shape: tuple[int, ...]) -> str:
+    """The shape of an array, which a vector needs not."""
+    return f" ({_times(shape)})" if len(shape) > 1 else ""
+
+
+def _times(numbers: tuple[int, ...]) -> str:
+    return " x ".join(map(str, numbers))

@@ -30,6 +30,7 @@ from ..common.errors import UsageError
 from ..common.output_paths import whole_file
 from ..envs import ActionSpec, Array, Obs, ObsSpec
 from ..envs.spaces_json import spaces_from_json, spaces_to_json
+from ..envs.spaces_text import describe
 from ..learn.rollout import OBS, Row
 
 FORMAT = "recollect episodes 1"
@@ -156,12 +157,17 @@ def join(datasets: Sequence[Dataset]) -> Dataset:
     return Dataset(" ".join(data.name for data in datasets), one.spaces, obs, **columns, about=one.about)
 
 
-def check_spaces(data: Dataset, spaces: Spaces, name: str) -> None:
-    """Raise UsageError if a recording is of other spaces than those of an environment or a file."""
+def check_spaces(data: Dataset, spaces: Spaces, name: str, hint: str = "") -> None:
+    """Raise UsageError if a recording is of other spaces than those of an environment or a file.
+
+    hint  the end of the error
+    """
     for kind, theirs, ours in zip(("observations", "actions"), data.spaces, spaces, strict=True):
         if theirs != ours:
             where = f" (of {data.about['env']})" if "env" in data.about else ""
-            raise UsageError(f"{data.name}{where} has {kind} {theirs}, and {name} has {ours}")
+            raise UsageError(
+                f"{data.name}{where} has {kind} ({describe(theirs)}), and {name} has ({describe(ours)}){hint}"
+            )
 
 
 # As a rollout ---------------------------------------------------------------------------------

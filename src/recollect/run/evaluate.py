@@ -15,6 +15,7 @@ from ..envs import Array, EnvConfig, Envs, make_for_evaluation, reports_mask
 from ..envs.given import Factory
 from ..envs.random_actions import draw_allowed
 from ..envs.spaces import ACTION_MASK, HIDDEN, ExtendedObs
+from ..envs.spaces_text import describe
 from .playing import PlayerLike, play_episodes
 
 # Environments of an evaluation at most. A constant, because returns depend on how episodes are distributed.
@@ -169,18 +170,18 @@ def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:
     # Hidden variables matter only if the actor gets them.
     ignored = {HIDDEN} - agent.actor.inputs.leaves.keys()
     needed, offered = (
-        {name: leaf for name, leaf in spec.leaves.items() if name not in ignored}
+        replace(spec, leaves={name: leaf for name, leaf in spec.leaves.items() if name not in ignored})
         for spec in (agent.obs_spec, envs.obs_spec)
     )
-    if needed != offered:
+    if needed.leaves != offered.leaves:
         raise UsageError(
-            f"{env_id} gives observations {offered}, the agent takes {needed}; "
+            f"{env_id} gives observations ({describe(offered)}), the agent takes ({describe(needed)}); "
             "take an environment with the spaces of the agent"
         )
     agents, taken = agent.action_spec, envs.action_spec
     # Not: the bounds of a Gaussian, to which its actions are scaled.
     if any(getattr(agents, name) != getattr(taken, name) for name in ("kind", "sizes", "shape", "start")):
         raise UsageError(
-            f"{env_id} takes actions {taken}, the agent gives {agents}; take an environment with the spaces "
-            "of the agent"
+            f"{env_id} takes actions ({describe(taken)}), the agent gives ({describe(agents)}); take an "
+            "environment with the spaces of the agent"
         )

@@ -13,6 +13,7 @@ from ..common.errors import NoHiddenError, UsageError
 from ..common.threads import one_thread, threads
 from ..config.config import RunConfig
 from ..envs import Array, Envs, Step, VecEnv, make_for_evaluation
+from ..envs.spaces import HIDDEN
 from ..envs.spaces_text import describe
 from ..learn import clone
 from ..learn.learner import Learner, begin
@@ -144,7 +145,9 @@ def clone_data(config: RunConfig, data: Dataset, epochs: int, on_epoch: OnEpoch)
     """A new agent that has learned the actions of recorded episodes, and its resolved config."""
     envs, agent, config = build(config)
     try:
-        check_spaces(data, (envs.obs_spec, envs.action_spec), config.env.id)
+        lacks_hidden = HIDDEN in data.spaces[0].leaves and not config.env.hidden
+        hint = "; the recording has hidden variables: add --env.hidden True" if lacks_hidden else ""
+        check_spaces(data, (envs.obs_spec, envs.action_spec), config.env.id, hint)
         length = config.ppo.chunk_length(any(agent.initial_state(1)))
         rows = rows_of(data, columns_of(data, envs.num_envs, length))
         learner = _learner(config, envs, agent)
@@ -186,7 +189,7 @@ def _check_teacher(teacher: Agent, name: str, envs: Envs, config: RunConfig) -> 
     for leaf, needed in teacher.actor.inputs.leaves.items():
         given = envs.obs_spec.leaves.get(leaf)
         if given != needed:
-            hint = "; add --env.hidden True" if leaf == "hidden" else ""
+            hint = "; add --env.hidden True" if leaf == HIDDEN else ""
             raise UsageError(
                 f"the teacher {name} sees {leaf} ({describe(needed)}), and {config.env.id} has "
                 f"{f'({describe(given)})' if given else 'none'}{hint}"
