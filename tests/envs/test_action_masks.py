@@ -16,7 +16,7 @@ from recollect.envs import EnvConfig, make, reports_mask
 from recollect.envs.minigrid_state import effective_actions
 from recollect.envs.spaces import ACTION_MASK
 from recollect.run import bench, film
-from recollect.run.evaluate import evaluate
+from recollect.run.evaluate import evaluate, with_reported_mask
 
 from ..helpers import StopAt, assert_same_end, branch, registered, run_quietly, small_config
 
@@ -124,25 +124,28 @@ def test_without_the_option_a_forbidden_action_is_taken(tmp_path):
 @pytest.mark.parametrize("source", ["info", "dict", "method"])
 def test_random_actions_keep_to_the_mask_also_without_the_option(source, joint):
     factory = builder(source, joint=joint)
-    without, with_option = (
-        evaluate(None, EnvConfig(id="gates", action_mask=on), 8, factory=factory) for on in (False, True)
-    )
-    assert len(without.returns) == 8 and without.returns == with_option.returns
-    assert recollect.evaluate("random", 8, env=factory).returns == without.returns
+    with_option = evaluate(None, EnvConfig(id="gates", action_mask=True), 8, factory=factory)
+    assert len(with_option.returns) == 8
+    assert recollect.evaluate("random", 8, env=factory).returns == with_option.returns
 
 
 def test_random_actions_of_trials_and_in_worker_processes_keep_to_the_mask():
     for source in ("info", "method"):
         for options in ({"trial": 2}, {"backend": "workers"}):
-            config = EnvConfig(id="gates", **options)
+            config = with_reported_mask(EnvConfig(id="gates", **options), builder(source))
             assert len(evaluate(None, config, 3, factory=builder(source)).returns) == 3
+
+
+def test_a_random_baseline_has_the_config_of_the_agents_beside_it():
+    with pytest.raises(EnvFailedError, match="is not allowed"):
+        evaluate(None, EnvConfig(id="gates"), 3, factory=builder("info"))
 
 
 def test_a_film_of_random_actions_keeps_to_the_mask(tmp_path, monkeypatch):
     monkeypatch.setattr(film, "write_film", lambda path, frames, fps: None)
     monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros(1))
     for kind in (Gates, GatesWithMethod):
-        config = EnvConfig(id=registered(kind, monkeypatch))
+        config = with_reported_mask(EnvConfig(id=registered(kind, monkeypatch)))
         assert len(film.render(None, config, str(tmp_path / "x.gif"), 5, 0)) == 5
 
 
@@ -161,7 +164,7 @@ class Waves(gym.Env):
 
 
 def test_environments_whose_actions_are_all_allowed_report_no_mask():
-    assert evaluate(None, EnvConfig(id="waves"), 2, factory=Waves).returns == [1.0, 1.0]
+    assert recollect.evaluate("random", 2, env=Waves).returns == [1.0, 1.0]
     for env_id in ("CartPole-v1", "Acrobot-v1", "poc", "popgym:RepeatPreviousEasy"):
         assert not reports_mask(EnvConfig(id=env_id)), env_id
 

@@ -14,7 +14,7 @@ from ..config.options import Playing
 from ..config.presets import preset
 from ..envs import EnvConfig
 from ..run import api
-from ..run.evaluate import Evaluation, evaluate
+from ..run.evaluate import Evaluation, evaluate, with_reported_mask
 from ..run.film import WINDOW, render
 
 EPISODES = 100  # one where they are rendered
@@ -82,7 +82,7 @@ def _player(options: EvalOptions) -> tuple[Agent | None, EnvConfig]:
         return trained.agent, trained.config.env
     if options.env is None:
         raise UsageError("a random agent needs an environment: recollect eval random -e CartPole-v1")
-    return None, preset("ppo", options.env).env
+    return None, with_reported_mask(preset("ppo", options.env).env)
 
 
 def _running_mean(window: int) -> Callable[[float], None]:

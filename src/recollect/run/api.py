@@ -16,7 +16,7 @@ from ..envs.given import Environment, resolve_environment
 from . import hub
 from .build import Factory
 from .destination import Destination
-from .evaluate import Evaluation
+from .evaluate import Evaluation, with_reported_mask
 from .evaluate import evaluate as play
 from .run import Trained, iterate_run, resume_run, start_run
 from .run_folder import read_summary
@@ -173,7 +173,8 @@ def evaluate(
             'evaluate: a random agent needs an environment: evaluate("random", env="CartPole-v1")'
         )
     config, factory = _prepare(env, None, None, None, None)
-    return play(None, config.env, episodes, seed, name="random", factory=factory)
+    masked = with_reported_mask(config.env, factory)
+    return play(None, masked, episodes, seed, name="random", factory=factory)
 
 
 def load(

@@ -127,7 +127,7 @@ def evaluate(
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
     num = min(episodes, MAX_ENVS)
-    envs = make_for_evaluation(replace(as_actor_sees(env, agent, factory), num_envs=num), factory)
+    envs = make_for_evaluation(replace(as_actor_sees(env, agent), num_envs=num), factory)
     try:
         if agent is None:
             player: PlayerLike = RandomPlayer(envs, seed)
@@ -145,16 +145,20 @@ def evaluate(
     return Evaluation(env.id, task, name, seed, deterministic, *results[:3], by_episode, by_agent)
 
 
-def as_actor_sees(env: EnvConfig, agent: Agent | None, factory: Factory | None = None) -> EnvConfig:
-    """The environments in which an agent, or random actions if it is None, only acts.
+def as_actor_sees(env: EnvConfig, agent: Agent | None) -> EnvConfig:
+    """The environments in which an agent only acts: hidden variables that only its critic sees are left out.
 
-    Hidden variables that only its critic sees are left out: they are not needed there, and another
-    environment than that of training may not have them. For random actions there is the action mask of every
-    environment that reports one, also without env.action_mask: a forbidden action may be an error.
+    They are not needed there, and another environment than that of training may not have them.
     """
-    if agent is not None:
-        return replace(env, hidden=HIDDEN in agent.actor.inputs.leaves)
-    env = replace(env, hidden=False)
+    return replace(env, hidden=agent is not None and HIDDEN in agent.actor.inputs.leaves)
+
+
+def with_reported_mask(env: EnvConfig, factory: Factory | None = None) -> EnvConfig:
+    """The config with the action mask of every environment that reports one, also without env.action_mask.
+
+    For random actions that are not compared with an agent: a forbidden action may be an error. A baseline has
+    the config of the agents beside it.
+    """
     return replace(env, action_mask=env.action_mask or reports_mask(env, factory))
 
 
