@@ -14,7 +14,8 @@ Runs of both take turns, each in a process of its own, with one thread for torch
 two jobs, two runs at a time slow each other alike. Finished runs are kept in files, and not repeated. Runs of
 an earlier preset keep their place there, under another label.
 
-RL Zoo: hyperparams/ppo.yml at 208b6fd and hyperparams/ppo_lstm.yml at 038ab16.
+RL Zoo: hyperparams/ppo.yml at 208b6fd and hyperparams/ppo_lstm.yml at c94924e. An earlier version of the
+latter, 038ab16, was taken first, which has no normalisation and the default LSTM of 256.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from .cells import ratio, table
 from .common import Result, Run, in_a_process, kept, ours
 
 OURS, ZOO = "recollect", "RL Zoo"
-EARLIER = "recollect, earlier preset"
+EARLIER, EARLIER_ZOO = "recollect, earlier preset", "RL Zoo, earlier settings"
 EPISODES = 100
 LANDER = dict(n_steps=1024, batch_size=64, gae_lambda=0.98, gamma=0.999, n_epochs=4, ent_coef=0.01)
 CARTPOLE = dict(
@@ -76,9 +77,14 @@ class Pair:
 def recurrent(
     env: str, mask: Sequence[int], hyperparameters: dict[str, Any], num_envs: int
 ) -> dict[str, Any]:
-    """sb3-contrib's RecurrentPPO, with its default LSTM of 256, and velocities replaced by zeros."""
+    """sb3-contrib's RecurrentPPO with an LSTM of 64 each for actor and critic; velocities are zeros."""
     how = {"algorithm": "sb3_contrib:RecurrentPPO", "policy": "MlpLstmPolicy", "env": env, "mask": mask}
-    return {**how, "num_envs": num_envs, "hyperparameters": hyperparameters}
+    nets = dict(
+        ortho_init=False, activation_fn="ReLU", lstm_hidden_size=64, enable_critic_lstm=True,
+        net_arch=dict(pi=[64], vf=[64]),
+    )  # fmt: skip
+    chosen = {**hyperparameters, "policy_kwargs": nets}
+    return {**how, "num_envs": num_envs, "normalize": True, "hyperparameters": chosen}
 
 
 PAIRS = (
@@ -200,13 +206,13 @@ def scores_of(runs: dict[str, Result]) -> Floats:
 
 
 def lines(out: Path) -> list[str]:
-    """The table, and how many tasks each side is better in; replaced presets have rows of their own."""
+    """The table, and how many tasks each side is better in; replaced settings have rows of their own."""
     measured = [(pair, load(out, pair)) for pair in PAIRS]
     measured = [(pair, runs) for pair, runs in measured if fewest(runs) > 1]
     header = ["task", "steps", "seeds", OURS, ZOO, "difference", "time", f"time, {ZOO}", "speed"]
-    present = [(pair, OURS, runs) for pair, runs in measured]
+    present = [_line(pair, OURS, ZOO, runs) for pair, runs in measured]
     replaced = [
-        (pair, label, runs)
+        _line(pair, *((OURS, label) if label == EARLIER_ZOO else (label, ZOO)), runs)
         for pair, runs in measured
         for label in runs
         if label not in (OURS, ZOO) and len(runs[label]) > 1
@@ -216,16 +222,16 @@ def lines(out: Path) -> list[str]:
     better = sum(interval.low > 0 for _, interval in differences)
     worse = sum(interval.high < 0 for _, interval in differences)
     return [
-        *table(header, [_line(*row) for row in present + replaced]),
+        *table(header, present + replaced),
         "",
         f"Mean at least as high in {higher} of {len(measured)} tasks; "
         f"interval of the difference above 0 in {better} and below in {worse}.",
     ]
 
 
-def _line(pair: Pair, label: str, runs: dict[str, dict[str, Result]]) -> list[str]:
-    """The runs with a label beside those of RL Zoo."""
-    both = runs[label], runs[ZOO]
+def _line(pair: Pair, label: str, peer: str, runs: dict[str, dict[str, Result]]) -> list[str]:
+    """The runs of recollect and of RL Zoo with these labels."""
+    both = runs[label], runs[peer]
     scores = [scores_of(some) for some in both]
     value, interval = difference(*scores)
     digits = 1 if max(abs(some).max() for some in scores) < 1000 else 0
@@ -233,7 +239,9 @@ def _line(pair: Pair, label: str, runs: dict[str, dict[str, Result]]) -> list[st
     # Of both sides; None: the earliest runs, which do not tell it.
     processors = {run.get("processor") for some in both for run in some.values()}
     return [
-        f"{pair.name} ({pair.model}{label.removeprefix(OURS)})",
+        f"{pair.name} ({pair.model}{label.removeprefix(OURS)}{peer.removeprefix(ZOO)})".replace(
+            ", earlier settings", ", earlier settings of RL Zoo"
+        ),
         f"{pair.steps:,}",
         str(min(map(len, both))),
         *(_mean_cell(some, digits) for some in scores),
