@@ -221,7 +221,6 @@ def test_a_name_contains_the_arguments(name):
         (lambda: Corridor(2),
          lambda: Corridor(3)),
     ],
-    ids=str,
 )  # fmt: skip
 def test_names_distinguish_environments_and_are_those_of_a_folder(one, other):
     names = [resolve_environment(env)[0] for env in (one, other)]
