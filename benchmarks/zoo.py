@@ -38,7 +38,7 @@ from .cells import ratio, table
 from .common import Result, Run, in_a_process, kept, ours
 
 OURS, ZOO = "recollect", "RL Zoo"
-EARLIER, EARLIER_ZOO = "recollect, earlier preset", "RL Zoo, earlier settings"
+EARLIER, EARLIER_ZOO = "recollect, earlier preset", "RL Zoo at 038ab16"
 EPISODES = 100
 LANDER = dict(n_steps=1024, batch_size=64, gae_lambda=0.98, gamma=0.999, n_epochs=4, ent_coef=0.01)
 CARTPOLE = dict(
@@ -238,10 +238,9 @@ def _line(pair: Pair, label: str, peer: str, runs: dict[str, dict[str, Result]])
     times = [statistics.median(run["seconds"] for run in some.values()) for some in both]
     # Of both sides; None: the earliest runs, which do not tell it.
     processors = {run.get("processor") for some in both for run in some.values()}
+    other = "" if peer == ZOO else f", {peer}"
     return [
-        f"{pair.name} ({pair.model}{label.removeprefix(OURS)}{peer.removeprefix(ZOO)})".replace(
-            ", earlier settings", ", earlier settings of RL Zoo"
-        ),
+        f"{pair.name} ({pair.model}{label.removeprefix(OURS)}{other})",
         f"{pair.steps:,}",
         str(min(map(len, both))),
         *(_mean_cell(some, digits) for some in scores),
