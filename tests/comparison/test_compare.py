@@ -342,6 +342,7 @@ VERDICTS = (
 )
 
 
+@pytest.mark.thorough
 def test_runs_stop_with_their_comparison_and_the_same_command_resumes_them(straight, tmp_path):
     """First by a signal, then because the comparison is killed."""
     process = recollect(tmp_path, *LONG)

@@ -26,8 +26,10 @@ from recollect.native.nodes import UnsupportedError
 from recollect.native.program import Network
 from recollect.testing import check_agent, check_encoder
 
+from ..helpers import sampled
 
-@pytest.mark.parametrize("name", encoder.available())
+
+@pytest.mark.parametrize("name", sampled(encoder.available(), "mlp", "mixed"))
 def test_built_in_encoders_keep_the_contract(name, capsys):
     check_encoder(encoder.find(name)())
     assert "hold for a vector, categories, a picture, a Dict of all three" in capsys.readouterr().out

@@ -96,6 +96,7 @@ def test_a_memory_of_the_limit_wins_all_and_without_one_five_of_six_are_the_most
     assert wins(Forgets(best), 1000) == pytest.approx(5 / 6, abs=0.04)
 
 
+@pytest.mark.thorough
 def test_self_play_learns_to_leave_a_multiple_of_four(tmp_path, monkeypatch):
     monkeypatch.setattr(nim, "HEAPS", range(5, 9))
     monkeypatch.setattr(nim, "LIMITS", (3, 3))

@@ -117,6 +117,7 @@ def test_the_range_of_entropies(policy, lowest, highest):
 # Training -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_policy_that_would_become_certain_keeps_its_target_entropy():
     # Rewards of 1 and -1, one step: with coefficient c the best policy has probabilities of ratio e^(2 / c).
     # 0.95 and 0.05 have an entropy of 0.2, and c = 2 / log 19.

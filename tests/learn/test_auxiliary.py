@@ -198,6 +198,7 @@ def test_an_agent_with_predictions_begins_with_the_weights_of_one_without():
 # What a memory learns -------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_memory_learns_to_hold_what_is_predicted_and_without_one_it_cannot_be(tmp_path):
     # A constant prediction of a sign has an error of 1, of which 1/4 is left where the first step shows it:
     # without a memory 3/4 remain, and the reward of 1 step in 4 has an error of 1/4.

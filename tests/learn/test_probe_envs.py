@@ -113,7 +113,7 @@ def test_values_count_down():
     assert found == pytest.approx(wanted, abs=0.15)
 
 
-@pytest.mark.parametrize("gamma", [0.5, GAMMA])
+@pytest.mark.parametrize("gamma", sampled([0.5, GAMMA], GAMMA))
 def test_what_a_time_limit_cuts_goes_on_in_the_value(gamma):
     found = values(learn("forever", 100, gamma=gamma), 0.0)
     assert found == pytest.approx([1 / (1 - gamma)], rel=0.03)
@@ -132,6 +132,7 @@ def test_actions_follow_observations():
     assert values(learned, -1.0, 1.0) == pytest.approx([1.0, 1.0], abs=0.15)
 
 
+@pytest.mark.thorough
 def test_box_actions_come_near():
     # Slower than elsewhere: beyond a bound, where actions are clipped, nothing leads back.
     learned = learn("box", 120, learning_rate=1e-2)
@@ -143,6 +144,7 @@ def test_every_kind_of_space_at_once():
     assert play(learned, 100) > 5.9
 
 
+@pytest.mark.thorough
 def test_binary_actions_equal_the_bits_that_are_seen():
     assert play(learn("bits", 120), 100) > 0.95
 
@@ -181,6 +183,7 @@ def test_recall_is_learned_with_just_enough_frames():
     assert recalls(learn("recall", 100, **options))
 
 
+@pytest.mark.thorough
 def test_only_a_critic_that_remembers_knows_the_value_of_a_loan():
     explained = {}
     for name, memory in (("gru", small("gru")), ("none", MlpConfig())):

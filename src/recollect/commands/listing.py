@@ -73,11 +73,12 @@ def list_presets() -> None:
         table.add_row(name, _first_line(model.__doc__))
     Console().print(table)
     table = _table("environment", "hyperparameters", "budget")
-    for name, task in tasks.TASKS.items():
-        budget = task().steps or 0
-        table.add_row(name, _first_line(task.__doc__), f"{budget:,} steps")
+    for task in dict.fromkeys(tasks.TASKS.values()):
+        names = "\n".join(name for name, build in tasks.TASKS.items() if build is task)
+        table.add_row(names, _first_line(task.__doc__), f"{task().steps or 0:,} steps")
     Console().print(table)
-    print("CartPole stands for all its versions; minigrid, popgym and memory_gym for all their environments.")
+    print("CartPole stands for all its versions, and so do the others;")
+    print("minigrid, popgym, memory_gym, atari and meta stand for all their environments.")
     print("Any other environment: observations and rewards normalised, learning rate annealed to 0.")
 
 
