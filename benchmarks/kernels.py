@@ -1,6 +1,6 @@
 """The phases of training with torch's kernels and with the native ones, in turns.
 
-The native kernels compute the recurrence alone of LRU, Mamba, DeltaNet, mLSTM, FFM and SHM.
+The native kernels compute the recurrence alone of LRU, Mamba, DeltaNet, mLSTM, sLSTM, FFM and SHM.
 
     python -m benchmarks.kernels [--rounds 20] [--tasks NAME...]
 
@@ -29,6 +29,7 @@ TASKS = {
     "Mamba": ["-e", "CartPoleMasked", "-m", "ppo_mamba"],
     "DeltaNet": ["-e", "CartPoleMasked", "-m", "ppo_deltanet"],
     "mLSTM": ["-e", "CartPoleMasked", "-m", "ppo_mlstm"],
+    "sLSTM": ["-e", "CartPoleMasked", "-m", "ppo_slstm"],
     "FFM": ["-e", "CartPoleMasked", "-m", "ppo_ffm"],
     "SHM": ["-e", "CartPoleMasked", "-m", "ppo_shm"],
     "frame stack": ["-e", "CartPoleMasked", "--actor", "stack", "--critic", "stack"],

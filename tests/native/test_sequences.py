@@ -16,8 +16,7 @@ from recollect.memory import sequences
 from recollect.memory.mamba import MambaConfig
 from recollect.memory.rnn import GruConfig
 from recollect.memory.sequences import TORCH
-from recollect.native import library
-from recollect.native import sequences as native_sequences
+from recollect.native import autograd, library
 from recollect.native.sequences import NativeSequences
 from recollect.run import api, checkpoint
 
@@ -27,8 +26,9 @@ from ..memory.test_rnn import assert_alike
 from .cases import kernels
 from .test_training import run, weights
 
-MEMORIES = ("lru", "ffm", "shm", "mamba", "linear_attention", "deltanet", "mlstm")
+MEMORIES = ("lru", "ffm", "shm", "mamba", "linear_attention", "deltanet", "mlstm", "slstm")
 METHODS = [name for name in vars(sequences.TorchSequences) if not name.startswith("_") and name != "name"]
+STATES = {"exponential": 2, "gated": 4}
 sizes = st.integers(1, 19)
 
 
@@ -81,7 +81,8 @@ def compare(method, *arguments):
     results = []
     for implementation, dtype in ((NativeSequences(), torch.float32), (TORCH, torch.float64)):
         leaves = [x if x.dtype == torch.bool else x.to(dtype).detach().requires_grad_() for x in arguments]
-        given = (*leaves[:-2], tuple(leaves[-2:])) if method == "exponential" else leaves
+        parts = STATES.get(method)  # the last ones, which are one argument
+        given = (*leaves[:-parts], tuple(leaves[-parts:])) if parts else leaves
         outputs = tree.leaves(getattr(implementation, method)(*given))
         # Not equal weights, so that no two numbers may change places.
         loss = sum((y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum() for y in outputs.values())
@@ -141,6 +142,15 @@ def test_exponential_gates(steps, batch, heads, values):
     compare("exponential", query, key, part_of_a_product(*shape, values), *gates, first, *state)
 
 
+@settings(max_examples=25)
+@given(steps=sizes, batch=st.integers(1, 3), heads=st.integers(1, 3), units=st.integers(1, 35))
+def test_gates_that_see_the_output(steps, batch, heads, units):
+    x, weight = torch.randn(steps, batch, heads, 4 * units), torch.randn(heads, units, 4 * units) / 4
+    h, c, m = torch.randn(3, batch, heads, units)
+    # A normaliser near 0 would change its inverse at will.
+    compare("gated", 2 * x, weight, resets(steps, batch), h, c, 0.5 + torch.rand_like(c), m)
+
+
 def test_a_wrong_decay_is_noticed():
     """The control of the comparisons above."""
     arguments = (
@@ -188,7 +198,7 @@ def test_bits_do_not_depend_on_the_optimisation_level(monkeypatch):
     results = []
     for level in ("-O1", "-O3"):
         built = library.load(flags=[level if flag == "-O3" else flag for flag in library.FLAGS])
-        monkeypatch.setattr(native_sequences, "_library", lambda built=built: built)
+        monkeypatch.setattr(autograd, "library", lambda built=built: built)
         results.append(papers.everything(net, net, x, net.initial_state(3), first))
     assert all(torch.equal(one, other) for one, other in zip(*(r.values() for r in results), strict=True))
 

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_exporting
 
+TINY = 1e-30  # so that a state of zeros divides by no 0
+
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -36,6 +38,29 @@ def rectified(decay: Tensor, add: Tensor, h: Tensor) -> Tensor:
     if not add.is_cpu or is_exporting():
         return rectified_reference(decay, add, h)
     return _rectified(decay, add, h)
+
+
+def gated(
+    x: Tensor, weight: Tensor, first: Tensor, state: tuple[Tensor, ...]
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """h (T, B, N, D) of sLSTM, one step at a time and by autograd, and its state after the last step.
+
+    x (T, B, N, 4 D) and weight (N, D, 4 D) with the gates z, o, i and f beside each other; state: h, c, n
+    and m (B, N, D)
+    """
+    h, c, n, m = state
+    outputs = []
+    for x_t, opens in zip(x, first[..., None, None], strict=True):
+        h, c, n = (s.masked_fill(opens, 0.0) for s in (h, c, n))
+        z, o, log_i, log_f = (x_t + torch.einsum("bnd,nde->bne", h, weight)).chunk(4, -1)
+        # After a reset nothing is carried, so m is that of the input alone.
+        kept = (F.logsigmoid(log_f) + m).masked_fill(opens, -torch.inf)
+        m = torch.maximum(kept, log_i).detach()
+        i, f = torch.exp(log_i - m), torch.exp(kept - m)
+        c, n = f * c + i * torch.tanh(z), f * n + i
+        h = torch.sigmoid(o) * c / n.clamp_min(TINY)
+        outputs.append(h)
+    return torch.stack(outputs), (h, c, n, m)
 
 
 # References, by autograd ----------------------------------------------------------------------

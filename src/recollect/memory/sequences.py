@@ -1,4 +1,4 @@
-"""The recurrences that memories share, as one object: computed by torch here, in C by `native/sequences.py`.
+"""The recurrences of memories, as one object: computed by torch here, in C by `native/sequences.py`.
 
 A memory calls `self.sequences`, which the engine of a training exchanges (`use`). Both implementations
 compute the same up to rounding.
@@ -80,6 +80,15 @@ class Sequences(Protocol):
         which the last column is the normaliser, and stabiliser m (B, N)
         """
 
+    def gated(
+        self, x: Tensor, weight: Tensor, first: Tensor, state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """h (T, B, N, D) of sLSTM, and its state after the last step.
+
+        x (T, B, N, 4 D) and weight (N, D, 4 D) with the gates z, o, i and f beside each other; state: h, c, n
+        and m (B, N, D)
+        """
+
 
 class TorchSequences:
     """By torch, on every device, and in exported graphs."""
@@ -125,6 +134,11 @@ class TorchSequences:
         state: Pair,
     ) -> tuple[Tensor, Pair]:
         return matrix.exponential(query, key, value, log_input, log_forget, first, state)
+
+    def gated(
+        self, x: Tensor, weight: Tensor, first: Tensor, state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return scan.gated(x, weight, first, state)
 
 
 TORCH = TorchSequences()

@@ -16,8 +16,6 @@ from .layers import BlockConfig
 from .linear_attention import check_heads
 from .sequences import SequenceMemory
 
-TINY = 1e-30  # so that a state of zeros divides by no 0
-
 
 @dataclass(frozen=True, kw_only=True)
 class XlstmConfig(BlockConfig):
@@ -87,7 +85,7 @@ class Mlstm(SequenceMemory):
         return self.output((self.norm(h) * torch.sigmoid(out)).flatten(2)), after
 
 
-class Slstm(Memory):
+class Slstm(SequenceMemory):
     """c' = f c + i z; n' = f n + i; h' = o c' / n', z = tanh, o = sigmoid, i = exp, f = sigmoid of
     W x + R h + b (Beck et al., 2024); y = V norm(h').
 
@@ -111,21 +109,7 @@ class Slstm(Memory):
         return tuple(self.recurrent.new_zeros(4, batch, self.heads, self.out_dim // self.heads))
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
-        h, c, n, m = cast(tuple[Tensor, ...], state)
         # (T, B, N, 4 D): the four inputs of a head beside each other.
         inputs = self.input(x).unflatten(2, (4, self.heads, -1)).transpose(2, 3).flatten(3)
-        opens = first[..., None, None]
-        outputs = []
-        for inputs_t, opens_t in zip(inputs, opens, strict=True):
-            h, c, n = (s.masked_fill(opens_t, 0.0) for s in (h, c, n))
-            recurrent = torch.einsum("bnd,nde->bne", h, self.recurrent)
-            z, o, log_i, log_f = (inputs_t + recurrent).chunk(4, -1)
-            # After a reset nothing is carried, so m is that of the input alone.
-            kept = (F.logsigmoid(log_f) + m).masked_fill(opens_t, -torch.inf)
-            m = torch.maximum(kept, log_i).detach()
-            i, f = torch.exp(log_i - m), torch.exp(kept - m)
-            c, n = f * c + i * torch.tanh(z), f * n + i
-            h = torch.sigmoid(o) * c / n.clamp_min(TINY)
-            outputs.append(h)
-        y = self.norm(torch.stack(outputs)).flatten(2)
-        return self.output(y), (h, c, n, m)
+        h, after = self.sequences.gated(inputs, self.recurrent, first, cast(tuple[Tensor, ...], state))
+        return self.output(self.norm(h).flatten(2)), after

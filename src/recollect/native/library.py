@@ -131,7 +131,11 @@ def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
         function.argtypes = (ctypes.POINTER(c.Convolution),)
     for function in (library.matrix_forward, library.matrix_backward, library.matrix_scratch):
         function.argtypes = (ctypes.POINTER(c.Matrix),)
-    library.matrix_scratch.restype = ctypes.c_long
+    gated = library.gated_forward, library.gated_backward, library.gated_scratch, library.gated_saved
+    for function in gated:
+        function.argtypes = (ctypes.POINTER(c.Gated),)
+    for function in (library.matrix_scratch, library.gated_scratch, library.gated_saved):
+        function.restype = ctypes.c_long
     buffer = (ctypes.c_int * 64)()  # room for the structures of other versions
     sizes = buffer[: library.structure_sizes(buffer)]
     if sizes != c.SIZES:

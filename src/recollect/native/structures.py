@@ -1,4 +1,4 @@
-"""The structures of program.h, matrix.h, sequences.h and kernels.c, field by field."""
+"""The structures of the headers and of kernels.c, field by field."""
 
 import ctypes
 
@@ -122,5 +122,18 @@ class Matrix(ctypes.Structure):
     )
 
 
-STRUCTURES = Weights, Operation, Program, Batch, Source, Actor, Convolution, Matrix
+class Gated(ctypes.Structure):
+    """The recurrence of sLSTM over sequences."""
+
+    _fields_ = (
+        *((name, _int) for name in ("steps", "batch", "heads", "units")),
+        *((name, _pointer) for name in ("x", "weight", "start_h", "start_c", "start_n", "start_m", "first")),
+        *((name, _pointer) for name in ("output", "end_c", "end_n", "end_m", "saved")),
+        *((name, _pointer) for name in ("by_output", "by_end_c", "by_end_n")),
+        *((f"by_{name}", _pointer) for name in ("x", "weight", "start_h", "start_c", "start_n", "start_m")),
+        ("scratch", _pointer),
+    )
+
+
+STRUCTURES = Weights, Operation, Program, Batch, Source, Actor, Convolution, Matrix, Gated
 SIZES = [ctypes.sizeof(structure) for structure in STRUCTURES]
