@@ -9,6 +9,7 @@ import numpy as np
 
 from recollect.common.intervals import band, mean_weights
 
+from . import zoo
 from .cells import table
 from .returns import ROWS, Result, Row
 
@@ -18,6 +19,8 @@ PLAIN = (
     *("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "BipedalWalker-v3"),
     *("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1", "Taxi-v4"),
 )
+MUJOCO = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4")
+PUBLISHED = Path("docs/results/published_mujoco.json")
 LEARNED = "threshold", "steps to the threshold"
 
 
@@ -38,6 +41,28 @@ def presets(out: Path) -> list[str]:
     return table([*header, *LEARNED], [_line(*row)[1:] for row in kept(out, is_plain)])
 
 
+def mujoco(out: Path) -> list[str]:
+    """Plain PPO on MuJoCo, beside published scores of the same tasks after as many steps."""
+    published = json.loads((out.parents[1] / PUBLISHED).read_text())
+    header = ["environment", "mean return of each seed", "mean", "Tianshou", "difference", "RL Zoo", "time"]
+    rows = []
+    for row, runs in kept(out, lambda row: row.env in MUJOCO):
+        ours = np.array([run["mean"] for run in runs], dtype=np.float64)
+        theirs = np.array(published["scores"][row.env], dtype=np.float64)
+        value, interval = zoo.difference(ours, theirs)
+        rows.append(
+            [
+                row.env,
+                ", ".join(f"{score:.0f}" for score in ours),
+                *(zoo.mean_cell(scores, 0) for scores in (ours, theirs)),
+                f"{value:.0f} ({interval.low:.0f} to {interval.high:.0f})",
+                f"{published['single'][row.env]:.0f}",
+                f"{statistics.median(run['seconds'] for run in runs):.0f} s",
+            ]
+        )
+    return table(header, rows)
+
+
 def toy_control(out: Path) -> list[str]:
     """Taxi at the settings of any other environment."""
     header = ["environment", "steps", "seeds", "mean return of each seed", "mean", "95 % interval"]
@@ -47,7 +72,7 @@ def toy_control(out: Path) -> list[str]:
 
 def memory_tasks(out: Path) -> list[str]:
     """Presets with a memory on tasks that need one, each next to the same agent without memory."""
-    rows = kept(out, lambda row: row.env not in PLAIN and not row.env.startswith(CARDS))
+    rows = kept(out, lambda row: row.env not in PLAIN + MUJOCO and not row.env.startswith(CARDS))
     header = ["model", "task", "steps", "seeds", "score of each seed", "mean", "95 % interval"]
     return table([*header, *LEARNED], [_line(*row) for row in rows])
 

@@ -146,6 +146,7 @@ ROWS = (
     Row("Acrobot-v1", 1_000_000, gate=">= -78", passes=mean_of(-78), learned=-90, seeds=5),
     Row("LunarLander-v3", 1_000_000, gate=">= 260", passes=mean_of(260), learned=200, seeds=5),
     Row("BipedalWalker-v3", 5_000_000, gate=">= 300", passes=mean_of(300), learned=280, seeds=5),
+    *(Row(f"{task}-v4", 1_000_000, seeds=5) for task in ("HalfCheetah", "Hopper", "Walker2d", "Ant")),
     *toy_texts(),
     Row(
         "poc", 100_000, "ppo_gru", "success 1 in all, 0.99 within 16 k steps (median)",

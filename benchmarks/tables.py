@@ -16,7 +16,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     leaderboard kinds, leaderboard tasks           memories in each kind of task, and in each task
     delays                                         memories that learn to repeat an input, from labels
     soak                                           memory and disk of long runs
-    presets, toy control, memory tasks, cards      scores of the presets
+    presets, mujoco, toy control, memory tasks, cards    scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
     area_scores STUDY, area_differences STUDY      areas under its training curves, from its archive
     training STUDY                                 training returns at the end
@@ -63,6 +63,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "zoo": zoo.lines,
     "memories": memories.table,
     "presets": return_tables.presets,
+    "mujoco": return_tables.mujoco,
     "memory tasks": return_tables.memory_tasks,
     "cards": return_tables.cards,
     "toy control": return_tables.toy_control,

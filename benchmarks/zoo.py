@@ -243,14 +243,15 @@ def _line(pair: Pair, label: str, peer: str, runs: dict[str, dict[str, Result]])
         f"{pair.name} ({pair.model}{label.removeprefix(OURS)}{other})",
         f"{pair.steps:,}",
         str(min(map(len, both))),
-        *(_mean_cell(some, digits) for some in scores),
+        *(mean_cell(some, digits) for some in scores),
         f"{value:.{digits}f} ({interval.low:.{digits}f} to {interval.high:.{digits}f})",
         *(f"{took:.{1 if took < 100 else 0}f} s" for took in times),
         ratio(*times) + (", on different processors" if len(processors) > 1 else ""),
     ]
 
 
-def _mean_cell(scores: Floats, digits: int) -> str:
+def mean_cell(scores: Floats, digits: int) -> str:
+    """The mean over seeds with its interval."""
     interval = weighted_mean_interval(scores, mean_weights(len(scores)))
     assert interval, "two seeds or more"
     return f"{scores.mean():.{digits}f} ({interval.low:.{digits}f} to {interval.high:.{digits}f})"

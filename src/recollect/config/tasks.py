@@ -140,6 +140,17 @@ def pendulum_no_velocity() -> RunConfig:
     )
 
 
+def mujoco() -> RunConfig:
+    """Small rollouts with many passes in minibatches of 64, and low initial action noise."""
+    return RunConfig(
+        env=EnvConfig(id="HalfCheetah-v5", num_envs=16, normalize_obs=True, normalize_reward=True),
+        actor=BranchConfig(log_std=-1.0),
+        ppo=PPOConfig(
+            num_steps=128, update_epochs=10, num_minibatches=32, learning_rate=3e-4, lr_decay=TO_ZERO
+        ),
+    )
+
+
 def mountain_car() -> RunConfig:
     """High initial action noise: the first success comes by chance and needs large actions."""
     loud = BranchConfig(log_std=1.0)
@@ -250,9 +261,7 @@ def atari() -> RunConfig:
 
 
 def meta() -> RunConfig:
-    """Rollouts that are longer than a trial, no discount, as each episode counts alike, and an entropy
-    bonus, so that agents explore.
-    """
+    """Rollouts longer than a trial, no discount, as each episode counts alike, and an entropy bonus."""
     return RunConfig(
         env=EnvConfig(id="meta:Bandit", num_envs=64),
         ppo=PPOConfig(
@@ -274,6 +283,10 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "LunarLander": lunar_lander,
     "LunarLanderContinuous": lunar_lander_continuous,
     "BipedalWalker": bipedal_walker,
+    "HalfCheetah": mujoco,
+    "Hopper": mujoco,
+    "Walker2d": mujoco,
+    "Ant": mujoco,
     "poc": poc,
     "tmaze": tmaze,
     "minigrid": minigrid,
