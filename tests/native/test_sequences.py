@@ -191,8 +191,9 @@ def test_large_gates_overflow_nowhere():
     assert h.isfinite().all() and all(g.isfinite().all() for g in gradients)
 
 
-def test_bits_do_not_depend_on_the_optimisation_level(monkeypatch):
-    net = papers.built("deltanet").float()
+@pytest.mark.parametrize("name", ["deltanet", "slstm"])
+def test_bits_do_not_depend_on_the_optimisation_level(name, monkeypatch):
+    net = papers.built(name).float()
     sequences.use(NativeSequences(), net)
     first, x = resets(40, 3), torch.randn(40, 3, papers.IN)
     results = []
