@@ -22,7 +22,7 @@ COMPILE := $(BIN)/python -m compileall -q -q -j 0 -x '/tests?/|/(transformers/mo
 .PHONY: demo test thorough check docs faults fuzz memory-gym gates leaderboard paper bench clean
 
 .venv/core: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) -m venv --upgrade-deps .venv
 	$(INSTALL) torch
 	$(INSTALL) -e '.[plot,video]'
 	$(COMPILE)
@@ -30,7 +30,7 @@ COMPILE := $(BIN)/python -m compileall -q -q -j 0 -x '/tests?/|/(transformers/mo
 
 # Holds all of .venv/core, and does not wait for it: the package would be built twice.
 .venv/dev: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) -m venv --upgrade-deps .venv
 	$(INSTALL) torch
 	$(INSTALL) -e '.[plot,video,fast,minigrid,popgym,dev]'
 	touch .venv/core
@@ -63,7 +63,7 @@ thorough: .venv/dev
 check: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 docs: .venv/docs
 	$(BIN)/sphinx-build -q -W --keep-going -n -b html -d build/doctrees docs build/docs

@@ -34,6 +34,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_others(wheel):
     assert names == {f"recollect/{path.relative_to(SOURCE).as_posix()}" for path in files}
 
 
+@pytest.mark.thorough
 def test_the_wheel_trains_in_an_environment_of_its_own(wheel, tmp_path):
     """Its dependencies are those of this environment; the package is that of the wheel."""
     venv.create(tmp_path / "venv", symlinks=os.name != "nt")

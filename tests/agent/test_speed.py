@@ -21,6 +21,8 @@ from recollect.learn.maths import LARGEST_BF16_ERROR, LARGEST_ERROR, agreement
 from recollect.learn.rollout import Rollout
 from recollect.run.build import build, build_learner
 
+from ..helpers import sampled
+
 MEMORIES = memory.available()
 PLAIN = [name for name, config in MEMORIES.items() if config().build(4).plain]
 TORCH_WARNS = "ignore"  # torch warns of itself while it compiles
@@ -54,7 +56,10 @@ def test_the_memories_that_allow_it_are_those_without_recurrence():
     assert set(PLAIN) == {"mlp", "stack", "late_stack", "gpt2", "trxl", "gtrxl"}
 
 
-@pytest.mark.parametrize("name", MEMORIES)
+SHORT = "gru", "mlstm", "lru", "gpt2", "gtrxl"
+
+
+@pytest.mark.parametrize("name", sampled(MEMORIES, *SHORT))
 def test_bf16_rounds_products_and_nothing_else(name):
     plain, rounded = parts(**memories(name)), parts(**memories(name))
     metrics = [iterate(plain), iterate(rounded, bf16=True)]
@@ -75,7 +80,10 @@ def test_bf16_rounds_products_and_nothing_else(name):
         torch.testing.assert_close(x, y, rtol=0.1, atol=0.03)
 
 
-@pytest.mark.parametrize("model", ["ppo", "ppo_lstm", "ppo_gpt", "ppo_gtrxl", "ppo_gpt_shared"])
+MODELS = ["ppo", "ppo_lstm", "ppo_gpt", "ppo_gtrxl", "ppo_gpt_shared"]
+
+
+@pytest.mark.parametrize("model", sampled(MODELS, "ppo", "ppo_gpt_shared"))
 def test_acting_and_learning_agree_with_bf16(model, tmp_path):
     env = {"ppo_gtrxl": "poc"}.get(model, "CartPoleMasked")
     options = {**SMALL, "amp": "bf16", "rollouts": 3}

@@ -32,6 +32,7 @@ print(given_back, faults())
 
 # musl and macOS have no mallopt: keep_freed_memory does nothing there, and there is nothing to see.
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+@pytest.mark.thorough
 def test_what_is_freed_is_not_cleared_again():
     said = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     given_back, kept = map(int, said.stdout.split())

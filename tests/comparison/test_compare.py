@@ -621,6 +621,7 @@ def test_a_damaged_evaluation_is_repeated(change, tmp_path):
     assert read_evaluation(tmp_path) is None
 
 
+@pytest.mark.thorough
 def test_a_run_stops_when_another_process_claims_it(straight, tmp_path):
     """As on a machine that lost its network but not its storage."""
     (job, _) = planned(tmp_path / "runs", *LONG[:-4], *LONG[-2:])

@@ -30,7 +30,7 @@ from recollect.run.build import resolved_config
 from recollect.run.run_folder import Claim, locked
 from recollect.run.weights import version_mismatch, versions
 
-from ..helpers import assert_same_end, small_config, wait_for
+from ..helpers import assert_same_end, sampled, small_config, wait_for
 
 pytest.importorskip("ray")
 
@@ -197,7 +197,7 @@ REPLIES = {
 }
 
 
-@pytest.mark.parametrize("kind", REPLIES)
+@pytest.mark.parametrize("kind", sampled(REPLIES, "web"))
 def test_a_server_that_is_no_cluster_is_detected(kind, tmp_path, monkeypatch, capsys) -> None:
     """Ray itself waits for minutes."""
     monkeypatch.chdir(tmp_path)

@@ -39,7 +39,7 @@ def rollouts(name, graphs, **options):
 ACTORS = [*memory.available(), "shared, gpt2", "residual", "previous inputs", "no resets", "Pendulum"]
 
 
-@pytest.mark.parametrize("name", sampled(ACTORS, "gru", "lstm", "mamba", "gpt2", "shared, gpt2", "Pendulum"))
+@pytest.mark.parametrize("name", sampled(ACTORS, "gru", "shared, gpt2", "Pendulum"))
 def test_replays_give_the_bits_of_acting(name):
     options = {"ppo.num_steps": 8, "ppo.bptt": 4, "ppo.update_epochs": 1}
     (plain, before), (graphed, after) = (rollouts(name, flag, **options) for flag in (False, True))

@@ -36,6 +36,7 @@ def run_blocks(code, folder):
     run_script(folder, "\n".join([SMALL, *map(shrunk, code)]))
 
 
+@pytest.mark.thorough
 def test_the_examples_of_the_reference_run(tmp_path):
     code = blocks(TEXTS["docs/reference.md"], "python")
     assert len(code) == len(script("reference").NAMES) + 1

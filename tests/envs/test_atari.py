@@ -13,6 +13,7 @@ from recollect.envs import EnvConfig, Envs
 from recollect.envs.make import make_for_evaluation
 from recollect.envs.suites import atari
 
+from ..helpers import sampled
 from .test_envs import play, random_actions, seeds
 
 ale_py = pytest.importorskip("ale_py", reason="the extra atari is not installed")
@@ -152,7 +153,7 @@ def test_options_that_atari_does_not_have_are_named(config, words):
         suite.make(EnvConfig(id="atari:Pong", **config))
 
 
-@pytest.mark.parametrize("model", ["ppo", "ppo_gru", "ppo_stack"])
+@pytest.mark.parametrize("model", sampled(["ppo", "ppo_gru", "ppo_stack"], "ppo_gru"))
 def test_the_preset_fits_every_kind_of_model(model, tmp_path):
     steps = ["--steps", "64", "--env.num-envs", "2", "--ppo.num-steps", "16", "--ppo.num-minibatches", "1"]
     folder = ["--out", str(tmp_path), "--run-id", "one", "--env.kwargs.stack_num", "1"]

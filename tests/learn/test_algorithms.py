@@ -18,7 +18,7 @@ from recollect.learn.settings import Decay, Plan, PPOConfig
 from recollect.memory import available
 from recollect.run.build import build
 
-from ..helpers import CRITICS, T, branch, chunks_of, prepare, roll, run_quietly, small_config
+from ..helpers import CRITICS, T, branch, chunks_of, prepare, roll, run_quietly, sampled, small_config
 from ..run.test_run import stop_and_resume
 from .test_probe_envs import learn, play, recalls
 
@@ -186,7 +186,7 @@ def test_the_curvature_is_the_second_derivative_of_the_kl(monkeypatch):
 
 
 @pytest.mark.parametrize("bound", [1e-3, 0.05])
-@pytest.mark.parametrize("name", list(available()))
+@pytest.mark.parametrize("name", sampled(available(), "mlp", "gru", "mamba", "slstm", "gpt2", "trxl"))
 def test_the_policy_moves_and_not_beyond_the_bound(name, bound):
     s = ready(name, target_kl=bound, learning_rate=1e-3)
     actor = trpo.Actor(s.learner, replace_advantage(s))

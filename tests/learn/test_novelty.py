@@ -195,6 +195,7 @@ def test_the_error_falls_where_the_agent_has_been_and_stays_where_it_has_not():
     assert after[:4].max() < 0.1 * after[4:].min()
 
 
+@pytest.mark.thorough
 def test_a_reward_that_chance_does_not_find_is_found(tmp_path):
     returns = {}
     for coef in (0.0, 1.0):

@@ -140,7 +140,7 @@ def test_wins_and_shares_of_few_runs_hold_what_they_claim():
 
 
 @pytest.mark.parametrize("truth", [(0.02, 0.02), (0.2, 0.2), (0.3, 0.1), (0.45, 0.0), (0.0, 0.0)])
-@pytest.mark.parametrize("n", [20, 100])
+@pytest.mark.parametrize("n", sampled([20, 100], 20))
 def test_differences_of_pairs_hold_what_they_claim(truth, n):
     random = np.random.default_rng(0)
     counts = random.multinomial(n, [*truth, 1 - sum(truth)], 400)[:, :2] / n

@@ -20,7 +20,7 @@ from recollect.run import api, checkpoint, log
 from recollect.run.display import SilentDisplay
 from recollect.run.run_folder import read_summary, write_summary
 
-from ..helpers import StopAt, assert_same_end, metrics_of, run_quietly, small_config, stopped_run
+from ..helpers import StopAt, assert_same_end, metrics_of, run_quietly, sampled, small_config, stopped_run
 
 LIMIT = resource.RLIMIT_FSIZE
 
@@ -315,7 +315,7 @@ WRITING = {
 }
 
 
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", sampled(WRITING, "config.yaml", "report.json", "film.gif", "episodes.npz"))
 def test_a_command_names_the_file_that_does_not_fit_and_leaves_no_half(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     folder = run_quietly(small_config(), tmp_path / "runs").folder

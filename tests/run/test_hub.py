@@ -1,5 +1,7 @@
 """Agents on the hub: a folder stands for the hub, and there is no network."""
 
+import contextlib
+import io
 import json
 import re
 import shutil
@@ -25,10 +27,8 @@ def run(tmp_path_factory):
     return run_quietly(small_config(actor=branch("gru")), tmp_path_factory.mktemp("hub"))
 
 
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
+def folder_as_hub(root, monkeypatch):
     """A folder with a folder for each repository, behind the three functions of huggingface_hub."""
-    root = tmp_path / "hub"
 
     class Api:
         def create_repo(self, repository, private, exist_ok):
@@ -49,9 +49,25 @@ def hub(tmp_path, monkeypatch):
     return root
 
 
-def test_an_agent_that_is_pushed_and_loaded_is_the_same(run, hub, capsys):
-    assert cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4"]) == 0
-    assert "https://hub/me/my-agent" in capsys.readouterr().out
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    return folder_as_hub(tmp_path / "hub", monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def pushed(run, tmp_path_factory):
+    """The agent of the run there, and what was said of it."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as said:
+        root = folder_as_hub(tmp_path_factory.mktemp("pushed"), patch)
+        command = ["push", str(run.folder), "me/my-agent", "--episodes", "4", "--private", "True"]
+        assert cli.main(command) == 0
+    return root, said.getvalue()
+
+
+def test_an_agent_that_is_pushed_and_loaded_is_the_same(run, pushed, monkeypatch):
+    root, said = pushed
+    folder_as_hub(root, monkeypatch)
+    assert "https://hub/me/my-agent" in said
     loaded = recollect.load("hf:me/my-agent")
     weights = loaded.agent.state_dict()
     assert all(torch.equal(x, weights[name]) for name, x in run.agent.state_dict().items())
@@ -60,8 +76,8 @@ def test_an_agent_that_is_pushed_and_loaded_is_the_same(run, hub, capsys):
     assert cli.main(["eval", "hf:me/my-agent", "--num-episodes", "4"]) == 0
 
 
-def test_the_card_has_the_score_the_config_and_how_to_load(run, hub):
-    cli.main(["push", str(run.folder), "me/my-agent", "--episodes", "4", "--private", "True"])
+def test_the_card_has_the_score_the_config_and_how_to_load(run, pushed):
+    hub, _ = pushed
     card = (hub / "me/my-agent/README.md").read_text()
     score = run.evaluate(4)
     assert f"| {run.config.seed} | {score.mean:.4g} | " in card and "Returns of 4 deterministic" in card

@@ -144,10 +144,18 @@ def stratified(strata: Sequence[Floats], statistic: Statistic) -> Interval | Non
 
 def percentiles(strata: Sequence[Floats], statistic: Statistic) -> tuple[float, float]:
     """The stratified percentile bootstrap, as in the literature."""
-    random = _random()
-    drawn = [x[random.integers(len(x), size=(RESAMPLES, len(x)))] for x in strata]
+    places = _places(tuple(map(len, strata)))
+    drawn = [x[chosen.astype(np.intp)] for x, chosen in zip(strata, places, strict=True)]
     low, high = np.partition(statistic(drawn), ENDS)[ENDS]
     return float(low), float(high)
+
+
+@lru_cache(16)
+def _places(sizes: tuple[int, ...]) -> list[NDArray[np.int_]]:
+    """The seeds (R, n) that are drawn from groups of these sizes."""
+    # Drawing takes longer than most statistics, and a report has many groups of equal sizes.
+    random = _random()
+    return [random.integers(n, size=(RESAMPLES, n)).astype(np.min_scalar_type(n)) for n in sizes]
 
 
 def factor(strata: Sequence[Floats], level: float = 0.95) -> float:
