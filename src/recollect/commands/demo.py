@@ -27,7 +27,7 @@ STEPS = {
     "Acrobot": 500_000,
     "LunarLander": 500_000,
     "LunarLanderContinuous": 1_000_000,
-    "BipedalWalker": 500_000,
+    "BipedalWalker": 200_000,
     "HalfCheetah": 300_000,
     "Hopper": 300_000,
     "Walker2d": 300_000,

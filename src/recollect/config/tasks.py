@@ -80,18 +80,14 @@ def lunar_lander_continuous() -> RunConfig:
 
 
 def bipedal_walker() -> RunConfig:
-    """Many passes over large rollouts, and low initial action noise, so that the walker stays up."""
-    return RunConfig(
-        env=EnvConfig(id="BipedalWalker-v3", num_envs=64, normalize_obs=True, normalize_reward=True),
+    """Small rollouts as for MuJoCo, and a long horizon: an episode has up to 1,600 steps."""
+    small = mujoco()
+    return replace(
+        small,
+        env=replace(small.env, id="BipedalWalker-v3"),
         actor=BranchConfig(log_std=-0.5),
-        ppo=PPOConfig(
-            num_steps=128,
-            update_epochs=10,
-            num_minibatches=4,
-            learning_rate=1e-3,
-            lr_decay=TO_ZERO,
-        ),
-        steps=5_000_000,
+        ppo=replace(small.ppo, gamma=0.999),
+        steps=2_000_000,
     )
 
 
@@ -122,21 +118,21 @@ def lunar_lander_no_velocity() -> RunConfig:
 
 def pendulum() -> RunConfig:
     """PopArt instead of normalised rewards, because returns are far from 0; and small rollouts."""
-    hidden = pendulum_no_velocity()
-    return replace(
-        hidden,
-        env=replace(hidden.env, id="Pendulum-v1", normalize_reward=False),
+    return RunConfig(
+        env=EnvConfig(id="Pendulum-v1", num_envs=32, normalize_obs=True),
         critic=BranchConfig(value="popart"),
-        ppo=replace(hidden.ppo, gamma=0.98),
+        ppo=PPOConfig(num_steps=64, update_epochs=6, learning_rate=2e-3, lr_decay=TO_ZERO, gamma=0.98),
+        steps=500_000,
     )
 
 
 def pendulum_no_velocity() -> RunConfig:
-    """A short horizon, and small rollouts."""
-    return RunConfig(
-        env=EnvConfig(id="PendulumNoVel-v1", num_envs=32, normalize_obs=True, normalize_reward=True),
-        ppo=PPOConfig(num_steps=64, update_epochs=6, learning_rate=2e-3, lr_decay=TO_ZERO, gamma=0.95),
-        steps=500_000,
+    """A short horizon, and longer pieces of fewer environments."""
+    seen = pendulum()
+    return replace(
+        seen,
+        env=replace(seen.env, id="PendulumNoVel-v1", num_envs=16),
+        ppo=replace(seen.ppo, num_steps=128, gamma=0.95),
     )
 
 
