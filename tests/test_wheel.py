@@ -28,6 +28,7 @@ def wheel(tmp_path_factory):
     return path
 
 
+@pytest.mark.thorough
 def test_the_wheel_has_every_file_of_the_package_and_no_others(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = (path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)

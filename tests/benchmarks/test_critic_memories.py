@@ -76,6 +76,7 @@ def test_one_task_alone_makes_no_association():
     assert min(h3["without"].values()) < 0 and not h3["holds"]
 
 
+@pytest.mark.thorough
 def test_noise_that_scores_and_explained_variances_share_makes_no_association():
     """The seeds of an arm vary in both alike, and no arm gains."""
     random, rhos = np.random.default_rng(0), []

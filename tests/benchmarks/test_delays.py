@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from benchmarks import delays
 
 
+@pytest.mark.thorough
 def test_a_memory_learns_to_repeat_and_an_agent_without_one_cannot(monkeypatch):
     monkeypatch.setattr(delays, "UPDATES", 200)
     accuracy, updates = delays.train(delays.ARMS["lru"], delay=2, rate=0.002, seed=7)

@@ -397,6 +397,7 @@ def test_a_film_of_what_the_agent_does(run, tmp_path, suffix) -> None:
     assert head.startswith(b"GIF89a") if suffix == "gif" else b"ftyp" in head
 
 
+@pytest.mark.thorough
 def test_a_film_says_nothing_of_screens(tmp_path) -> None:
     pytest.importorskip("PIL")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("SDL_", "XDG_"))}
@@ -405,6 +406,7 @@ def test_a_film_says_nothing_of_screens(tmp_path) -> None:
     assert not process.stderr
 
 
+@pytest.mark.thorough
 def test_a_film_of_drawn_actions(run, tmp_path, capsys) -> None:
     pytest.importorskip("PIL")
 

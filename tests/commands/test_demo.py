@@ -83,6 +83,7 @@ def test_pictures_dicts_and_real_actions_are_trained_drawn_and_filmed(here, caps
         assert film.n_frames == 6
 
 
+@pytest.mark.thorough
 def test_an_environment_that_cannot_be_rendered_has_a_picture_and_no_film(here, capsys) -> None:
     pytest.importorskip("matplotlib")
     assert cli.main(["demo", "Unseen-v0", *STEPS]) == 0

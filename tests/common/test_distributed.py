@@ -322,6 +322,7 @@ def unended(run: Path, folder: Path, last: int | None = None) -> Path:
     return copy
 
 
+@pytest.mark.thorough
 def test_the_first_process_keeps_the_episodes_of_all(undisturbed):
     episodes = recollect.load(undisturbed).episodes()
     assert len(episodes) == metrics_of(undisturbed)[-1]["episodes"]
@@ -329,6 +330,7 @@ def test_the_first_process_keeps_the_episodes_of_all(undisturbed):
     assert {episode.env for episode in episodes} == set(range(config.env.num_envs))
 
 
+@pytest.mark.thorough
 def test_environments_that_were_saved_apart_are_not_mixed(undisturbed, tmp_path):
     folder = unended(undisturbed, tmp_path)
     with pytest.raises(UsageError, match=r"was saved by 2 processes, here are 1.* --nproc-per-node 2"):

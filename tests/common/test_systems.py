@@ -37,6 +37,7 @@ print(recollect.load(run.folder).evaluate(3).mean)
 """
 
 
+@pytest.mark.thorough
 def test_the_core_trains_without_what_only_unix_has(tmp_path):
     code = [sys.executable, "-c", WITHOUT + TRAIN]
     result = subprocess.run(code, cwd=tmp_path, capture_output=True, text=True, timeout=100)

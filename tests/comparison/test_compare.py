@@ -199,6 +199,7 @@ def test_more_episodes_need_a_new_evaluation_but_no_training(done, tmp_path):
     assert lines(out) == before
 
 
+@pytest.mark.thorough
 def test_finished_runs_are_probed_without_training(tmp_path, monkeypatch, capsys):
     arguments = ["-e", "probe:recall", "-m", "ppo", "ppo_gru", "--env.num-envs", "4", "--ppo.num-steps", "16"]
     arguments += ["--rollouts", "2", "--seeds", "1", "--episodes", "10", "--jobs", "2"]

@@ -391,6 +391,7 @@ def test_runs_of_a_dead_machine_are_restarted_once(tmp_path) -> None:
     assert set(executor._tasks) == {"a", "again", "nowhere"} and not executor._cancelled
 
 
+@pytest.mark.thorough
 def test_more_resources_than_any_machine_has_are_refused(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     flags = ["--cpus-per-run", "9999", "--gpus-per-run", "1", "--device", "cuda"]

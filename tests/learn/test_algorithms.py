@@ -302,7 +302,10 @@ def tuple_map(state):
     return state + 1 if state.is_floating_point() else state
 
 
-@pytest.mark.parametrize(("algorithm", "rollouts"), [("reinforce", 120), ("a2c", 120), ("trpo", 30)])
+LEARNERS = [("reinforce", 120), ("a2c", 120), ("trpo", 30)]
+
+
+@pytest.mark.parametrize(("algorithm", "rollouts"), sampled(LEARNERS, ("trpo", 30)))
 def test_actions_follow_observations(algorithm, rollouts):
     learned = learn("match", rollouts, update=UPDATES[algorithm], target_kl=0.02)
     assert play(learned, 50) == pytest.approx(1.0)

@@ -223,6 +223,7 @@ def test_a_memory_learns_to_hold_what_is_predicted_and_without_one_it_cannot_be(
     assert last["gru"]["predict_obs"] is None
 
 
+@pytest.mark.thorough
 def test_a2c_learns_predictions(tmp_path):
     options = {
         "algorithm": "a2c",

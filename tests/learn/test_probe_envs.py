@@ -140,6 +140,7 @@ def test_box_actions_come_near():
     assert play(learned, 40) > -0.05
 
 
+@pytest.mark.thorough
 def test_every_kind_of_space_at_once():
     learned = learn("mixed", 120, ent_coef=0.001)
     assert play(learned, 100) > 5.9

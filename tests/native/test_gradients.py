@@ -216,6 +216,7 @@ def test_two_callers_at_the_same_time_share_the_second_thread(monkeypatch):
     assert all(torch.equal(x, gradients[0]) for x in gradients)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_has_a_second_thread_of_its_own():
     script = """

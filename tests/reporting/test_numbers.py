@@ -478,6 +478,7 @@ def test_three_seeds_that_succeed_or_fail_name_no_difference():
     assert errors.welch > 0.1  # the control
 
 
+@pytest.mark.thorough
 def test_verdicts_over_several_environments_rarely_name_a_difference():
     errors = family_errors(SHAPES["bell"], models=4, seeds=5, studies=100, envs=3)
     assert errors.report <= 0.1 < 0.3 < errors.single

@@ -41,6 +41,7 @@ def trained(tmp_path_factory):
     return run_quietly(config, tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.thorough
 def test_compare_returns_a_row_for_each_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     call = {"seeds": 1, "steps": 600, "options": OPTIONS, "episodes": 5, "out": tmp_path / "runs"}

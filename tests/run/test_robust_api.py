@@ -154,6 +154,7 @@ def test_a_run_in_another_thread_than_the_main_one_works(backend, tmp_path):
     assert (tmp_path / "ppo" / "CartPole-v1" / "run" / "checkpoints" / "last.safetensors").exists()
 
 
+@pytest.mark.thorough
 def test_a_run_whose_reader_leaves_goes_to_its_end(tmp_path):
     out = ["--out", str(tmp_path), "--run-id", "a", "--env.num-envs", "2", "--ppo.num-steps", "16"]
     command = [sys.executable, "-m", "recollect", "train", "CartPole-v1", "--rollouts", "300", *out]

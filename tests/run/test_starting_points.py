@@ -384,6 +384,7 @@ def test_a_clone_with_memory_does_what_was_recorded_and_one_without_cannot():
     assert max(errors) < 1e-4 and len(errors) == 30
 
 
+@pytest.mark.thorough
 def test_a_student_with_memory_learns_from_a_teacher_that_sees_what_it_does_not(tmp_path):
     options = {"actor.sees": ["obs", "hidden"], "env.num_envs": 8, "ppo.num_steps": 32}
     teacher = recollect.train("poc", steps=15_000, options=options, out=tmp_path, quiet=True)
