@@ -439,6 +439,22 @@ def test_a_pass_takes_every_chunk_exactly_once(sizes, size, seed):
     assert sorted(seen) == list(range(chunks_each * length * num_envs))
 
 
+@pytest.mark.parametrize("size", [6, 16], ids=["the last is smaller", "all are equal"])
+def test_what_is_drawn_at_once_changes_no_minibatch(size, monkeypatch):
+    _, batch = numbered(8, 16, 2)  # 64 chunks
+
+    def tensors() -> list[list[torch.Tensor]]:
+        parts = drawn(batch, 16, size, np.random.default_rng(0))
+        return [[*part.rows.obs.values(), *part.state.actor, *part[3:-1]] for part in parts]
+
+    together = tensors()
+    monkeypatch.setattr("recollect.learn.minibatches.GROUP_BYTES", 1)
+    alone = tensors()
+    assert len(together) == len(alone) == -(-64 // size)
+    for one, other in zip(together, alone, strict=True):
+        assert all(x.is_contiguous() and torch.equal(x, y) for x, y in zip(one, other, strict=True))
+
+
 def test_minibatches_are_shuffled_by_their_generator_alone():
     _, batch = numbered(8, 16, 2)
 

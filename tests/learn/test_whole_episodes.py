@@ -61,7 +61,7 @@ def sequences(s, batch):
         starts = sorted({0, *opens})
         for begin, end in zip(starts, [*starts[1:], T], strict=True):
             stored = AgentState(*(tree.map_leaves(lambda x, n=n: x[n : n + 1], x) for x in batch.state))
-            parts = [x[begin:end, n : n + 1] for x in batch[3:]]
+            parts = [x[begin:end, n : n + 1] for x in batch[3:-1]]
             rows = slice_rows(batch.rows, slice(begin, end)).map(lambda x, n=n: x[:, n : n + 1])
             yield Batch(rows, fresh if begin in opens else stored, {}, *parts)
 

@@ -102,8 +102,7 @@ def in_float64(batch):
     def double(x):
         return x.double() if x.is_floating_point() else x
 
-    state = AgentState(*(tree.map_leaves(double, part) for part in batch.state))
-    return Batch(batch.rows.map(double), state, {}, *map(double, batch[3:]))
+    return batch.map(double, double)
 
 
 def native(agent, batch, cfg, lib=None):

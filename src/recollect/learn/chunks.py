@@ -6,10 +6,11 @@ Chunk k N + n holds steps k L to (k + 1) L of environment n, and begins from the
 collecting and valuing stored there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..agent.agent import AgentState
@@ -54,6 +55,27 @@ class Batch(NamedTuple):
     advantage: Tensor
     target: Tensor
     weight: Tensor  # of each step in a mean over the steps of all ranks
+    inputs: tuple[Tensor, ...] = ()  # of the networks, if the engine has prepared them
+
+    def map(self, steps: Callable[[Tensor], Tensor], states: Callable[[Tensor], Tensor]) -> "Batch":
+        """The same batch with a function applied to every tensor (L, C, ...), and another to every state."""
+        state = AgentState(*(tree.map_leaves(states, part) for part in self.state))
+        targets = {name: steps(x) for name, x in self.targets.items()}
+        action, log_prob, valid, value, advantage, target, weight = map(steps, self[3:-1])
+        of_steps = action, log_prob, valid, value, advantage, target, weight
+        return Batch(self.rows.map(steps), state, targets, *of_steps, tuple(map(steps, self.inputs)))
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all tensors."""
+        sizes: list[int] = []
+
+        def measure(x: Tensor) -> Tensor:
+            sizes.append(x.nbytes)
+            return x
+
+        self.map(measure, measure)
+        return sum(sizes)
 
 
 def scores(rollout: Rollout | Outcome, length: int, estimates: Estimates) -> Scores:
@@ -95,13 +117,37 @@ def join(states: list[Tree]) -> Tree:
     return tree.map_leaves(lambda x: x.flatten(0, 1), tree.stack(states))
 
 
-def take(batch: Batch, index: Tensor) -> Batch:
-    """The chunks of an index (B,)."""
+def select_chunks(x: Tensor, index: Tensor) -> Tensor:
+    """The chunks of each row of an index (M, B), from all chunks (L, C, ...): (M, L, B, ...)."""
+    length, chunks = x.shape[:2]
+    # As rows in the order of the result: one call for all, and each row of the index is contiguous there.
+    starts = torch.arange(0, length * chunks, chunks, device=x.device)
+    rows = (starts[:, None] + index[:, None]).flatten()
+    return x.flatten(0, 1).index_select(0, rows).unflatten(0, (len(index), length, -1))
+
+
+def parts(batch: Batch, index: Tensor) -> Iterator[Batch]:
+    """The chunks of each row of an index (M, B), as M batches."""
+    columns: list[tuple[Tensor, ...]] = []
 
     def select(x: Tensor) -> Tensor:
-        return x.index_select(1, index)
+        columns.append(select_chunks(x, index).unbind())
+        return x
 
-    # Chunks are axis 1 of time-major tensors, and axis 0 of states.
-    state = (tree.map_leaves(lambda x: x.index_select(0, index), part) for part in batch.state)
-    targets = {name: select(x) for name, x in batch.targets.items()}
-    return Batch(batch.rows.map(select), AgentState(*state), targets, *map(select, batch[3:]))
+    def select_states(x: Tensor) -> Tensor:
+        columns.append(x.index_select(0, index.flatten()).unflatten(0, index.shape).unbind())
+        return x
+
+    batch.map(select, select_states)
+    for row in zip(*columns, strict=True):
+        column = iter(row)
+
+        def following(_: Tensor, column: Iterator[Tensor] = column) -> Tensor:
+            return next(column)
+
+        yield batch.map(following, following)
+
+
+def take(batch: Batch, index: Tensor) -> Batch:
+    """The chunks of an index (B,)."""
+    return next(parts(batch, index[None]))

@@ -57,6 +57,9 @@ class Engine(Protocol):
     def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
         """V (T, N), and the state after the rows as far as values depend on it."""
 
+    def prepare(self, batch: Batch) -> Batch:
+        """All chunks of an update, before minibatches are taken of them."""
+
     def gradients(
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
     ) -> Loss:
@@ -100,6 +103,9 @@ class TorchEngine:
 
     def value(self, rows: Rows, state: AgentState) -> tuple[Tensor, AgentState]:
         return self.agent.value(rows, state)
+
+    def prepare(self, batch: Batch) -> Batch:
+        return batch
 
     def gradients(
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients

@@ -16,12 +16,14 @@ from ..common.devices import send
 from ..common.distributed import ALONE, Ranks
 from ..envs import Array
 from .auxiliary import targets
-from .chunks import Batch, Estimates, Scores, chunk, cut, scores, take
+from .chunks import Batch, Estimates, Scores, chunk, cut, parts, scores, select_chunks
 from .learner import Learner
 from .maths import Loss, Losses, agreement, explained_variance, standardize
 from .rollout import Rollout
 from .settings import Coefficients, Draw, Plan
 from .states import chunk_states, restate
+
+GROUP_BYTES = 2**20  # of minibatches that are drawn at once
 
 
 class Minibatches:
@@ -54,7 +56,8 @@ class Minibatches:
             targets={name: cut(x, length) for name, x in targets(learner, rollout).items()},
         )
         self.size = plan.ppo.chunks_per_minibatch(self.num_envs, length, draw.whole)
-        self.batch, self.errors = restate(learner.agent, rollout, batch, plan.ppo, self.size)
+        batch, self.errors = restate(learner.agent, rollout, batch, plan.ppo, self.size)
+        self.batch = learner.engine.prepare(batch)
         self.stale = False
         # With dropout a gradient step computes another function; restate has compared the whole rollout.
         self._compared = learner.agent.dropout
@@ -159,24 +162,32 @@ def minibatches(
     # Chunk k N + n of all ranks is chunk k (N / ranks) + n - (first environment of this rank) of its own.
     time, env = np.divmod(order[local_blocks], num_envs)
     local_order = time * (num_envs // ranks.size) + env - local_envs.start
-    share = size // blocks
-    starts = range(0, order.shape[1], share)
+    share, each = size // blocks, order.shape[1]
+    # Minibatches of equal size are drawn together, as many as are in the cache when they are learned from.
+    together = max(1, GROUP_BYTES * each // (batch.nbytes * share))
+    equal = range(0, each // share, together)
+    groups = [(min(together, equal.stop - number), share) for number in equal]
+    groups += [(1, each % share)] if each % share else []
 
-    def indices(order: Array) -> tuple[Tensor, ...]:
-        """The chunks of each minibatch, block by block; copied to the device once per epoch."""
-        flat = np.concatenate([order[:, start : start + share].ravel() for start in starts])
-        return send(torch.from_numpy(flat), batch.valid.device).split(len(order) * share)
+    def grouped(order: Array) -> Iterator[Tensor]:
+        """The chunks of the minibatches of each group (M, B), block by block; copied to the device once."""
+        flat = np.concatenate([order[:, start : start + share].ravel() for start in range(0, each, share)])
+        sizes = [number * len(order) * part for number, part in groups]
+        split = send(torch.from_numpy(flat), batch.valid.device).split(sizes)
+        return (x.unflatten(0, (number, -1)) for x, (number, _) in zip(split, groups, strict=True))
 
-    for start, index, local_index in zip(starts, indices(order), indices(local_order), strict=True):
-        steps = counts[order[:, start : start + share]].sum()
-        # By the chunks of all ranks, so that none of them leaves out a minibatch alone.
-        if not steps:
-            continue
-        mask = scores.mask.index_select(1, index)
-        weight, advantage = mask / mask.sum(), scores.advantage.index_select(1, index)
-        if draw.normalize == "minibatch" and steps > 1:
-            advantage = standardize(advantage, weight)
+    starts = range(0, each, share)
+    counted = iter([counts[order[:, start : start + share]].sum() for start in starts])
+    for index, local_index in zip(grouped(order), grouped(local_order), strict=True):
+        mask, raw = (select_chunks(x, index) for x in (scores.mask, scores.advantage))
+        weights = mask / mask.sum((1, 2), keepdim=True).clamp(min=1)
+        advantages = standardize(raw, weights) if draw.normalize == "minibatch" else raw
         # `index` goes block by block, so the chunks of this rank are one slice of it.
-        local = ranks.block(len(local_index))
-        part = take(batch, local_index)._replace(weight=weight[:, local], advantage=advantage[:, local])
-        yield from repeat(part, draw.repeats)
+        local = ranks.block(local_index.shape[1])
+        of_all = (x[..., local].unbind() for x in (weights, advantages, raw))
+        for part, weight, advantage, plain in zip(parts(batch, local_index), *of_all, strict=True):
+            # By the chunks of all ranks, so that none of them leaves out a minibatch alone.
+            if steps := next(counted):
+                # One step has no deviation to divide by.
+                learned = part._replace(weight=weight, advantage=advantage if steps > 1 else plain)
+                yield from repeat(learned, draw.repeats)

@@ -83,6 +83,12 @@ class NativeEngine:
         self._library.values(workspace.program, steps * batch, batch, values.data_ptr())
         return self._agent.value_head.decode(values), state._replace(**{network.part: after})
 
+    def prepare(self, batch: Batch) -> Batch:
+        if not self.active:
+            return batch
+        # The inputs of the networks have no weights, so those of all epochs are computed once.
+        return batch._replace(inputs=tuple(network.inputs(batch.rows) for network in self._covered.networks))
+
     def gradients(
         self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
     ) -> Loss:
@@ -111,14 +117,15 @@ class NativeEngine:
 
         by_torch  the loss whose terms of the other branch are kept, and whose gradient is there
         """
+        batch = batch if batch.inputs else self.prepare(batch)
         steps, sequences = batch.valid.shape
         self._reserve(steps * sequences, sequences)
         first = batch.rows.first.contiguous()
         alive = [first]  # C has addresses only, and torch would free what it cannot see
-        for network, workspace, program in zip(
-            self._covered.networks, self._workspaces, self._programs, strict=True
+        for network, features, workspace, program in zip(
+            self._covered.networks, batch.inputs, self._workspaces, self._programs, strict=True
         ):
-            inputs = network.inputs(batch.rows), *network.states(batch.state)
+            inputs = features, *network.states(batch.state)
             workspace.set_inputs(*inputs)
             program.first = first.data_ptr() if network.branch.resets else None
             alive += inputs
