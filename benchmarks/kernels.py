@@ -22,6 +22,7 @@ from recollect.run.kernels import engine
 TASKS = {
     "CartPole": ["-e", "CartPole-v1"],
     "LunarLander": ["-e", "LunarLander-v3"],
+    "BipedalWalker": ["-e", "BipedalWalker-v3"],
     "LSTM": ["-e", "CartPoleMasked", "-m", "ppo_lstm"],
     "GRU": ["-e", "CartPoleMasked", "-m", "ppo_gru"],
     "minGRU": ["-e", "CartPoleMasked", "--actor", "mingru", "--critic", "mingru"],
