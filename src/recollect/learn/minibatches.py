@@ -133,6 +133,19 @@ def blocks_of(num_envs: int, size: int, ranks: Ranks) -> int:
     return math.gcd(num_envs, size, max(8, ranks.size))
 
 
+def orders(
+    chunks: int, num_envs: int, blocks: int, random: np.random.Generator | None, ranks: Ranks
+) -> tuple[Array, Array]:
+    """All chunks in the order of learning, and those of this rank by its own numbers (blocks, C / blocks)."""
+    order = np.arange(chunks).reshape(-1, blocks, num_envs // blocks).swapaxes(0, 1).reshape(blocks, -1)
+    # Every rank draws the order of all blocks and then takes its own.
+    order = random.permuted(order, axis=1) if random else order
+    local_blocks, local_envs = ranks.block(blocks // ranks.size), ranks.block(num_envs // ranks.size)
+    # Chunk k N + n of all ranks is chunk k (N / ranks) + n - (first environment of this rank) of its own.
+    time, env = np.divmod(order[local_blocks], num_envs)
+    return order, time * (num_envs // ranks.size) + env - local_envs.start
+
+
 def minibatches(
     batch: Batch,
     scores: Scores,
@@ -154,14 +167,10 @@ def minibatches(
     counts    steps of each chunk of all ranks (C,) that count
     num_envs  of all ranks
     """
-    chunks, blocks = scores.mask.shape[1], blocks_of(num_envs, size, ranks)
-    order = np.arange(chunks).reshape(-1, blocks, num_envs // blocks).swapaxes(0, 1).reshape(blocks, -1)
-    # Every rank draws the order of all blocks and then takes its own.
-    order = random.permuted(order, axis=1) if draw.shuffle else order
-    local_blocks, local_envs = ranks.block(blocks // ranks.size), ranks.block(num_envs // ranks.size)
-    # Chunk k N + n of all ranks is chunk k (N / ranks) + n - (first environment of this rank) of its own.
-    time, env = np.divmod(order[local_blocks], num_envs)
-    local_order = time * (num_envs // ranks.size) + env - local_envs.start
+    blocks = blocks_of(num_envs, size, ranks)
+    order, local_order = orders(
+        scores.mask.shape[1], num_envs, blocks, random if draw.shuffle else None, ranks
+    )
     share, each = size // blocks, order.shape[1]
     # Minibatches of equal size are drawn together, as many as are in the cache when they are learned from.
     together = max(1, GROUP_BYTES * each // (batch.nbytes * share))
