@@ -80,14 +80,14 @@ def lunar_lander_continuous() -> RunConfig:
 
 
 def bipedal_walker() -> RunConfig:
-    """Small rollouts as for MuJoCo, and a long horizon: an episode has up to 1,600 steps."""
-    small = mujoco()
-    return replace(
-        small,
-        env=replace(small.env, id="BipedalWalker-v3"),
+    """Many passes in minibatches of 256, and low initial action noise, so that the walker stays up."""
+    return RunConfig(
+        env=EnvConfig(id="BipedalWalker-v3", num_envs=32, normalize_obs=True, normalize_reward=True),
         actor=BranchConfig(log_std=-0.5),
-        ppo=replace(small.ppo, gamma=0.999),
-        steps=2_000_000,
+        ppo=PPOConfig(
+            num_steps=128, update_epochs=10, num_minibatches=16, learning_rate=5e-4, lr_decay=TO_ZERO
+        ),
+        steps=1_000_000,
     )
 
 
