@@ -30,7 +30,8 @@ def policy_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
     """Chunks (..., L, B) with mean 0 and deviation 1 by weights that sum to 1, over two steps or more."""
     centered = x - (weight * x).sum((-2, -1), keepdim=True)
-    return centered / ((weight * centered.square()).sum((-2, -1), keepdim=True).sqrt() + 1e-8)
+    mean_square = (weight * centered.square()).sum((-2, -1), keepdim=True)
+    return centered / (mean_square.sqrt() + 1e-8)
 
 
 def explained_variance(values: Tensor, target: Tensor, weight: Tensor) -> float:
