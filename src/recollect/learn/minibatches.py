@@ -4,7 +4,7 @@ Shapes.  T steps, N environments of all ranks, L steps a chunk, C = N T / L chun
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -146,6 +146,21 @@ def orders(
     return order, time * (num_envs // ranks.size) + env - local_envs.start
 
 
+def grouped(
+    order: Array, share: int, groups: Sequence[tuple[int, int]], device: torch.device
+) -> Iterator[Tensor]:
+    """The chunks of the minibatches of each group (M, B), block by block; copied to the device once.
+
+    groups  minibatches, and chunks that each takes of a block
+    """
+    starts = range(0, order.shape[1], share)
+    flat = np.concatenate([order[:, start : start + share].ravel() for start in starts])
+    split = send(torch.from_numpy(flat), device).split(
+        [number * len(order) * part for number, part in groups]
+    )
+    return (x.unflatten(0, (number, -1)) for x, (number, _) in zip(split, groups, strict=True))
+
+
 def minibatches(
     batch: Batch,
     scores: Scores,
@@ -178,16 +193,9 @@ def minibatches(
     groups = [(min(together, equal.stop - number), share) for number in equal]
     groups += [(1, each % share)] if each % share else []
 
-    def grouped(order: Array) -> Iterator[Tensor]:
-        """The chunks of the minibatches of each group (M, B), block by block; copied to the device once."""
-        flat = np.concatenate([order[:, start : start + share].ravel() for start in range(0, each, share)])
-        sizes = [number * len(order) * part for number, part in groups]
-        split = send(torch.from_numpy(flat), batch.valid.device).split(sizes)
-        return (x.unflatten(0, (number, -1)) for x, (number, _) in zip(split, groups, strict=True))
-
-    starts = range(0, each, share)
-    counted = iter([counts[order[:, start : start + share]].sum() for start in starts])
-    for index, local_index in zip(grouped(order), grouped(local_order), strict=True):
+    counted = iter([counts[order[:, start : start + share]].sum() for start in range(0, each, share)])
+    indices, local_indices = (grouped(x, share, groups, batch.valid.device) for x in (order, local_order))
+    for index, local_index in zip(indices, local_indices, strict=True):
         mask, raw = (select_chunks(x, index) for x in (scores.mask, scores.advantage))
         weights = mask / mask.sum((1, 2), keepdim=True).clamp(min=1)
         advantages = standardize(raw, weights) if draw.normalize == "minibatch" else raw
