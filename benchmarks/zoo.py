@@ -50,6 +50,14 @@ PENDULUM = dict(
     n_steps=1024, gae_lambda=0.95, gamma=0.9, n_epochs=10, ent_coef=0.0, learning_rate=1e-3, clip_range=0.2,
     use_sde=True, sde_sample_freq=4,
 )  # fmt: skip
+CAR_WITHOUT_VELOCITY = dict(
+    n_steps=1024, batch_size=256, gamma=0.9999, gae_lambda=0.9, n_epochs=10, ent_coef=0.00429,
+    learning_rate=7.77e-05, clip_range=0.1, max_grad_norm=5, vf_coef=0.19, use_sde=True, sde_sample_freq=8,
+    policy_kwargs=dict(
+        log_std_init=0.0, ortho_init=False, lstm_hidden_size=32, enable_critic_lstm=True,
+        net_arch=dict(pi=[64], vf=[64]),
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -78,13 +86,14 @@ class Pair:
 def recurrent(
     env: str, mask: Sequence[int], hyperparameters: dict[str, Any], num_envs: int
 ) -> dict[str, Any]:
-    """sb3-contrib's RecurrentPPO with an LSTM of 64 each for actor and critic; velocities are zeros."""
+    """sb3-contrib's RecurrentPPO, by default with an LSTM of 64 each for actor and critic; velocities are
+    zeros."""
     how = {"algorithm": "sb3_contrib:RecurrentPPO", "policy": "MlpLstmPolicy", "env": env, "mask": mask}
     nets = dict(
         ortho_init=False, activation_fn="ReLU", lstm_hidden_size=64, enable_critic_lstm=True,
         net_arch=dict(pi=[64], vf=[64]),
     )  # fmt: skip
-    chosen = {**hyperparameters, "policy_kwargs": nets}
+    chosen = {"policy_kwargs": nets, **hyperparameters}
     return {**how, "num_envs": num_envs, "normalize": True, "hyperparameters": chosen}
 
 
@@ -142,6 +151,12 @@ PAIRS = (
     ),
     Pair("CartPoleNoVel-v1", 100_000, recurrent("CartPole-v1", [1, 0, 1, 0], CARTPOLE, 8), "ppo_lstm"),
     Pair("PendulumNoVel-v1", 100_000, recurrent("Pendulum-v1", [1, 1, 0], PENDULUM, 4), "ppo_lstm", 1),
+    Pair(
+        "MountainCarContinuousNoVel-v0",
+        300_000,
+        recurrent("MountainCarContinuous-v0", [1, 0], CAR_WITHOUT_VELOCITY, 8),
+        "ppo_lstm",
+    ),
 )  # fmt: skip
 
 
