@@ -3,7 +3,7 @@
 # make thorough further cases of some tests, with each memory, and long tests of clusters and of the site
 #               (minutes)
 # make docs     these pages as a site in build/docs, with nothing fetched while it is read
-# make faults   fault injection: random kills, signals, full disks (minutes)
+# make faults   fault injection: random kills, signals, full disks (an hour)
 # make fuzz     ten thousand random command lines, files and run folders, 500 random environments, and a
 #               thousand damages of each file of a run (half an hour)
 # make memory-gym  install Memory Gym where its own pins would not
@@ -70,7 +70,8 @@ docs: .venv/docs
 	@echo build/docs/index.html
 
 faults: .venv/dev
-	$(BIN)/python -m pytest -m faults
+	$(BIN)/python -m pytest -m faults tests/faults/test_kills.py -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m faults --ignore tests/faults/test_kills.py
 
 fuzz: .venv/dev
 	FUZZ_CASES=10000 MUTANTS=1000 $(BIN)/python -m pytest tests/fuzz tests/run/test_corruption.py tests/tuning/test_journal.py tests/reporting/test_damage.py -n 2

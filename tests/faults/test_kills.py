@@ -2,23 +2,25 @@
 
 Each trial is a process that trains, a SIGKILL at a uniformly drawn fraction of the measured run time,
 and a process that resumes. The fraction is measured in saves of the trial, so that the kill hits the
-same place of a run on a machine that slows down or speeds up. The parent imports everything once and
-forks, so that a trial costs a run and not an import. Saves are slowed, so that many kills hit one.
+same place of a run on a machine that slows down or speeds up. A server imports everything once and
+forks, so that a trial costs a run and not an import. It is not the process of the tests, whose autograd may
+have begun threads that no fork has. Saves are slowed, so that many kills hit one.
 """
 
+import multiprocessing
 import os
 import random
 import signal
 import time
-import traceback
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recollect.common.errors import CheckpointError
-from recollect.run import api, checkpoint
+from recollect.run import api, checkpoint, session
 from recollect.run.display import SilentDisplay
 
 from ..helpers import MEMORIES, assert_same_end, branch, run_quietly, small_config
@@ -26,11 +28,12 @@ from ..helpers import MEMORIES, assert_same_end, branch, run_quietly, small_conf
 KILLS = 1000
 ROLLOUTS = 40
 SAVES_TAKE = 0.005  # seconds for each sync
-FSYNC, SAVE = os.fsync, checkpoint.save
 TIERS: dict[str, dict[str, Any]] = {
     "native": {},
     "barrier": {"env_id": "LunarLander-v3", "barrier": 2, "save_interval": 2},
 }
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload([__name__])
 
 
 class JournalDisplay(SilentDisplay):
@@ -49,74 +52,68 @@ def note(journal: Path, text: str) -> None:
         file.flush()
 
 
-def in_a_child(work: Callable[[], object]) -> int:
-    """Fork, work in the child, and exit without the parent's clean-up; the child's id."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+def begin(journal: Path, work: Callable[..., object], *arguments: object) -> BaseProcess:
+    """Do this in a process whose saves are slow, and noted in the journal."""
+    process = SERVER.Process(target=_work, args=(journal, work, arguments))
+    process.start()
+    return process
 
 
-def prepare(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow down syncs, and note the start and each complete save in the journal."""
-
-    def slow_sync(descriptor: int) -> None:
-        time.sleep(SAVES_TAKE)
-        FSYNC(descriptor)
+def _work(journal: Path, work: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    save = checkpoint.save
 
     def save_with_note(path: Path, *args: object) -> None:
-        SAVE(path, *args)
+        save(path, *args)
         note(journal, f"saved {path.name} {time.perf_counter()}")
 
-    monkeypatch.setattr(os, "fsync", slow_sync)
-    monkeypatch.setattr(checkpoint, "save", save_with_note)
-    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: JournalDisplay(journal))
+    # A kill loses nothing that the system has, so syncs only have to take their time.
+    os.fsync = lambda descriptor: time.sleep(SAVES_TAKE)
+    checkpoint.save = save_with_note
+    session.make_display = lambda *_: JournalDisplay(journal)
     note(journal, f"begun {time.perf_counter()}")
+    work(*arguments)
+
+
+def end(journal: Path, work: Callable[..., object], *arguments: object) -> None:
+    """The same, to its end."""
+    process = begin(journal, work, *arguments)
+    process.join()
+    assert process.exitcode == 0
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("memory", sorted(MEMORIES))
-def test_random_kills_lose_nothing(memory, tier, tmp_path, monkeypatch) -> None:
+def test_random_kills_lose_nothing(memory, tier, tmp_path) -> None:
     network = branch(memory)
     config = small_config(rollouts=ROLLOUTS, actor=network, critic=network, **TIERS[tier])
     dice = random.Random(f"{memory} {tier} 20261125")
     kills = KILLS // (len(MEMORIES) * len(TIERS))
-    prepare(tmp_path / "journal-straight", monkeypatch)
-    assert os.waitpid(in_a_child(lambda: run_quietly(config, tmp_path, "straight")), 0)[1] == 0
+    end(tmp_path / "journal-straight", run_quietly, config, tmp_path, "straight")
     [straight] = tmp_path.glob("*/*/straight")
     measured = tmp_path / "journal-measured"  # a second run: the first also fills the disk cache
-    prepare(measured, monkeypatch)
-    assert os.waitpid(in_a_child(lambda: run_quietly(config, tmp_path, "measured")), 0)[1] == 0
+    end(measured, run_quietly, config, tmp_path, "measured")
     moments = times(measured)
     inside_saves, outside, trials = 0, 0, 0
     while trials < kills:
         name = f"killed{trials + outside}"
         folder = straight.with_name(name)
         journal = tmp_path / f"journal-{name}"
-        prepare(journal, monkeypatch)
-        child = in_a_child(lambda name=name: run_quietly(config, tmp_path, name))
+        run = begin(journal, run_quietly, config, tmp_path, name)
         wait_for(journal, moments, dice.uniform(0, moments[-1]))
         if trials % 2:
-            wait_for_save(folder, child)
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+            wait_for_save(folder, run)
+        run.kill()
+        run.join()
         newest = last_complete(folder) if saved(journal) else None
         if newest is None or int(newest[10:18]) == ROLLOUTS:
             outside += 1  # before its first save, or after its last: draw again
             assert outside < kills, "the run is too short to be killed before its end"
             continue
-        assert os.WIFSIGNALED(status), "it ended by itself before its end"
+        assert run.exitcode == -signal.SIGKILL, "it ended by itself before its end"
         inside_saves += bool(list((folder / "checkpoints").glob(".*.tmp")))
         assert newest >= saved(journal)[-1], "a complete checkpoint was lost"
-        assert os.waitpid(in_a_child(lambda folder=folder: api.resume(folder, quiet=True)), 0)[1] == 0
+        end(journal, resume_quietly, folder)
         resumed = [line for line in journal.read_text().splitlines() if line.startswith("resumed ")]
         assert resumed[-1].split()[1] == newest
         assert 0 < int(newest[10:18]) < ROLLOUTS, "the resumed step lies inside the run"
@@ -125,6 +122,10 @@ def test_random_kills_lose_nothing(memory, tier, tmp_path, monkeypatch) -> None:
     counts = f"{inside_saves} during a save, {outside} drawn again"
     print(f"\n{memory}, {tier}: {kills} kills in runs of {len(moments)} saves, {counts}")
     assert inside_saves >= kills // 4
+
+
+def resume_quietly(folder: Path) -> None:
+    api.resume(folder, quiet=True)
 
 
 def saved(journal: Path) -> list[str]:
@@ -155,10 +156,10 @@ def wait_for(journal: Path, moments: list[float], moment: float) -> None:
     time.sleep(pace * (moment - reached))
 
 
-def wait_for_save(folder: Path, child: int) -> None:
+def wait_for_save(folder: Path, run: BaseProcess) -> None:
     """Wait until a run is writing a checkpoint, or has ended."""
     while not list((folder / "checkpoints").glob(".*.tmp")):
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        if not run.is_alive():
             return
         time.sleep(0.0005)
 
