@@ -31,8 +31,8 @@ def kept(out: Path, belongs: Callable[[Row], bool]) -> list[Kept]:
 
 
 def is_plain(row: Row) -> bool:
-    """Whether it is one of the tasks that need no memory."""
-    return row.env in PLAIN and not row.variant
+    """Whether it is one of the tasks that need no memory, with the preset's options."""
+    return row.env in PLAIN and not row.options
 
 
 def presets(out: Path) -> list[str]:

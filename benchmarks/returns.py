@@ -145,7 +145,9 @@ ROWS = (
     Row("CartPole-v1", 200_000, gate="500 in all", passes=all_of(500), learned=475, seeds=5),
     Row("Acrobot-v1", 1_000_000, gate=">= -78", passes=mean_of(-78), learned=-90, seeds=5),
     Row("LunarLander-v3", 1_000_000, gate=">= 260", passes=mean_of(260), learned=200, seeds=5),
-    Row("BipedalWalker-v3", 1_000_000, gate=">= 300", passes=mean_of(300), learned=280, seeds=5),
+    Row("BipedalWalker-v3", 3_000_000, gate=">= 300", passes=mean_of(300), learned=280, seeds=5, first=6),
+    # The preset had one million steps when these seeds were measured.
+    Row("BipedalWalker-v3", 1_000_000, learned=280, seeds=5, variant="one-million"),
     *(Row(f"{task}-v4", 1_000_000, seeds=5) for task in ("HalfCheetah", "Hopper", "Walker2d", "Ant")),
     *toy_texts(),
     Row(

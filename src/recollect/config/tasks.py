@@ -87,7 +87,7 @@ def bipedal_walker() -> RunConfig:
         ppo=PPOConfig(
             num_steps=128, update_epochs=10, num_minibatches=16, learning_rate=5e-4, lr_decay=TO_ZERO
         ),
-        steps=1_000_000,
+        steps=3_000_000,
     )
 
 
