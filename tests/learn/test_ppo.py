@@ -171,6 +171,14 @@ def test_means_over_valid_rows_by_hand():
     torch.testing.assert_close(standardize(x[None], weight[None])[0, :3], wanted)
 
 
+@pytest.mark.parametrize("value", [0.3, 5.1, -0.7, 0.0])
+@pytest.mark.parametrize("steps", [2, 37, 1024])
+def test_equal_advantages_push_nothing(value, steps):
+    valid = torch.arange(steps + 1)[:, None] < steps
+    advantage = torch.full((steps + 1, 1), value).masked_fill(~valid, 1e6)
+    assert not standardize(advantage, valid / valid.sum())[:-1].any()
+
+
 def test_explained_variance_by_hand():
     weight, target = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([1.0, 3.0, 1e6])
     assert explained_variance(target, target, weight) == 1.0

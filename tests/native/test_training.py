@@ -1,6 +1,7 @@
 """Runs with the native kernels: what they record, how they resume, and when torch takes over."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -168,6 +169,32 @@ def test_a_wrong_first_gradient_gives_the_run_to_torch(tmp_path, monkeypatch, ca
     assert trained.summary["kernels"] == "torch"
     # Equal up to rounding: the kernels have acted in the first rollout.
     torch.testing.assert_close(weights(trained), weights(run(tmp_path, "torch")), atol=1e-4, rtol=0)
+
+
+def test_a_first_gradient_that_is_not_written_gives_the_run_to_torch(tmp_path, monkeypatch, capsys):
+    load = library.load
+
+    class Silent:
+        def __init__(self, library):
+            self.library = library
+
+        def __getattr__(self, name):
+            return getattr(self.library, name)
+
+        def gradients(self, *arguments):
+            pass
+
+    monkeypatch.setattr("recollect.run.kernels.load", lambda announce, *isa: Silent(load(announce, *isa)))
+    trained = run(tmp_path, rollouts=1, **NATIVE)
+    assert "the first native gradient differs by 1," in capsys.readouterr().out.replace("\n", ",")
+    assert trained.summary["kernels"] == "torch"
+
+
+def test_a_run_that_restarts_from_its_seed_takes_torch_if_it_is_told_to(tmp_path):
+    stopped = run(tmp_path, rollouts=2, **NATIVE)
+    shutil.rmtree(stopped.folder / "checkpoints")
+    set_status(stopped.folder)
+    assert api.resume(stopped.folder, kernels="torch", quiet=True).summary["kernels"] == "torch"
 
 
 @pytest.mark.parametrize(

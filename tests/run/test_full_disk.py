@@ -16,7 +16,7 @@ from recollect.common.digests import digest_existing
 from recollect.common.errors import UsageError
 from recollect.config.data import read_yaml
 from recollect.reporting.runs import read_run
-from recollect.run import api, checkpoint, log
+from recollect.run import api, checkpoint, log, session
 from recollect.run.display import SilentDisplay
 from recollect.run.run_folder import read_summary, write_summary
 
@@ -279,6 +279,23 @@ def test_a_removed_folder_of_checkpoints_is_made_again(tmp_path, monkeypatch):
     names = {path.name for path in (trained.folder / "checkpoints").iterdir()}
     assert {"last.safetensors", "iteration-00000010.safetensors"} <= names
     assert api.load(trained.folder).evaluate(2).returns
+
+
+def test_the_best_weights_are_those_that_could_be_saved(tmp_path, monkeypatch):
+    returns, save, saved = iter([100.0, 50.0]), session.save_weights, []
+
+    def fail_once(path, *args):
+        if path.stem == "best":
+            saved.append(path)
+            if len(saved) == 1:
+                raise OSError(28, "No space left on device")
+        save(path, *args)
+
+    monkeypatch.setattr("recollect.run.session.Validation.is_due", lambda *_: True)
+    monkeypatch.setattr("recollect.run.session.Validation.play", lambda *_: next(returns))
+    monkeypatch.setattr(session, "save_weights", fail_once)
+    assert run_quietly(small_config(rollouts=2), tmp_path).summary["best_val_return"] == 50
+    assert len(saved) == 2
 
 
 def test_a_failed_save_names_the_checkpoint_that_remains_or_says_that_there_is_none(tmp_path, monkeypatch):

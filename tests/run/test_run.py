@@ -25,6 +25,7 @@ from recollect.encoder.residual import ResidualConfig
 from recollect.learn.settings import PPOConfig
 from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.stack import StackConfig
+from recollect.reporting.runs import read_run
 from recollect.run import api, checkpoint
 from recollect.run.display import SilentDisplay
 from recollect.run.run_folder import find_unfinished, read_summary, write_summary
@@ -37,6 +38,7 @@ from ..helpers import (
     assert_same_end,
     metrics_of,
     run_quietly,
+    set_status,
     small_config,
     stopped_run,
 )
@@ -85,6 +87,29 @@ def test_resuming_equals_never_stopping_with_pictures(tmp_path, monkeypatch) -> 
     seeing = replace(GRU, encoder=ResidualConfig())
     config = small_config("halves", actor=seeing, critic=SHARED, barrier=2, rollouts=6)
     stop_and_resume(config, tmp_path, monkeypatch, 3, Halves)
+
+
+@pytest.mark.parametrize("ends", [{"rollouts": 3}, {"ppo": PPOConfig(num_steps=128, target_return=10.0)}])
+@pytest.mark.parametrize("save_interval", [0, 1])
+def test_a_signal_in_the_last_iteration_leaves_a_finished_run(ends, save_interval, tmp_path, monkeypatch):
+    config = small_config(save_interval=save_interval, **ends)
+    straight = run_quietly(config, tmp_path, "straight")
+    last = straight.summary["iteration"]
+    assert 1 < last < 10
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(last))
+    stopped = run_quietly(config, tmp_path, "stopped")
+    assert stopped.summary["status"] == "finished"
+    assert metrics_of(stopped.folder) == metrics_of(straight.folder)
+    assert read_run(stopped.folder) is not None
+
+
+def test_a_run_that_was_killed_after_its_target_return_is_finished_at_once(tmp_path):
+    config = small_config(ppo=PPOConfig(num_steps=128, target_return=10.0))
+    trained = run_quietly(config, tmp_path)
+    before = metrics_of(trained.folder)
+    set_status(trained.folder)
+    assert api.resume(trained.folder, quiet=True).summary["status"] == "finished"
+    assert metrics_of(trained.folder) == before
 
 
 @needs_envpool

@@ -109,7 +109,8 @@ def chunk(rollout: Rollout, length: int, scores: Scores) -> Batch:
 def cut(x: Tensor, length: int) -> Tensor:
     """(T, N, ...) -> (L, C, ...)."""
     # Chunk k N + n, time before environment: `join` and the minibatches of several ranks rely on this order.
-    return x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
+    # One copy for the update; without it, drawing minibatches from rows of a buffer copies all for each.
+    return x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2).contiguous()
 
 
 def join(states: list[Tree]) -> Tree:

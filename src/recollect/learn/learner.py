@@ -136,10 +136,11 @@ class Learner:
         if self.agent.dropout:
             torch.manual_seed(rng.torch_seed(seed, rng.Purpose.DROPOUT, self.iteration, self.ranks.rank))
 
-    def reached(self, target_return: float | None) -> bool:
-        """Whether the mean return of the last 100 episodes has reached the target."""
-        mean = self.episodes.means()["return"]
-        return target_return is not None and mean is not None and mean >= target_return
+    def has_ended(self, plan: Plan) -> bool:
+        """Whether the run has had its steps, or the mean return of its last 100 episodes is the target."""
+        target, mean = plan.ppo.target_return, self.episodes.means()["return"]
+        reached = target is not None and mean is not None and mean >= target
+        return reached or plan.progress(self.iteration, self.step) >= 1
 
 
 def begin(

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..common.errors import DisagreementError
 
 LARGEST_ERROR = 1e-2  # of ratio_error and value_error; beyond it the run stops
+ROUNDING = 1e-5  # a hundred times that of sums whose parts are near 1, in float32
 LARGEST_BF16_ERROR = 0.2  # the same with products in bfloat16, which has 8 bits
 
 
@@ -29,9 +30,11 @@ def policy_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
 
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
     """Chunks (..., L, B) with mean 0 and deviation 1 by weights that sum to 1, over two steps or more."""
-    centered = x - (weight * x).sum((-2, -1), keepdim=True)
-    mean_square = (weight * centered.square()).sum((-2, -1), keepdim=True)
-    return centered / (mean_square.sqrt() + 1e-8)
+    mean = (weight * x).sum((-2, -1), keepdim=True)
+    centered = x - mean
+    deviation = (weight * centered.square()).sum((-2, -1), keepdim=True).sqrt()
+    # That of equal values is the rounding error of their mean, and 1 would be made of it.
+    return centered.masked_fill(deviation <= 1e-6 * mean.abs(), 0.0) / (deviation + 1e-8)
 
 
 def explained_variance(values: Tensor, target: Tensor, weight: Tensor) -> float:
@@ -75,8 +78,8 @@ def agreement(
     """
     weight = valid / valid.sum().clamp(min=1)  # a rank may have no valid step in a minibatch
     # Relative to the spread of values. If they are nearly constant, 0.001 of their size is allowed for
-    # instead, and `resolution` where all are 0.
-    spread = variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + resolution
+    # instead, and `resolution` where all are 0. Not less than ROUNDING makes of a value near 0.
+    spread = (variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + resolution).clamp(min=ROUNDING)
     largest = (ratio - 1).abs().max(), ((values - acted) * valid).abs().max() / spread
     # Both numbers at once: a GPU is waited for once per update here.
     errors = dict(zip(("ratio_error", "value_error"), torch.stack(largest).tolist(), strict=True))

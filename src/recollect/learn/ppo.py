@@ -165,7 +165,7 @@ def train(envs: Envs, learner: Learner, plan: Plan, by: Update = update) -> Iter
     length = plan.ppo.chunk_length(any(learner.agent.initial_state(1)))
     dtype = next(learner.agent.parameters()).dtype
     rollout = Rollout(learner.agent, learner.row, plan.ppo.num_steps, dtype)
-    while plan.progress(learner.iteration, learner.step) < 1:
+    while not learner.has_ended(plan):
         torch.set_num_threads(1)  # a step is too little work to share out
         collect(envs, learner, rollout, plan, length)
         torch.set_num_threads(plan.threads)
@@ -175,5 +175,3 @@ def train(envs: Envs, learner: Learner, plan: Plan, by: Update = update) -> Iter
         if plan.barrier_after(learner.iteration - 1):
             learner.restart(envs, plan.seed)
         yield {**learner.progress(), **metrics}
-        if learner.reached(plan.ppo.target_return):
-            return

@@ -99,6 +99,7 @@ class NativeEngine:
         if not self.active:
             return expected
         gradient = optimizer.gradient.clone()
+        self._native_part(optimizer, optimizer.gradient).zero_()  # what is not written must not agree
         terms = self.run(batch, cfg, now, expected)
         error = distance(*(self._native_part(optimizer, x) for x in (optimizer.gradient, gradient)))
         # A resumed run has the error of its beginning, as if it had not stopped.

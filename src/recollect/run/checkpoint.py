@@ -184,7 +184,8 @@ def save(path: Path, learner: Learner, envs: Envs, meta: Mapping[str, Any]) -> N
 def restore(path: Path, learner: Learner, envs: Envs, seed: int) -> dict[str, Any]:
     """Restore a new learner and new environments from a file; return its metadata.
 
-    Nothing is changed before all checks are passed, but barrier environments are reset to check them.
+    The learner is filled after the file has passed all checks. Environments are changed before: barrier
+    environments are reset to compare them, for which past opponents are restored, as they may act first.
     """
     tensors, meta = read(path)
     _check_about_run(path, meta)

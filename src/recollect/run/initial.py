@@ -11,8 +11,10 @@ from ..agent.agent import Agent
 from ..agent.normalize import RewardScale
 from ..common.errors import UsageError
 from ..config.config import RunConfig
+from ..envs import Envs
 from ..envs.spaces_json import Spaces
 from ..envs.spaces_text import describe
+from ..learn.engine import TorchEngine
 from ..learn.learner import Learner
 from ..memory import Memory
 from . import checkpoint
@@ -30,12 +32,15 @@ def begin_weights(agent: Agent, config: RunConfig) -> None:
         _load(agent, config)
 
 
-def begin_again(learner: Learner, config: RunConfig) -> None:
-    """Take a learner back to the start of its run, but for its environments."""
+def begin_again(learner: Learner, envs: Envs, config: RunConfig, kernels: str | None) -> None:
+    """Take a run back to its start, with torch's kernels if they are chosen."""
+    if kernels == "torch":
+        learner.engine = TorchEngine(learner.agent)
     begin_weights(learner.agent, config)
     begin_rewards(learner.rewards, config)
     if learner.opponents:
         learner.opponents.begin_training()
+    learner.restart(envs, config.seed)
 
 
 def begin_rewards(rewards: RewardScale, config: RunConfig) -> None:

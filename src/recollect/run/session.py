@@ -88,8 +88,7 @@ class Session:
 
     def resume(self, ignore_versions: bool, kernels: str | None = None) -> None:
         """Restore the newest intact checkpoint. Without any, the run restarts from its seed."""
-        # For a run without an intact checkpoint, which repeats all of its events.
-        self.purge_from = 0
+        self.purge_from = 0  # of a run without an intact checkpoint, which repeats all of its events
         for path in reversed(checkpoint.existing(self.checkpoints)):
             try:
                 meta = checkpoint.restore(path, self.learner, self.envs, self.config.seed)
@@ -116,8 +115,7 @@ class Session:
         if self.is_rank_zero:
             # `prune` keeps the highest iterations, so the damaged files would outlive the new ones.
             checkpoint.clear(self.checkpoints)
-        begin_again(self.learner, self.config)
-        self.learner.restart(self.envs, self.config.seed)
+        begin_again(self.learner, self.envs, self.config, kernels)
 
     # Run ------------------------------------------------------------------------------------------
 
@@ -203,7 +201,7 @@ class Session:
             ended, signal, slowest = learner.ranks.all_reduce_max(
                 update.stopped, signals.caught or 0, seconds
             )
-            if ended:
+            if ended or learner.has_ended(plan):
                 break
             if signal and self._may_stop(slowest):
                 return Signal(int(signal)).name
@@ -213,9 +211,8 @@ class Session:
         """The mean return of a validation; saves the weights if it is the best."""
         with full_precision(self.learner.agent):
             mean = self.validation.play(self.learner.iteration)
-        if mean >= self.best:  # of equal returns the later agent, which has trained longer
-            self.best = mean
-            self._guard(lambda: self._save_weights("best"))
+        if mean >= self.best and self._guard(lambda: self._save_weights("best")):
+            self.best = mean  # of equal returns that of the later agent, which has trained longer
         return mean
 
     def _may_stop(self, pace: float) -> bool:
@@ -264,8 +261,8 @@ class Session:
         learner = self.learner
         save_weights(self.checkpoints / f"{name}.safetensors", learner.agent, self.config, learner.rewards)
 
-    def _guard(self, write: Callable[[], None]) -> None:
-        """Write a file. On a full disk, training continues and the older checkpoints remain."""
+    def _guard(self, write: Callable[[], None]) -> bool:
+        """Whether a file was written. If not, training continues and the older checkpoints remain."""
         try:
             write()
         except OSError as error:
@@ -274,6 +271,8 @@ class Session:
             self.display.print_line(
                 f"not saved at step {self.learner.step:,}: {error}; {kept}, and training continues"
             )
+            return False
+        return True
 
     # Finish ---------------------------------------------------------------------------------------
 
