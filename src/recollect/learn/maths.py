@@ -30,11 +30,11 @@ def policy_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
 
 def standardize(x: Tensor, weight: Tensor) -> Tensor:
     """Chunks (..., L, B) with mean 0 and deviation 1 by weights that sum to 1, over two steps or more."""
-    mean = (weight * x).sum((-2, -1), keepdim=True)
-    centered = x - mean
+    average = (weight * x).sum((-2, -1), keepdim=True)
+    centered = x - average
     deviation = (weight * centered.square()).sum((-2, -1), keepdim=True).sqrt()
     # That of equal values is the rounding error of their mean, and 1 would be made of it.
-    return centered.masked_fill(deviation <= 1e-6 * mean.abs(), 0.0) / (deviation + 1e-8)
+    return centered.masked_fill(deviation <= 1e-6 * average.abs(), 0.0) / (deviation + 1e-8)
 
 
 def explained_variance(values: Tensor, target: Tensor, weight: Tensor) -> float:
