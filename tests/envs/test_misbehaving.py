@@ -183,6 +183,21 @@ class Grows(Counter):
         return np.zeros(2 + self.count // 2, np.float32)
 
 
+class Reshapes(Counter):
+    """Its observations could be stretched, turned or rounded to those of its space."""
+
+    def __init__(self, space, obs):
+        self.observation_space, self.obs = space, obs
+
+    def look(self):
+        return self.obs if self.count else self.observation_space.sample()
+
+
+class Empty(Counter):
+    def __len__(self):
+        return 0
+
+
 class FailsToClose(Counter):
     def close(self):
         raise RuntimeError("already closed")
@@ -285,6 +300,25 @@ def test_an_observation_of_another_shape_is_named(backend):
     message = r"environment 0 \(Grows\) returned an observation of shape \(3,\) at step 2; its space is Box"
     with pytest.raises(EnvDataError, match=message):
         play(envs_of(Grows, backend))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("space", "obs"),
+    [
+        (gymnasium.spaces.Box(-9, 9, (3,)), np.full(1, 7.5, np.float32)),
+        (gymnasium.spaces.Box(-9, 9, (2, 3)), np.zeros((3, 2), np.float32)),
+        (gymnasium.spaces.MultiDiscrete([3, 3]), np.array([1.9, 0.2])),
+    ],
+)
+def test_an_observation_is_not_made_to_fit(backend, space, obs):
+    with pytest.raises(EnvDataError, match="returned an observation of shape"):
+        play(envs_of(Reshapes, backend, kwargs={"space": space, "obs": obs}))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_that_counts_as_false_is_built_once(backend):
+    play(envs_of(Empty, backend))
 
 
 class Unknown(Counter):

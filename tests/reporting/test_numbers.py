@@ -427,7 +427,18 @@ def test_one_seed_shows_nothing():
     text = verdict_text(
         *(final(label, [score], env) for label, score in (("a", 9), ("b", 1)) for env in "EF")
     )
-    assert "There is no detectable difference from b" in text and "test" not in text
+    assert "no detectable difference" not in text and "test" not in text
+    assert text.count("There are too few seeds to compare it with b") == 3
+
+
+def test_an_environment_with_one_seed_leaves_the_overall_test_out():
+    ends = [
+        final(label, base + np.arange(10 if label == "a" or env != "G" else 1), env)
+        for label, base in (("a", 100.0), ("b", 0.0))
+        for env in "EFG"
+    ]
+    _, _, overall = verdict_text(*ends).partition("All 3 environments")
+    assert "There are too few seeds to compare it with b." in overall and "no detectable" not in overall
 
 
 def test_of_many_models_only_the_first_are_named():

@@ -1,6 +1,7 @@
 """The functions of the package: the options of the commands, results as plain data."""
 
 import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,13 @@ def test_evaluate_takes_paths_and_random(trained):
     random = recollect.evaluate("random", 5, env="CartPole-v1")
     assert random.agent == "random" and len(random.returns) == 5
     assert recollect.evaluate("random", 5, env=lambda: gymnasium.make("CartPole-v1")).mean < 100
+
+
+def test_successes_are_a_share_of_all_episodes_or_unknown(trained):
+    """Of an environment that reports only successes, as one does that says nothing where time is up."""
+    evaluation = trained.evaluate(5)
+    for reported, success in (([1.0, 0.0, 1.0, 0.0, 1.0], 0.6), ([1.0] + [math.nan] * 4, None)):
+        assert replace(evaluation, successes=reported).summary()["success"] == success
 
 
 def test_values_are_short_where_they_are_printed(trained):

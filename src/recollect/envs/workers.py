@@ -212,7 +212,8 @@ def work(index: int, factory: CloudpickleWrapper, pipe: Connection, memory: Any,
             if command == "close":
                 break
             try:
-                env = env or factory()
+                if env is None:
+                    env = factory()
                 pipe.send(_answer(env, command, data, index, memory))
             except UsageError as error:
                 pipe.send(("refused", error))
@@ -234,10 +235,22 @@ def _answer(env: gym.Env[Any, Any], command: str, data: Any, index: int, memory:
         obs, reward, terminated, truncated, info = env.step(data)
         result = float(reward), bool(terminated), bool(truncated), info
     try:
+        if not _fits(env.observation_space, obs):
+            return "misfit", obs
         write_to_shared_memory(env.observation_space, index, obs, memory)
     except Exception:
         return "misfit", obs
     return "result", result
+
+
+def _fits(space: gym.Space[Any], obs: Any) -> bool:
+    """Whether each part has the shape of its space and a type for it: writing would cast and broadcast."""
+    if isinstance(space, gym.spaces.Dict):
+        return all(_fits(part, obs[name]) for name, part in space.spaces.items())
+    if isinstance(space, gym.spaces.Tuple):
+        return all(_fits(part, x) for part, x in zip(space.spaces, obs, strict=True))
+    x = np.asarray(obs)
+    return x.shape == space.shape and np.can_cast(x.dtype, space.dtype, "same_kind")
 
 
 def leave_group(parent: int) -> None:

@@ -118,14 +118,19 @@ def _overall_verdict(aggregates: Sequence[Aggregate], improvements: Sequence[Imp
     against = [pair for pair in improvements if pair.label == best.label]
     above = [_describe_improvement(pair) for pair in against if pair.differs and pair.probability > 0.5]
     below = [_describe_improvement(pair) for pair in against if pair.differs and pair.probability < 0.5]
-    unclear = [_describe_improvement(pair) for pair in against if not pair.differs]
+    untested = [_quote(pair.other) for pair in against if math.isnan(pair.p)]
+    unclear = [p for p in against if not p.differs and not math.isnan(p.p)]
     if above:
         text += f" A run of it is more likely to win than to lose against a run of {_listed(above)}."
     if below:
         text += f" But a run of it is more likely to lose against a run of {_listed(below)}."
         text += " See each environment."
     if unclear:
-        text += f" There is no detectable difference from {_listed(unclear)}."
+        text += (
+            f" There is no detectable difference from {_listed(list(map(_describe_improvement, unclear)))}."
+        )
+    if untested:
+        text += f" There are too few seeds to compare it with {_listed(untested)}."
     return text
 
 

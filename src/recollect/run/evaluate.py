@@ -44,7 +44,7 @@ class Evaluation:
     """Returns, lengths and successes of evaluation episodes, one per episode.
 
     task        what else, beside the id, defines the environment
-    successes   NaN where the environment reports none
+    successes   NaN where the environment reports none; their mean is known if all are
     by_episode  with trials, each of which counts as one episode above: the returns of the episodes of each
     by_agent    with several agents, over whose returns each return above is the mean: those of each agent, by
                 its name; NaN where it took no part
@@ -82,7 +82,8 @@ class Evaluation:
     def summary(self) -> dict[str, Any]:
         """Mean, standard deviation, interquartile mean, and the 95 % interval of the mean if it exists."""
         low, high = bootstrap(self.returns) if len(self.returns) > 1 else (None, None)
-        reported = [x for x in self.successes if np.isfinite(x)]
+        # A share of some would leave out those that report nothing, as where a time limit ends them.
+        all_report = bool(np.isfinite(self.successes).all())
         return {
             "episodes": len(self.returns),
             "mean": self.mean,
@@ -91,7 +92,7 @@ class Evaluation:
             "low": low,
             "high": high,
             "length": float(np.mean(self.lengths)),
-            "success": float(np.mean(reported)) if reported else None,
+            "success": float(np.mean(self.successes)) if all_report else None,
         }
 
     def as_json(self) -> dict[str, Any]:
