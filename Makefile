@@ -3,7 +3,7 @@
 # make thorough further cases of some tests, with each memory, and long tests of clusters and of the site
 #               (minutes)
 # make docs     these pages as a site in build/docs, with nothing fetched while it is read
-# make faults   fault injection: random kills, signals, full disks (an hour)
+# make faults   fault injection: random kills, signals, full disks (an hour or two)
 # make fuzz     ten thousand random command lines, files and run folders, 500 random environments, and a
 #               thousand damages of each file of a run (half an hour)
 # make memory-gym  install Memory Gym where its own pins would not
