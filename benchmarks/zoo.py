@@ -86,8 +86,7 @@ class Pair:
 def recurrent(
     env: str, mask: Sequence[int], hyperparameters: dict[str, Any], num_envs: int
 ) -> dict[str, Any]:
-    """sb3-contrib's RecurrentPPO, by default with an LSTM of 64 each for actor and critic; velocities are
-    zeros."""
+    """sb3-contrib's RecurrentPPO, velocities being zeros; by default actor and critic have an LSTM of 64."""
     how = {"algorithm": "sb3_contrib:RecurrentPPO", "policy": "MlpLstmPolicy", "env": env, "mask": mask}
     nets = dict(
         ortho_init=False, activation_fn="ReLU", lstm_hidden_size=64, enable_critic_lstm=True,

@@ -326,6 +326,8 @@ def test_values_near_0_agree_up_to_the_resolution_of_a_histogram():
     assert agreement(ones, values, acted, ones.bool(), resolution=ScalarHead.resolution)["value_error"] < 6e-3
     with pytest.raises(DisagreementError, match="value_error"):
         agreement(ones, acted + 5e-7, acted, ones.bool(), resolution=ScalarHead.resolution)
+    with pytest.raises(DisagreementError, match="value_error"):
+        agreement(ones, acted.double() + 5e-8, acted.double(), ones.bool())
 
 
 @pytest.mark.thorough
