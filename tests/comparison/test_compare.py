@@ -34,6 +34,7 @@ from recollect.reporting import runs
 from recollect.reporting.runs import read_runs
 from recollect.reporting.summary import summarise
 from recollect.run.build import resolved_config
+from recollect.run.evaluate import describe_task
 from recollect.run.run_folder import Claim, locked
 from recollect.run.weights import versions
 
@@ -579,10 +580,29 @@ def test_the_interval_of_a_share_stays_within_0_and_1(tmp_path, capsys, success)
     for job, score in zip(jobs, (0.7, 0.9, 1.0, 1.0), strict=True):
         job.state, job.evaluation = "done", {"mean": score, "success": score if success else None}
     display = ComparisonDisplay(jobs, 2, quiet=True)
-    (group,) = display.groups
-    assert (group.interval.high == 1.0) == success and group.interval.low < 0.9
-    display.results({group.env: {"mean": 0.4, "success": None}})
+    display.results({display.groups[0].env: {"mean": 0.4, "success": None}})
     assert ("to 1 " in capsys.readouterr().out) == success
+
+
+def test_scores_on_one_task_are_all_of_one_kind(tmp_path, capsys):
+    jobs = planned(tmp_path, "-e", "CartPole-v1", "-m", "ppo", "ppo_gru", "--seeds", "2")
+    for job, mean in zip(jobs, (31.0, 33.0, 33.0, 35.0), strict=True):
+        job.state, job.evaluation = "done", {"mean": mean, "success": 0.5}
+    display = ComparisonDisplay(jobs, 2, quiet=True)
+    env = display.groups[0].env
+    display.results({env: {"mean": 20.0, "success": None}})
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows[0][-1] == "-" and [row[3] for row in rows[1:3]] == ["0.5", "0.5"]
+    jobs[0].evaluation["success"] = None  # some of its episodes report nothing
+    display.results({env: {"mean": 20.0, "success": 0.1}})
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows[0][-1] == "20" and [row[3] for row in rows[1:3]] == ["32", "34"]
+
+
+def test_a_baseline_with_action_masks_is_another(tmp_path):
+    plain, masked = (EnvConfig(id="CartPole-v1", action_mask=mask) for mask in (False, True))
+    assert baseline_folder(tmp_path, plain) != baseline_folder(tmp_path, masked)
+    assert describe_task(masked)["action_mask"] and "action_mask" not in describe_task(plain)
 
 
 def test_equal_scores_get_a_bound(tmp_path, capsys):

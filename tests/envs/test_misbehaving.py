@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import multiprocessing
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ from gymnasium import spaces
 
 from recollect.common.errors import EnvDataError, EnvFailedError, UsageError
 from recollect.envs import EnvConfig, make, make_for_evaluation
-from recollect.envs.failures import MAX_RESTARTS
+from recollect.envs.failures import MAX_RESTARTS, join_info
 from recollect.envs.spaces import read_spaces
 from recollect.probing.open_loop import number_episodes
 from recollect.run import film
@@ -538,6 +539,47 @@ def test_an_environment_that_prints_disturbs_nothing(backend, capfd):
 def test_a_timeout_needs_workers():
     with pytest.raises(UsageError, match=r"env\.step_timeout 2 needs --env.backend workers"):
         envs_of(Counter, "gymnasium", step_timeout=2.0)
+
+
+class StartsSlowly(Counter):
+    """Its construction in a worker takes longer than a step may."""
+
+    def __init__(self):
+        if multiprocessing.parent_process() is not None:
+            time.sleep(1.0)
+
+
+def test_the_limit_of_a_step_is_not_one_of_the_construction():
+    envs = envs_of(StartsSlowly, num_envs=2, step_timeout=0.5)
+    assert [step.aborted for _, step in play(envs, 3)[1:]] == [None] * 3
+    assert envs.adapter.restarts == 0
+
+
+def test_a_construction_that_takes_too_long_is_a_failure(monkeypatch):
+    monkeypatch.setattr("recollect.envs.workers.BUILD_SECONDS", 0.1)
+    envs = envs_of(StartsSlowly, num_envs=1, step_timeout=0.1)
+    with pytest.raises(
+        EnvFailedError, match=r"\(StartsSlowly\) failed in reset: not built within 0.1 seconds"
+    ):
+        play(envs, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "joined"),
+    [
+        ([0, 0.75], [0.0, 0.75]),
+        ([True, 0.5], [1.0, 0.5]),
+        ([False, 2], [0, 2]),
+        ([np.zeros(2, int), np.full(2, 0.5)], [[0, 0], [0.5, 0.5]]),
+    ],
+)
+def test_infos_hold_the_numbers_of_every_environment(values, joined):
+    """Whatever type the first has: a 0 at a reset would cut the fractions of the others."""
+    vec, infos = gymnasium.vector.VectorEnv(), {}
+    vec.num_envs = 2
+    for env, value in enumerate(values):
+        infos = join_info(vec, infos, {"level": value, "deep": {"level": value}}, env, "name")
+    assert infos["level"].tolist() == infos["deep"]["level"].tolist() == joined
 
 
 # The same environment twice -------------------------------------------------------------------

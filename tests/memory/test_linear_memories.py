@@ -12,6 +12,7 @@ from recollect import memory
 from recollect.common import tree
 from recollect.common.errors import UsageError
 from recollect.memory import matrix, scan
+from recollect.memory.elman import IndRnn, limited
 from recollect.memory.lmu import legendre
 
 from .test_rnn import assert_alike, past
@@ -44,6 +45,9 @@ def built(name, layers=1):
     with torch.no_grad():
         for p in net.parameters():
             p += 0.3 * torch.randn(p.shape)
+        for layer in net.modules():
+            if isinstance(layer, IndRnn):  # outside, its gradient is not that of the formula
+                layer.recurrent.clamp_(-1, 1)
     return net
 
 
@@ -339,3 +343,26 @@ def test_heads_must_divide_the_width(name):
 def test_heads_of_mamba_must_divide_its_channels():
     with pytest.raises(UsageError, match=r"mamba\.headdim is 5; it must divide .* which is 16"):
         memory.find("mamba")(width=8, headdim=5)
+
+
+@pytest.mark.parametrize("name", ["mlstm", "slstm", "deltanet"])
+def test_heads_of_one_number_are_refused(name):
+    with pytest.raises(UsageError, match=rf"{name}\.heads is 8, .*: heads of width 1 keep at most a sign"):
+        memory.find(name)(width=8, heads=8)
+
+
+def test_a_weight_outside_of_its_range_has_a_gradient_that_leads_inside():
+    u = torch.tensor([0.5, 1.5, 1.5, -1.5, -1.5], requires_grad=True)
+    assert limited(u).tolist() == [0.5, 1.0, 1.0, -1.0, -1.0]
+    # Descent moves against the gradient.
+    limited(u).backward(torch.tensor([2.0, 2.0, -2.0, 2.0, -2.0]))
+    assert u.grad.tolist() == [2.0, 2.0, 0.0, 0.0, -2.0]
+
+
+def test_a_matrix_that_overflowed_is_reset():
+    net = built("shm").float()
+    state = tree.map_leaves(lambda x: x + torch.inf if x.is_floating_point() else x, net.initial_state(2))
+    y, after = net(torch.randn(1, 2, IN), state, torch.tensor([[True, False]]))
+    kept = [leaf for leaf in tree.leaves(after).values() if leaf.is_floating_point()]
+    assert y[0, 0].isfinite().all() and all(leaf[0].isfinite().all() for leaf in kept)
+    assert not all(leaf[1].isfinite().all() for leaf in kept)

@@ -323,6 +323,18 @@ def test_when_an_episode_began_is_told_by_absolute_positions_alone(kind, positio
 
 
 @every_kind
+def test_steps_have_positions_of_their_own_also_in_half_precision(kind):
+    """It has every second number only from 256 on."""
+    _, memory = built(kind, positions="absolute")
+    memory = memory.bfloat16()
+    first = flags("......", "......")
+    x, (kept, _) = inputs(first).bfloat16(), past(memory, 0, 0)[0]
+    kept = tuple(part.bfloat16() for part in past(memory, 0, 0)[0])
+    even, odd = (memory(x, (kept, torch.tensor(ages)), first)[0] for ages in ([599, 600], [600, 601]))
+    assert not torch.equal(even, odd)
+
+
+@every_kind
 @every_position
 def test_the_order_of_what_was_seen_is_told_by_positions_alone(kind, positions):
     _, memory = built(kind, **{**WIDE, "positions": positions, "layers": 1})

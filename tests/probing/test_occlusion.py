@@ -82,11 +82,12 @@ def test_the_sources_stand_for_all_steps():
     agent = build_agent((envs.obs_spec, envs.action_spec), branch("gru"), branch("mlp"), False, 0)
     _, record = record_deterministic(agent, envs, 40, 0)
     episode = number_episodes(record, 40)
-    # First steps, then as many of every other number as fit, ten at least.
-    for most, rows, steps in ((1000, 400, 400), (220, 40 + 9 * 20, 400), (100, 100, 400), (45, 40, 40)):
+    # First steps, at most a half, then as many of every other number as fit.
+    for most, rows in ((1000, 400), (220, 40 + 9 * 20), (100, 40 + 9 * 6), (45, 22 + 9 * 2)):
         weight = choose_sources(record, episode, np.random.default_rng(1), most)
-        assert (weight > 0).sum() == rows and weight.sum() == pytest.approx(steps)
-        assert (weight[record.valid & (record.step == 0) & (episode >= 0)] == 1).all()
+        assert (weight > 0).sum() == rows and weight.sum() == pytest.approx(400)
+        first = weight[record.valid & (record.step == 0) & (episode >= 0)]
+        assert first.sum() == pytest.approx(40) and (first == 1).all() == (most >= 80)
     assert len(draw_sample(agent, record, record.valid, episode, np.random.default_rng(1), 90).row) == 80
 
 
@@ -129,3 +130,16 @@ def test_windows_continue_as_whole_episodes_do(name):
             with altered(agent.actor, later):
                 whole = agent.actor(rows, agent.actor.initial_state(1))[0][sample.step[i] :, 0]
             torch.testing.assert_close(short[: len(whole), i], whole, rtol=1e-9, atol=1e-9)
+
+
+def test_few_sources_are_of_many_numbers_of_steps():
+    """The dependence may be on one of them alone."""
+    envs = make(EnvConfig(id="probe:recall", kwargs={"delay": 59}, num_envs=6))
+    agent = build_agent((envs.obs_spec, envs.action_spec), branch("gru"), branch("mlp"), False, 0)
+    _, record = record_deterministic(agent, envs, 30, 0)
+    episode = number_episodes(record, 30)
+    counted = record.valid & (episode >= 0)
+    weight = choose_sources(record, episode, np.random.default_rng(1), 50)
+    assert (weight > 0).sum() <= 50 and weight.sum() == pytest.approx(counted.sum())
+    assert weight[counted & (record.step == 0)].sum() == pytest.approx(30)
+    assert len(np.unique(record.step[weight > 0])) == 1 + (50 - 25) // 2

@@ -367,6 +367,18 @@ def test_a_seed_that_never_arrives_is_later_than_all():
     assert item.reached == 1 and item.pace == pytest.approx(10)
 
 
+def test_unfinished_runs_are_in_no_efficiency():
+    """They may reach the threshold yet, so "not reached" would count against them."""
+    tracks = [
+        SeedSeries("E", "m", "finished", [series([10, 20], [0, 50])]),
+        SeedSeries("E", "begun", "unfinished", [series([10], [0])]),
+    ]
+    assert [
+        item.label for item in efficiency.efficiencies(tracks, efficiency.thresholds(tracks, [], {}))
+    ] == ["m"]
+    assert efficiency.thresholds(tracks[1:], [], {}) == []
+
+
 # Words ----------------------------------------------------------------------------------------
 
 
@@ -600,6 +612,27 @@ def test_the_rank_test_counts_all_ways_to_deal_in_every_stratum():
         observed = abs(np.mean([aggregate.win_share(x, y) - 0.5 for x, y in strata]))
         expected = np.mean([abs(np.mean(deal)) >= observed - 1e-12 for deal in itertools.product(*deals)])
         assert significance.rank_test(strata) == pytest.approx(expected)
+
+
+def test_rounded_steps_of_the_rank_test_never_make_a_difference_more_certain(monkeypatch):
+    random = np.random.default_rng(1)
+    for shift in (0.0, 0.4, 1.0):
+        strata = [
+            (random.normal(shift, 1, n), random.normal(0, 1, m)) for n, m in ((5, 5), (4, 7), (3, 5), (6, 4))
+        ]
+        exact = significance.rank_test(strata)
+        with monkeypatch.context() as rough:
+            rough.setattr(significance, "FINEST", 500)
+            assert exact <= significance.rank_test(strata) <= 1.1 * exact + 0.01
+
+
+def test_the_rank_test_of_strata_of_many_sizes_fits_into_memory():
+    """Their common denominator has 9 digits."""
+    strata = [
+        (np.arange(n, dtype=float), np.arange(m, dtype=float))
+        for n, m in ((19, 17), (13, 11), (7, 9), (5, 16))
+    ]
+    assert 0.1 < significance.rank_test(strata) < 0.5
 
 
 def test_the_rank_test_of_as_many_runs_as_there_may_be_is_that_of_the_normal_distribution():

@@ -57,8 +57,8 @@ class FakeExecutor:
                None: not known; "": the run fails
     """
 
-    def __init__(self, return_of, slots=2):
-        self.return_of, self.slots = return_of, slots
+    def __init__(self, return_of, slots=2, successes=None):
+        self.return_of, self.slots, self.successes = return_of, slots, successes
         self.running, self.stopping, self.begun, self.most = [], [], {}, 0
 
     @property
@@ -93,6 +93,10 @@ class FakeExecutor:
                 over.append((job, "no gradient" if value == "" else None))
             if step >= STEPS:
                 scores = {"mean": value or 0, "success": None, "episodes": 3, "returns": []}
+                if self.successes:
+                    reported = self.successes[trial]
+                    share = None if None in reported else sum(reported) / len(reported)
+                    scores |= {"successes": reported, "success": share}
                 self.write(job, "evaluation.json", scores)
             if value != "":
                 with (job.folder / "metrics.jsonl").open("a") as file:
@@ -107,14 +111,14 @@ class FakeExecutor:
         (job.folder / name).write_text(json.dumps(data | extra))
 
 
-def tuned(folder, return_of, total, arguments=(), slots=2, polls=1000):
+def tuned(folder, return_of, total, arguments=(), slots=2, polls=1000, successes=None):
     """A study with fake runs after so many polls: its trials, its result and its executor."""
     options = parse(tune.TuneOptions, [*OPTIONS, "--out", str(folder), *arguments], "recollect tune")
     spec = tune.spec_of(options)
     home = tune.study_folder(spec, options)
     home.mkdir(parents=True, exist_ok=True)
     study = load_study(home, spec)
-    search = SuccessiveHalving(spec, study, FakeExecutor(return_of, slots), folder, total)
+    search = SuccessiveHalving(spec, study, FakeExecutor(return_of, slots, successes), folder, total)
     for _ in range(polls):
         if search.over:
             break
@@ -130,6 +134,14 @@ def steps_of(folder):
 
 
 # Judging --------------------------------------------------------------------------------------
+
+
+def test_trials_are_scored_alike_also_where_episodes_report_no_success(tmp_path):
+    """By the success rate, as the first that ended: a mean of 60 is not better than a rate of 1."""
+    reported = {0: [1.0, 1.0, 0.0], 1: [1.0, None, 0.0], 2: [1.0, 1.0, 1.0]}
+    search = tuned(tmp_path, lambda trial, seed: 60, 3, successes=reported)
+    assert [trial.score for trial in search.trials] == pytest.approx([2 / 3, 1 / 3, 1.0])
+    assert search.result.best.number == 2
 
 
 def test_a_trial_is_judged_by_several_seeds_and_not_by_its_luckiest(tmp_path):

@@ -4,11 +4,11 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -47,17 +47,9 @@ class RunGroup:
     jobs: list[Job]
 
     @property
-    def scores(self) -> list[float]:
-        """Of the evaluations so far."""
-        return [score(job.evaluation) for job in self.jobs if job.evaluation]
-
-    @property
-    def interval(self) -> Interval | None:
-        """The 95 % interval of the mean score, as in reports; None with fewer than two scores."""
-        evaluations = [job.evaluation for job in self.jobs if job.evaluation]
-        shares = all(evaluation["success"] is not None for evaluation in evaluations)
-        ends = SCORE_RANGES["success" if shares else "return"]
-        return weighted_mean_interval(np.array(self.scores), mean_weights(len(self.scores)), ends)
+    def evaluations(self) -> list[Mapping[str, Any]]:
+        """Those so far."""
+        return [job.evaluation for job in self.jobs if job.evaluation]
 
     @property
     def training_return(self) -> float | None:
@@ -88,9 +80,10 @@ class RunGroup:
         return sum(1 - job.progress for job in self.jobs if job.state != "failed")
 
 
-def score(evaluation: Mapping[str, Any]) -> float:
-    """The success rate where the task reports it, else the mean return."""
-    return float(evaluation["mean"] if evaluation["success"] is None else evaluation["success"])
+def choose_score(evaluations: Iterable[Mapping[str, Any]]) -> Literal["success", "mean"]:
+    """The key of the score that compares evaluations on one task: the success rate if all have it, else the
+    mean return."""
+    return "success" if all(one["success"] is not None for one in evaluations) else "mean"
 
 
 def group_jobs(jobs: Sequence[Job]) -> list[RunGroup]:
@@ -156,6 +149,20 @@ class ComparisonDisplay:
         """The environments, by names that distinguish two tasks of the same one."""
         return {group.env: group.jobs[0].config.env for group in self.groups}
 
+    def scores(self, group: RunGroup) -> list[float]:
+        """The scores of a group so far, of the same kind as those of all others on its task."""
+        key = self._score_key(group.env)
+        return [float(evaluation[key]) for evaluation in group.evaluations]
+
+    def _interval(self, group: RunGroup) -> Interval | None:
+        """The 95 % interval of the mean score, as in reports; None with fewer than two scores."""
+        scores = self.scores(group)
+        ends = SCORE_RANGES["success" if self._score_key(group.env) == "success" else "return"]
+        return weighted_mean_interval(np.array(scores), mean_weights(len(scores)), ends) if scores else None
+
+    def _score_key(self, env: str) -> Literal["success", "mean"]:
+        return choose_score(one for group in self.groups if group.env == env for one in group.evaluations)
+
     def show(self) -> None:
         """Show the present state of all runs."""
         self.live_table.show(self._table, self._line)
@@ -217,11 +224,11 @@ class ComparisonDisplay:
         previous_env = ""
         for group in self.groups:
             if group.env != previous_env:
-                random_score = number(score(baselines[group.env]))
+                random_score = number(baselines[group.env][self._score_key(group.env)])
                 table.add_row(group.env, "random actions", "", random_score, "", "", style="dim")
             previous_env = group.env
-            scores = group.scores
-            interval = group.interval if scores else None
+            scores = self.scores(group)
+            interval = self._interval(group)
             table.add_row(
                 group.env,
                 group.label,
@@ -233,8 +240,8 @@ class ComparisonDisplay:
             )
         self.live_table.console.print(table)
         for group in self.groups:
-            if are_equal(np.array(group.scores)):
-                print(wrapped(f"{group.env}, {group.label}: {describe_equal_seeds(len(group.scores))}"))
+            if are_equal(np.array(scores := self.scores(group))):
+                print(wrapped(f"{group.env}, {group.label}: {describe_equal_seeds(len(scores))}"))
         for job in self.jobs:
             if job.state == "failed":
                 print(f"failed: {job.folder}: {job.error}")
@@ -246,7 +253,8 @@ class ComparisonDisplay:
         for group in self.groups:
             seconds = group.seconds
             left = "-" if seconds is None else duration(seconds * group.remaining / self.slots)
-            mean = number(statistics.mean(group.scores)) if group.scores else "-"
+            scores = self.scores(group)
+            mean = number(statistics.mean(scores)) if scores else "-"
             marks = "".join(map(progress_mark, group.jobs))
             table.add_row(group.env, group.label, marks, number(group.training_return), mean, left)
         left = f"{duration(self.seconds_left())} left for all, {self.slots} runs at a time"

@@ -109,6 +109,7 @@ def close_quietly(env: gym.Env[Any, Any]) -> None:
 def join_info(vec: VectorEnv, infos: dict[str, Any], info: Any, env: int, name: str) -> dict[str, Any]:
     """The infos of a vector environment with that of one more environment."""
     try:
+        _widen(infos, info)
         joined: dict[str, Any] = vec._add_info(infos, info, env)
         return joined
     except Exception as error:
@@ -116,3 +117,16 @@ def join_info(vec: VectorEnv, infos: dict[str, Any], info: Any, env: int, name: 
             f"the info of environment {env} ({name}) cannot be joined with those of the others: {error}; it "
             "must be a dict whose entries have the same shape in every environment"
         ) from error
+
+
+def _widen(infos: dict[str, Any], info: Any) -> None:
+    """Make each array of infos of a type that holds the value of one more environment as well.
+
+    Gymnasium gives it that of the first value. After an integer, of a 0 for example, fractions would be cut.
+    """
+    for key, value in info.items():
+        known = infos.get(key)
+        if isinstance(known, dict):
+            _widen(known, value)
+        elif isinstance(known, np.ndarray) and known.dtype.kind in "bif":
+            infos[key] = known.astype(np.result_type(known, value), copy=False)

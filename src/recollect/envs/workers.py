@@ -36,13 +36,17 @@ from .spaces import Array
 # To close an environment, before its process is killed. Less than a run has after a signal
 # (common/signals.py, LAST_GRACE), and of the rest it closes its files.
 CLOSE_SECONDS = 1.0
+BUILD_SECONDS = (
+    120.0  # for the construction, where calls have a limit; simulators start more slowly than they step
+)
 PR_SET_PDEATHSIG = 1  # of Linux
 
 
 class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
     """N environments in N processes, with next-step autoreset; observations are in shared memory.
 
-    timeout  seconds for a step or a reset, after which a worker is replaced; None: no limit
+    timeout  seconds for a step or a reset, after which a worker is replaced; None: no limit. Before the first
+             of them, its construction has BUILD_SECONDS
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
         self._observations = read_from_shared_memory(self.single_observation_space, self._memory, n=num_envs)
         self._ended = np.zeros(num_envs, dtype=bool)
         self._lost = np.zeros(num_envs, dtype=bool)  # failed in the last step: the next one restarts them
+        self._built = np.zeros(num_envs, dtype=bool)  # whether a worker has its environment
         self._steps = 0
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
@@ -110,6 +115,7 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
         """Replace a process, and send it a reset."""
         self._kill(i)
         self._pipes[i], self._processes[i] = self._start(i)
+        self._built[i] = False
         self._send(i, "reset", self._restarts.next_seed(i))
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
@@ -153,13 +159,16 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
 
     def _receive(self, i: int, end: float | None, call: str) -> Any:
         """The answer of a worker, or the failure of its environment."""
-        pipe = self._pipes[i]
         try:
-            if end is not None and not pipe.poll(max(0.0, end - time.monotonic())):
-                return Failure(call, f"no answer within {self._timeout:g} seconds (env.step_timeout)")
-            kind, answer = pipe.recv()
+            kind, answer = self._message(i, end if end is None or self._built[i] else end + BUILD_SECONDS)
+            if kind == "built":
+                self._built[i] = True
+                kind, answer = self._message(i, self._deadline())
         except (EOFError, OSError):
             return Failure(call, f"its process ended with {self._exit_of(i)}")
+        if kind == "late":
+            limit = f"no answer within {self._timeout:g} seconds (env.step_timeout)"
+            return Failure(call, limit if self._built[i] else f"not built within {BUILD_SECONDS:g} seconds")
         if kind == "failed":
             return answer._replace(call=call)
         if kind == "refused":
@@ -170,6 +179,14 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
                 f"an observation of environment {i} does not fit its space {self.single_observation_space}"
             )
         return answer
+
+    def _message(self, i: int, end: float | None) -> tuple[str, Any]:
+        """The next message of a worker with its kind, which is "late" if none comes in time."""
+        pipe = self._pipes[i]
+        if end is not None and not pipe.poll(max(0.0, end - time.monotonic())):
+            return "late", None
+        message: tuple[str, Any] = pipe.recv()
+        return message
 
     def _exit_of(self, i: int) -> str:
         process = self._processes[i]
@@ -214,6 +231,7 @@ def work(index: int, factory: CloudpickleWrapper, pipe: Connection, memory: Any,
             try:
                 if env is None:
                     env = factory()
+                    pipe.send(("built", None))
                 pipe.send(_answer(env, command, data, index, memory))
             except UsageError as error:
                 pipe.send(("refused", error))

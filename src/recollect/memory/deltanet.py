@@ -29,7 +29,7 @@ class DeltaNetConfig(BlockConfig):
 
     def __post_init__(self) -> None:
         self.check_sizes("width", "layers", "heads")
-        check_heads(self.name, self.width, self.heads)
+        check_heads(self.name, self.width, self.heads, normalised=True)
 
     def layer(self, in_dim: int) -> Memory:
         return DeltaNet(self.width, self.heads)

@@ -4,8 +4,9 @@ T steps, B sequences, H units.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -79,6 +80,29 @@ class IndRnn(Memory):
 
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         (h,) = cast(tuple[Tensor], state)
-        decay = (~first).to(x.dtype)[..., None] * self.recurrent.clamp(-1.0, 1.0)
+        decay = (~first).to(x.dtype)[..., None] * limited(self.recurrent)
         y = scan.rectified(decay, F.linear(x, self.input, self.bias), h)
         return y, (y[-1],)
+
+
+def limited(u: Tensor) -> Tensor:
+    """u in [-1, 1]. The gradient of a number outside is that at the bound if a step along it leads inside."""
+    return _limited(u) if u.requires_grad and torch.is_grad_enabled() else u.clamp(-1.0, 1.0)
+
+
+class _Limited(torch.autograd.Function):
+    # By autograd a weight that an optimiser moved outside would have no gradient, and stay there for good.
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor) -> Tensor:
+        ctx.save_for_backward(u)
+        return u.clamp(-1.0, 1.0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (u,) = ctx.saved_tensors
+        outward = ((u > 1) & (gradient < 0)) | ((u < -1) & (gradient > 0))
+        return gradient.masked_fill(outward, 0.0)
+
+
+_limited: Callable[[Tensor], Tensor] = _Limited.apply

@@ -35,10 +35,18 @@ class LinearAttentionConfig(BlockConfig):
         return LinearAttention(self.width, self.heads)
 
 
-def check_heads(name: str, width: int, heads: int) -> None:
-    """Raise an error if the heads do not divide the width."""
+def check_heads(name: str, width: int, heads: int, normalised: bool = False) -> None:
+    """Raise an error if the heads do not divide the width, or are too narrow.
+
+    normalised  whether outputs are normalised within heads
+    """
     if width % heads:
         raise UsageError(f"{name}.heads is {heads}; it must divide {name}.width, which is {width}")
+    if normalised and width == heads:
+        raise UsageError(
+            f"{name}.heads is {heads}, as {name}.width: heads of width 1 keep at most a sign, because "
+            "outputs are normalised within each; take fewer heads"
+        )
 
 
 class LinearAttention(SequenceMemory):

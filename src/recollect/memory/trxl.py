@@ -121,7 +121,9 @@ class TransformerXl(Memory):
         h = self.input(x)
         if self.absolute:
             # The step of the episode, not of the call: acting and chunks must see equal positions.
-            h = h + sinusoids(step.to(h.dtype), self.out_dim)
+            # Not in half precision, which does not have every step beyond 256.
+            exact = step.to(torch.promote_types(h.dtype, torch.float32))
+            h = h + sinusoids(exact, self.out_dim).to(h.dtype)
         h, after = h.transpose(0, 1), []
         # Nothing is reset: the mask hides the cached steps of earlier episodes.
         for block, cache in zip(self.blocks, caches, strict=True):

@@ -26,7 +26,7 @@ class XlstmConfig(BlockConfig):
 
     def __post_init__(self) -> None:
         self.check_sizes("width", "layers", "heads")
-        check_heads(self.name, self.width, self.heads)
+        check_heads(self.name, self.width, self.heads, normalised=True)
 
 
 @dataclass(frozen=True, kw_only=True)

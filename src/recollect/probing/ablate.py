@@ -31,9 +31,9 @@ from .limited import limit, most_steps
 from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
 Source: TypeAlias = Literal["success", "return"]
-Direction: TypeAlias = Literal["better", "equal", "worse", "unclear"]
+Direction: TypeAlias = Literal["better", "equal", "not better", "worse", "unclear"]
 
-MUCH = 0.2  # share of a score: a loss that "equal" excludes
+MUCH = 0.2  # share of a score: a difference that "equal" excludes
 SWAPPED = "that of another episode"
 NOISE = (0.1, 1.0)  # in standard deviations
 
@@ -58,7 +58,7 @@ class Difference:
     interval: Interval
     direction: Direction
     """better, worse: by more than NEARLY, and the interval excludes 0; equal: by at most NEARLY, and it
-    excludes MUCH; else unclear."""
+    excludes MUCH, in both directions; not better: this in one direction alone; else unclear."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,10 @@ def classify(by: float, ends: Interval, size: float) -> Difference:
     """
     if abs(by) > NEARLY * size and not ends.low <= 0 <= ends.high:
         return Difference(by, ends, "better" if by > 0 else "worse")
-    equal = by <= NEARLY * size and ends.high <= MUCH * size
-    return Difference(by, ends, "equal" if equal else "unclear")
+    if by > NEARLY * size or ends.high > MUCH * size:
+        return Difference(by, ends, "unclear")
+    equal = by >= -NEARLY * size and ends.low >= -MUCH * size
+    return Difference(by, ends, "equal" if equal else "not better")
 
 
 # Altered memories ---------------------------------------------------------------------
@@ -235,7 +237,7 @@ def _play_limited(
     by = choose_source(whole, *(play.scores for play in resets))
     unchanged = average(whole, by)
     lost = measure_loss(resets[0], unchanged, by).lost
-    if lost.direction in ("equal", "worse"):
+    if lost.direction in ("equal", "not better", "worse"):
         return []
     plays: dict[int, AlteredPlay] = {}
 

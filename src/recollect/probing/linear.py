@@ -25,6 +25,7 @@ from ..common.intervals import (
     quantiles,
     resamples,
     stretched,
+    student,
 )
 from ..envs import Array
 
@@ -62,7 +63,7 @@ class ReadOut:
     gain: float
     """memory - untrained."""
     gain_interval: Interval | None
-    """95 % interval of the gain over episodes; None if too few are scored."""
+    """95 % interval of the gain, over episodes and untrained memories; None if too few are scored."""
     observation: float
     beyond_interval: Interval | None
     """95 % interval of memory - observation over episodes; None if too few are scored."""
@@ -191,6 +192,8 @@ def _score(
     of_untrained = np.mean([good for good, _ in sums[2:]], axis=0)
     total = sums[0][1]
     interval = _over_episodes(sums[0][0] - of_untrained, total, episodes)
+    if interval is not None:
+        interval = _over_networks(interval, memory, np.array(untrained))
     beyond = _over_episodes(sums[0][0] - sums[1][0], total, episodes)
     before = float(np.mean(untrained))
     return ReadOut(
@@ -219,6 +222,21 @@ def _sums(truth: Floats, predicted: Floats, kinds: Floats) -> tuple[Floats, Floa
 
 def _share(good: Floats, total: Floats) -> float:
     return float(good.sum() / total.sum())
+
+
+def _over_networks(over_episodes: Interval, memory: float, untrained: Floats) -> Interval:
+    """The interval of the gain over untrained networks (U,), of which a few were drawn.
+
+    A memory that training did not change would be one more of them, so the gain varies by as much as one of
+    them from the mean of the others. Independent of the episodes, so squares are added.
+    """
+    count = len(untrained)
+    if count < 2:
+        return over_episodes
+    gain = memory - float(untrained.mean())
+    spread = student(count - 1) * float(untrained.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    below, above = (math.hypot(end - gain, spread) for end in over_episodes)
+    return Interval(gain - below, gain + above)
 
 
 def _over_episodes(good: Floats, total: Floats, episodes: Array) -> Interval | None:

@@ -35,7 +35,8 @@ from .samples import Sample, affordable, find_donors, take_sample
 
 LONGEST = 64  # steps
 SOURCES = 1000  # steps whose input is changed
-EACH = 10  # of them, of each number of steps since the start
+EACH = 10  # of them at most, of each number of steps since the start
+FEWEST_EACH = 2  # an input is replaced by that of another source of the same number
 GRADIENTS = (*range(1, 9), 16, 32, 64)  # steps later
 NUMBER = 6  # of the generator: contents.py has 5
 
@@ -111,15 +112,21 @@ def measure_dependence(
 def choose_sources(record: Record, episode: Array, random: np.random.Generator, most: int) -> Floats:
     """The weight of each step (T, N) in means over all steps; 0: its input is not changed.
 
-    All first steps of episodes, because they alone are followed by as many steps as an episode has, and
-    some of every other number of steps, because the policy may depend on the input of one number alone. If
-    that would be more than `most`, of some numbers.
+    First steps of episodes, because they alone are followed by as many steps as an episode has, and
+    some of every other number of steps, because the policy may depend on the input of one number alone: so
+    few of each that as many numbers as possible have some.
     """
     counted = record.valid & (episode >= 0)
     weight = np.where(counted & (record.step == 0), 1.0, 0.0)
-    most -= int(weight.sum())
+    firsts = int(weight.sum())
+    if 2 * firsts > most:
+        left_out = random.permutation(np.argwhere(weight))[max(most // 2, FEWEST_EACH) :]
+        weight[tuple(left_out.T)] = 0.0
+        weight *= firsts / weight.sum()
+    most -= int((weight > 0).sum())
     others = random.permutation(np.unique(record.step[counted & (record.step > 0)]))
-    drawn = others[: max(0, most // EACH)]
+    each = min(max(most // max(1, len(others)), FEWEST_EACH), EACH)
+    drawn = others[: max(0, most // each)]
     for number in drawn:
         here = np.argwhere(counted & (record.step == number))
         taken = random.permutation(here)[: most // len(drawn)]

@@ -25,8 +25,8 @@ def build_readout(result: ProbeResult) -> Iterator[Block]:
         f"Linear read-outs of the {whose} memory state, scored on episodes they were not fitted to. "
         f"Untrained: the same read-out of {UNTRAINED} memories of the same shape with initial weights, given "
         "the same steps. A random memory retains much of its input, so only the gain over it (95 % interval "
-        "over episodes) was learned. Chance: the same read-out for the values of another episode at the same "
-        "steps. R2 is 1 for perfect predictions and 0 for the mean."
+        "over episodes and untrained memories) was learned. Chance: the same read-out for the values of "
+        "another episode at the same steps. R2 is 1 for perfect predictions and 0 for the mean."
     )
     yield from _lags(result.readout)
     for measure in ("accuracy", "R2"):

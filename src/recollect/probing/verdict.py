@@ -13,6 +13,7 @@ from .occlusion import Dependence
 from .open_loop import Effect, Estimate, OpenLoop
 
 WHOLE = "unchanged"
+NO_LOSS = ("equal", "not better", "worse")  # directions of a difference without a loss
 LEAST = 0.01  # nats: a smaller change of the policy is not worth a sentence
 LEAST_OF_EPISODE = 0.1  # nats, the sum over an episode: the policy may depend on its memory in one step only
 # Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
@@ -56,12 +57,12 @@ def judge_use(
         )
     if cleared.lost.direction == "worse":
         return f"Its memory harms it: with a reset at every step {at} ({_difference(source, cleared.lost)})."
-    if cleared.lost.direction == "unclear":
+    if cleared.lost.direction in ("not better", "unclear"):
         return (
             f"It has a memory. Whether it uses it cannot be determined from {len(whole.scores)} episodes: "
             f"with a reset at every step {at} ({_difference(source, cleared.lost)})."
         )
-    if all(one.lost.direction in ("equal", "worse") for one in ablations if not (one.every or one.last)):
+    if all(one.lost.direction in NO_LOSS for one in ablations if not (one.every or one.last)):
         return (
             f"It needs a memory state other than the initial one, but not its content: with a reset at every "
             f"step {at}, but with states of other steps and episodes it does as well."
@@ -183,12 +184,12 @@ def judge_need(source: Source, whole: Score, controls: Controls | None, actor: s
     if controls is None:
         return NO_CONTROL
     count, above = len(controls.runs), controls.above
-    equal = sum(one.above.direction in ("equal", "worse") for one in controls.runs)
+    equal = sum(one.above.direction in NO_LOSS for one in controls.runs)
     mean = format_score(source, controls.mean) + " on average" * (count > 1)
     difference = _difference(source, above) + " over runs and episodes" * (count > 1)
     means = f"{mean}, this agent {format_score(source, whole.mean)} ({difference})."
     who = "the control without one reaches" if count == 1 else f"{count} controls without one reach"
-    if above.direction in ("equal", "worse"):
+    if above.direction in NO_LOSS:
         return f"The task does not need a memory: {who} {means}"
     # Before the mean: one run that reaches as much shows that it is possible.
     if equal:

@@ -53,6 +53,7 @@ def thresholds(
     series: Sequence[SeedSeries], groups: Sequence[Group], random: Mapping[str, Mapping[str, Any]]
 ) -> list[Threshold]:
     """One threshold per environment that has a return."""
+    series = _complete(series)
     result: list[Threshold] = []
     for env in sorted({item.env for item in series}):
         targets = {group.settings.get("ppo.target_return") for group in groups if group.env == env}
@@ -71,13 +72,18 @@ def thresholds(
 
 
 def efficiencies(series: Sequence[SeedSeries], thresholds: Sequence[Threshold]) -> list[Efficiency]:
-    """Every model that has a return."""
+    """Every model that has a return, and runs that are not unfinished."""
     value_of = {threshold.env: threshold.value for threshold in thresholds}
     return [
         _efficiency(item, value_of[item.env])
-        for item in series
+        for item in _complete(series)
         if item.env in value_of and _known_returns(item)
     ]
+
+
+def _complete(series: Sequence[SeedSeries]) -> list[SeedSeries]:
+    """Without unfinished runs: they may reach the threshold yet."""
+    return [item for item in series if item.kind != "unfinished"]
 
 
 def first_reached(series: Series, axis: str, value: float) -> float:

@@ -18,6 +18,7 @@ from ..common.intervals import Floats, student_p
 
 LEVEL = 0.05
 STEPS = 1000  # of the range of scores, to which the permutation test rounds them
+FINEST = 20_000  # steps of the statistic of the rank test within a stratum; its time is the square of it
 MANY_SEEDS = 30  # with more in both groups, Welch's test and the permutation test agree
 
 SeedScores: TypeAlias = Sequence[float] | Floats
@@ -97,19 +98,22 @@ def rank_test(strata: Sequence[tuple[SeedScores, SeedScores]]) -> float:
     """
     if any(min(len(a), len(b)) < 2 for a, b in strata):
         return math.nan
-    unit = math.lcm(
-        *(len(a) * len(b) for a, b in strata)
-    )  # a common denominator: strata of different sizes have different steps
+    # A common denominator: strata of different sizes have different steps. Where it is large, steps are
+    # rounded, and whatever rounding may have moved below the observed value counts as well.
+    common = math.lcm(*(len(a) * len(b) for a, b in strata))
+    unit = min(common, FINEST)
+    moved = len(strata) if common > FINEST else 0
     ways, observed = np.ones(1), 0
     for a, b in strata:
         probabilities, balance = _pairs_won(a, b)
-        step = unit // (len(a) * len(b))
+        pairs = len(a) * len(b)
         spread = np.zeros(len(ways) + 2 * unit)
-        for place in np.flatnonzero(probabilities):
-            spread[place * step : place * step + len(ways)] += probabilities[place] * ways
-        ways, observed = spread, observed + step * balance
+        for won in np.flatnonzero(probabilities):
+            place = unit + round((won - pairs) * unit / pairs)
+            spread[place : place + len(ways)] += probabilities[won] * ways
+        ways, observed = spread, observed + round(balance * unit / pairs)
     distance = np.abs(np.arange(len(ways)) - len(strata) * unit)
-    return min(1.0, float(ways[distance >= abs(observed)].sum()))
+    return min(1.0, float(ways[distance >= abs(observed) - moved].sum()))
 
 
 def _pairs_won(a: SeedScores, b: SeedScores) -> tuple[Floats, int]:

@@ -167,7 +167,8 @@ def describe_task(env: EnvConfig) -> dict[str, Any]:
     """The options beside its id that define an environment, as plain data."""
     task = {"kwargs": dict(env.kwargs), "mask": list(env.mask), "time_limit": env.time_limit}
     # Only where there are some: scores of earlier versions are of the same tasks.
-    return task | ({"trial": env.trial} if env.trial > 1 else {})
+    task |= {"trial": env.trial} if env.trial > 1 else {}
+    return task | ({"action_mask": True} if env.action_mask else {})
 
 
 def check_spaces(agent: Agent, envs: Envs, env_id: str) -> None:

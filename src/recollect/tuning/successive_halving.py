@@ -7,13 +7,16 @@ interquartile mean of their returns, among all trials that reached that point. T
 
 import contextlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..common.errors import UsageError
 from ..common.statistics import iqm
-from ..comparison.display import score
+from ..comparison.display import choose_score
 from ..comparison.executor import Executor
 from ..comparison.jobs import Job, plan_jobs
 from .option_names import changed_options, to_flags
@@ -137,11 +140,24 @@ class SuccessiveHalving:
                 return True
             trial.rung += 1
         if all(job.state == "done" for job in trial.jobs):
-            scores = [score(job.evaluation) for job in trial.jobs if job.evaluation]
+            scores = self._scores([job.evaluation for job in trial.jobs if job.evaluation])
             trial.optuna_trial.set_user_attr("scores", scores)
             self.study.tell(trial.optuna_trial, iqm(scores))
             return True
         return False
+
+    def _scores(self, evaluations: Sequence[Mapping[str, Any]]) -> list[float]:
+        """The score of each evaluation, of one kind in the whole study: that of the trial that ended first.
+
+        Where that is the success rate, an episode that reports no success counts as a failure.
+        """
+        key = self.study.user_attrs.get("score")
+        if key is None:
+            key = choose_score(evaluations)
+            self.study.set_user_attr("score", key)
+        if key == "success":
+            return [float(np.mean([success or 0.0 for success in one["successes"]])) for one in evaluations]
+        return [float(one["mean"]) for one in evaluations]
 
     def _continues(self, trial: Trial) -> bool:
         """Whether a trial is among the best third at its rung; the preset always continues.
