@@ -281,7 +281,7 @@ def test_what_both_use_goes_at_the_actors_rate():
 # Memories that hear of no episode ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("critic", ["gru", "stack", "shared"])
+@pytest.mark.parametrize("critic", sampled(["gru", "stack", "shared"], "gru", "shared"))
 @pytest.mark.parametrize("actor", REMEMBERING)
 def test_acting_equals_learning_without_resets(actor, critic):
     see = {"reset": False, "prev_action": True, "prev_reward": True}
@@ -715,9 +715,16 @@ def test_an_encoder_that_is_not_trained_keeps_its_weights():
     assert len(still) == 4
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("action", "shared"),
+    [
+        (spaces.Discrete(3), False),
+        (spaces.Box(-1.0, 1.0, (2,)), True),
+        pytest.param(spaces.Discrete(3), True, marks=pytest.mark.thorough),
+        pytest.param(spaces.Box(-1.0, 1.0, (2,)), False, marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("name", MEMORIES)
-@pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,))])
 def test_every_parameter_gets_a_gradient_and_is_in_the_optimiser(name, action, shared):
     actor = replace(branch(name, prev_action=True, prev_reward=True), head_hidden=(5,))
     s = prepare(actor, replace(actor, shared=shared), Scripted(action=action))

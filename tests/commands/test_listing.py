@@ -10,6 +10,8 @@ from recollect.config.assembly import OPTIONS, assemble
 from recollect.config.presets import MODELS, preset
 from recollect.config.tasks import TASKS
 
+from ..helpers import sampled
+
 
 @pytest.fixture
 def rows(capsys, monkeypatch):
@@ -20,7 +22,7 @@ def rows(capsys, monkeypatch):
     return {name: rest[0] if rest else "" for name, *rest in lines}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", sampled(MODELS, "ppo", "ppo_gru", "ppo_gpt_shared", "a2c", "ppo_gtrxl"))
 def test_the_options_of_a_model_make_it_of_ppo(model, rows):
     words = [word for option in rows[model].split(", ") if option for word in f"--{option}".split(" ")]
     options = assemble(["-e", OTHER, "-m", "ppo", *words])

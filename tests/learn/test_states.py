@@ -289,7 +289,9 @@ def test_without_a_memory_the_rule_changes_nothing(rule, monkeypatch):
 # Whole runs -----------------------------------------------------------------------------------
 
 
-@every_critic
+@pytest.mark.parametrize(
+    "critic", [GRU, pytest.param(SHARED, marks=pytest.mark.thorough)], ids=["gru", "shared"]
+)
 @every_rule
 def test_training_in_single_precision_agrees_with_acting(rule, critic):
     envs = make(replace(CARTPOLE, num_envs=4))

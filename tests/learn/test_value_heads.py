@@ -262,7 +262,10 @@ def test_an_update_normalises_its_targets_before_its_first_step(memory):
 # Acting and learning --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("memory", [*MEMORIES, "shared"])
+@pytest.mark.parametrize(
+    "memory",
+    sampled([*MEMORIES, "shared"], "mlp", "stack", "gru", "lstm", "mamba", "gpt2", "gtrxl", "shared"),
+)
 @pytest.mark.parametrize("kind", NEW)
 def test_acting_equals_learning(memory, kind):
     s = prepare(branch("gru" if memory == "shared" else memory), branch(memory, value=kind))

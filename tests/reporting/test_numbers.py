@@ -489,7 +489,7 @@ def test_a_model_that_loses_most_pairs_is_not_called_equal():
 @pytest.mark.parametrize("shape", sampled(["bell", "one in ten fails"], "one in ten fails"))
 def test_verdicts_on_equal_models_rarely_name_a_difference(shape):
     """Six equal models, ten seeds: one pair in twenty would be called different in most verdicts."""
-    errors = family_errors(SHAPES[shape], models=6, seeds=10, studies=200)
+    errors = family_errors(SHAPES[shape], models=6, seeds=10, studies=120)
     assert errors.report <= 0.08
     assert errors.single > 3 * errors.report or shape != "bell"  # the control: the adjustment matters
 
