@@ -133,6 +133,11 @@ BAD_INPUT = {
         ["train", "--steps", "9"],
         "train needs an environment, as in: recollect train",
     ),
+    "environment behind an option": (
+        ["train", "--actor", "gru", "--actor.width", "32", "CartPole-v1"],
+        "32 CartPole-v1 was read as the value of --actor.width: name the environment before",
+    ),
+    "no environment to clone for": (["clone", "x.npz"], "clone needs an environment, as in: recollect clone"),
     "no picture": (
         ["eval", "random", "-e", "probe:match", "--render", "x.gif"],
         "probe:match cannot be rendered: it has no rgb_array render mode",

@@ -46,6 +46,12 @@ def test_best_are_the_weights_of_the_best_validation(run, tmp_path):
         assert_same_agent(recollect.load(run), best)
 
 
+def test_the_best_of_a_run_that_was_never_validated_is_refused(tmp_path, capsys):
+    folder = run_quietly(small_config(rollouts=2, val_check_interval=0), tmp_path).folder
+    assert export(folder, tmp_path / "agent", "--best") == 2
+    assert "was never validated, so no weights are its best" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["eval", "watch", "probe"])
 def test_other_commands_take_the_file(command, run, tmp_path, capsys):
     file = tmp_path / "agent.safetensors"

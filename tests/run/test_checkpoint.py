@@ -129,6 +129,20 @@ def test_nothing_is_taken_from_a_checkpoint_of_another_agent(trained, good, tmp_
     assert all(torch.equal(before[name], x) for name, x in after.items())
 
 
+def test_a_system_that_opens_no_folders_saves_all_the_same(tmp_path, monkeypatch) -> None:
+    """As Windows: only the folder cannot be synced there."""
+    opened = os.open
+
+    def refuse(path, *arguments, **options):
+        if os.path.isdir(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    checkpoint.write(tmp_path / "a.safetensors", {"x": torch.ones(2)}, {"step": 1})
+    assert checkpoint.read(tmp_path / "a.safetensors")[1] == {"step": 1}
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch) -> None:
     path = tmp_path / "x.safetensors"
     checkpoint.write(path, {"a": torch.zeros(3)}, {})

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -67,6 +69,43 @@ def test_an_environment_that_changes_the_working_folder_moves_no_file(tmp_path, 
     trained = recollect.train(env, options=options, out="runs", run_id="a", quiet=True)
     assert (tmp_path / "runs" / "ppo" / "callable-env" / "a" / "summary.json").exists()
     assert list((tmp_path / "elsewhere").iterdir()) == [] and trained.episodes() is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        ("record RUN --episodes 2 -o", "a.npz"),
+        ("watch RUN --episodes 1 --shown 1 -o", "a.html"),
+        ("eval RUN -ne 1 --render", "a.gif"),
+        ("clone --teacher RUN --steps 100 --env.num-envs 2 --env.backend gymnasium -o", "a.safetensors"),
+    ],
+)
+def test_a_file_is_where_the_user_was(command, file, tmp_path, monkeypatch):
+    trained = run_quietly(small_config("LunarLander-v3", rollouts=1), tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    built = gymnasium.make
+
+    def make(*arguments, **options):
+        os.chdir(tmp_path / "elsewhere")  # as some simulators do
+        return built(*arguments, **options)
+
+    monkeypatch.setattr(gymnasium, "make", make)
+    words = [str(trained.folder) if word == "RUN" else word for word in command.split()]
+    assert cli.main([*words, file, "-e", "LunarLander-v3"]) == 0
+    assert Path.cwd().name == "elsewhere"  # the control
+    assert (tmp_path / file).exists() and list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_an_agent_in_a_callable_gets_no_arguments_of_its_training_and_the_name_of_the_callable(tmp_path):
+    config = small_config("LunarLander-v3", rollouts=1)
+    trained = run_quietly(replace(config, env=replace(config.env, kwargs={"gravity": -9.0})), tmp_path)
+
+    def moon():
+        return gymnasium.make("LunarLander-v3")
+
+    evaluation = recollect.load(trained.folder, env=moon).evaluate(2)
+    assert "moon" in evaluation.env and evaluation.task["kwargs"] == {}
 
 
 def test_an_environment_that_does_not_repeat_is_found_at_the_start(tmp_path):

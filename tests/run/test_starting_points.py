@@ -284,6 +284,23 @@ def test_recordings_with_impossible_values_are_refused(tmp_path, source):
             dataset.read(path)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8])
+def test_ends_may_be_numbers(tmp_path, source, kind):
+    """Of a file that was made by hand: `~` of a number is no `not`."""
+    path, names = tmp_path / "ends.npz", ("first", "terminated", "truncated")
+    whole = record_episodes(source, 2)
+    dataset.write(path, whole)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **arrays | {name: arrays[name].astype(kind) for name in names})
+    read = dataset.read(path)
+    assert all(np.array_equal(getattr(read, name), getattr(whole, name)) for name in names)
+    assert {getattr(read, name).dtype for name in names} == {np.dtype(bool)}
+    np.savez(path, **arrays | {"first": 2 * arrays["first"].astype(kind)})
+    with pytest.raises(UsageError, match="first has other values than 0 and 1"):
+        dataset.read(path)
+
+
 def test_a_recording_that_unpacks_to_more_than_memory_is_refused(tmp_path, source, monkeypatch):
     monkeypatch.setattr(dataset, "MOST_BYTES", 1000)
     dataset.write(tmp_path / "large.npz", record_episodes(source, 1))
@@ -459,13 +476,13 @@ def test_the_last_step_under_a_teacher_is_printed(source, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "clone needs either recorded episodes or a --teacher, here is neither"),
-        (["a.npz", "--teacher", "b"], "here is a.npz and b"),
+        (["-e", "CartPole-v1"], "clone needs either recorded episodes or a --teacher, here is neither"),
+        (["a.npz", "--teacher", "b", "-e", "CartPole-v1"], "here is a.npz and b"),
         (
             ["EPISODES", "-e", "Acrobot-v1"],
             "(of CartPole-v1) has observations (obs: 4 numbers), and Acrobot-v1 has (obs: 6 numbers)",
         ),
-        (["EPISODES", "--epochs", "0"], "--epochs is 0"),
+        (["EPISODES", "-e", "CartPole-v1", "--epochs", "0"], "--epochs is 0"),
         (["EPISODES", "-e", "CartPole-v1", "--ppo.rnd-coef", "0.5"], "ppo.rnd_coef is 0.5, and clone copies"),
     ],
 )
@@ -486,7 +503,7 @@ class Tripled(gymnasium.Env):
 def test_other_spaces_than_those_of_the_agent_are_described(source):
     for env, message in (
         ("Acrobot-v1", "Acrobot-v1 gives observations (obs: 6 numbers), the agent takes (obs: 4 numbers)"),
-        (Tripled, "CartPole-v1 takes actions (3 choices), the agent gives (2 choices)"),
+        (Tripled, "callable-Tripled takes actions (3 choices), the agent gives (2 choices)"),
     ):
         with pytest.raises(UsageError, match=re.escape(message)):
             recollect.load(source.folder, env=env).evaluate(1)

@@ -130,3 +130,22 @@ def test_a_foreign_file_is_one_line(name, tmp_path, monkeypatch, capsys):
     error = capsys.readouterr().err
     assert error.startswith("recollect: ") and error.count("\n") == 1
     assert "use another --out" in error and str(JOURNAL) in error
+
+
+def test_a_dry_run_beside_a_search_writes_nothing(journal, tmp_path, monkeypatch, capsys):
+    """Also with half a line, which the search may be writing, and in a journal without a study."""
+    monkeypatch.chdir(tmp_path)
+    copy = tuned(tmp_path / "runs", lambda trial, seed: 5, 1).result.folder / JOURNAL
+    for text in (journal.read_bytes(), journal.read_bytes()[:-5], b""):
+        copy.write_bytes(text)
+        assert cli.main(["tune", *OPTIONS, "--out", "runs", "--trials", "9", "--dry-run"]) == 0
+        assert "9 trials" in capsys.readouterr().out and copy.read_bytes() == text
+
+
+def test_a_damaged_line_is_named_where_a_study_is_loaded(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = tuned(tmp_path / "runs", lambda trial, seed: 5, 1).result.folder / JOURNAL
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:4], lines[4].replace(b"op_code", b"op_cude", 1), *lines[5:]]))
+    assert cli.main(["tune", *OPTIONS, "--out", "runs", "--trials", "1", "--dry-run"]) == 2
+    assert "line 5 is damaged" in capsys.readouterr().err

@@ -38,6 +38,7 @@ from recollect.tuning.option_names import (
 from recollect.tuning.optuna_storage import JOURNAL, load_study
 from recollect.tuning.proposals import propose
 from recollect.tuning.result import TuningResult, importances, trial_results
+from recollect.tuning.search_space import Range
 from recollect.tuning.space_file import build_space
 from recollect.tuning.successive_halving import SuccessiveHalving, return_at
 
@@ -435,6 +436,13 @@ def test_the_best_trial_is_compared_with_the_preset_and_luck_is_named(result):
     assert list(result.commands) == ["compare both over fresh seeds", "train it"]
 
 
+def test_its_commands_allow_what_its_files_import(result):
+    config = result.spec.build_config(())
+    foreign = replace(config, env=replace(config.env, id="third:Hard-v0"))
+    commands = replace(result, spec=replace(result.spec, build_config=lambda *_: foreign)).commands.values()
+    assert len(commands) == 2 and all(command.endswith(" -e third:Hard-v0") for command in commands)
+
+
 def test_its_files_make_the_same_runs(result):
     best = assemble(["--config", str(result.folder / "best.yaml")])
     spec = result.spec
@@ -558,6 +566,23 @@ def test_a_study_that_was_stopped_and_killed_resumes_to_the_same_end(tmp_path, m
     config = replace(config, seed=2) if data["best"] == 0 else config
     straight = run_quietly(config, tmp_path / "straight").folder
     assert_same_end(straight, home / f"s{config.seed}-{config_hash(config)[:8]}")
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.999, 0.9999), (0.99, 0.999), (0.5, 1.0), (1e-5, 1e-3), (-2.0, 2.0)]
+)
+def test_rounding_leaves_a_hundred_values_of_a_range(low, high):
+    drawn = [low + (high - low) * i / 1000 for i in range(1001)]
+    values = {
+        Range(low, high).suggest(SimpleNamespace(suggest_float=lambda *_, x=x, **__: x), "x") for x in drawn
+    }
+    assert len(values) > 90 and min(values) == low and max(values) == high
+
+
+def test_ranges_that_differ_have_different_texts():
+    """A journal tells another search by them. Those that were exact have the text of earlier versions."""
+    assert str(Range(0.99901, 0.9999)) != str(Range(0.99904, 0.9999))
+    assert str(Range(0.0001, 0.5)) == "1.0e-04 to 0.5"
 
 
 def test_a_study_that_was_stopped_at_once_has_no_best_trial(tmp_path, monkeypatch, capsys):

@@ -28,6 +28,7 @@ class CloneOptions:
     """
 
     POSITIONAL: ClassVar = ("data",)
+    NEEDS_ENVIRONMENT: ClassVar = True
 
     config: RunConfig
     data: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ def run_clone(options: CloneOptions) -> int:
     """Train and write the agent; the exit code."""
     check_new_file(options.out)
     check_agent_file(options.out)
+    out = options.out.absolute()  # the environment may change the working folder
     screen = Screen(options.quiet)
     if options.teacher is not None:
         # The teacher may have learned in the environment that the command names.
@@ -66,7 +68,7 @@ def run_clone(options: CloneOptions) -> int:
         screen.line(f"{data.name}: {len(data.bounds)} episodes, mean return {data.returns.mean():.4g}")
         learner, config = clone_data(options.config, data, options.epochs, screen)
     screen.finish()
-    save_agent(options.out, learner.agent, config, learner.rewards)
+    save_agent(out, learner.agent, config, learner.rewards)
     screen.line(f"{options.out} is written")
     return 0
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 from ..common.errors import UsageError
 from ..common.output_paths import check_new_file
 from ..run import api
+from ..run.run_folder import read_summary
 from ..run.weights import check_agent_file
 
 
@@ -40,9 +41,13 @@ def run_export(options: ExportOptions) -> int:
     """Read the weights and write the file; the exit code."""
     source, file = Path(options.run), options.file
     if options.best:
-        source = source / "checkpoints" / "best.safetensors"
-        if not source.exists():
-            raise UsageError(f"{source} does not exist: --best needs the folder of a run that was validated")
+        best = source / "checkpoints" / "best.safetensors"
+        if not best.exists():
+            raise UsageError(f"{best} does not exist: --best needs the folder of a run that was validated")
+        summary = read_summary(source)
+        if summary["status"] == "finished" and summary.get("best_val_return") is None:
+            raise UsageError(f"{source} was never validated, so no weights are its best; leave out --best")
+        source = best
     check_new_file(file)
     check_agent_file(file)
     api.load(source, env=options.env, imports=options.imports).save(file)

@@ -41,9 +41,10 @@ class RecordOptions(Playing):
 def run_record(options: RecordOptions) -> int:
     """Play and write; the exit code."""
     check_new_file(options.out)
+    out = options.out.absolute()  # the environment may change the working folder
     trained = api.load(options.run, env=options.env, imports=options.imports, device=options.device)
     data = record_episodes(trained, options.episodes, options.seed, not options.sample)
-    dataset.write(options.out, data)
+    dataset.write(out, data)
     played = int(data.first.sum())  # of several agents, more than one for each episode
     print(
         f"{options.out}: {played} episodes of {trained.config.env.id}, {len(data.first) - played:,} steps, "

@@ -77,3 +77,15 @@ def write_whole_text(path: Path, text: str) -> None:
 def _check_writable(folder: Path, label: str) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{label}: no permission to write into {folder}; choose another place")
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

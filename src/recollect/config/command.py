@@ -11,7 +11,7 @@ options of train that are not fields. A field `command` receives the command as 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
 from ..common.errors import UsageError
@@ -32,8 +32,10 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str) -> T:
     settings = read_flags(arguments, known, positional)
     values: dict[str, Any] = {}
     if "config" in hints:
-        if "env.id" in positional and not {"env.id", "config"} & {setting.name for setting in settings}:
-            raise UsageError(f"{prog} needs an environment, as in: {prog} CartPole-v1")
+        needed = "env.id" in positional or getattr(kind, "NEEDS_ENVIRONMENT", False)
+        if needed and not {"env.id", "config"} & {setting.name for setting in settings}:
+            example = f"{prog} {'' if 'env.id' in positional else '... -e '}CartPole-v1"
+            raise UsageError(f"{prog} needs an environment, as in: {example}{_swallowed(settings, known)}")
         # Late, because it imports torch; commands without a config start without it.
         from .assembly import configure, with_file
 
@@ -49,6 +51,15 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str) -> T:
     values |= _values([setting for setting in settings if setting.name in fields], fields)
     _check_complete(kind, values, positional, prog)
     return kind(**values)
+
+
+def _swallowed(settings: Sequence[Setting], known: Mapping[str, Any]) -> str:
+    """What to say of words that an option took which may have been meant as the environment."""
+    taken = [one for one in settings if one.name not in known and len(one.value) > 1]
+    return "".join(
+        f"; {' '.join(one.value)} was read as the value of {one.label}: name the environment before it"
+        for one in taken[:1]
+    )
 
 
 def _options_of_train() -> dict[str, Any]:

@@ -41,6 +41,9 @@ class InitConfig:
             raise UsageError(f"init.critic_rollouts is {self.critic_rollouts}, at least 0 is needed")
         if self.parts and self.path is None:
             raise UsageError(f"init.parts {' '.join(self.parts)} needs the agent they are of: --init RUN")
+        if self.path is not None:
+            # So that the run can be resumed from any folder, also if the environment changes the folder.
+            object.__setattr__(self, "path", str(Path(self.path).resolve()))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -224,12 +227,8 @@ def resolve(
         dataclasses.replace(branch, memory=branch.memory.resolved()) if new else branch
         for branch in (config.actor, config.critic)
     )
-    init = config.init
-    if init.path is not None:  # so that the run can be resumed from any folder
-        init = dataclasses.replace(init, path=str(Path(init.path).resolve()))
     return dataclasses.replace(
         config,
-        init=init,
         env=env,
         actor=actor,
         critic=critic,

@@ -134,8 +134,9 @@ def read_flags(
         taken = len(words) if kind is None or is_list(kind) or is_mapping(kind) else 1
         if kind is bool and not equals:
             taken = int(bool(words) and words[0].lower() in SWITCHES)
-        if flag == "--import":  # one value each time, so that run folders may follow
-            taken = 1
+        # One value each time, so that run folders or the environment may follow.
+        if flag in ("--import", "--config"):
+            taken = min(len(words), 1)
         settings.append(Setting(name, Words(words[:taken]), flag))
         loose += words[taken:]
     return [*_positionals(loose, known, positional), *settings]

@@ -195,8 +195,10 @@ def load(
     allowed = [*imports, *([env_id] if env_id and factory is None else [])]
     path = hub.download(str(path)) if str(path).startswith(hub.PREFIX) else path
     agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path)))
-    if env_id and factory is None and env_id != config.env.id:
-        # The saved backend was chosen for the environment of training, and may not offer this one.
-        config = replace(config, env=replace(config.env, id=env_id, backend="auto"))
+    if env_id and env_id != config.env.id:
+        # The saved backend was chosen for the environment of training, and may not offer this one. A callable
+        # has arguments of its own.
+        kwargs = config.env.kwargs if factory is None else {}
+        config = replace(config, env=replace(config.env, id=env_id, backend="auto", kwargs=kwargs))
     agent.to(find_device(choose(device, agent)))
     return Trained(agent, config, Path(path), {}, factory)

@@ -23,6 +23,7 @@ from ..agent.agent import AgentState
 from ..common import tree
 from ..common.distributed import Ranks
 from ..common.errors import CheckpointError, UsageError
+from ..common.output_paths import sync_folder
 from ..envs import Envs, EnvState
 from ..learn.learner import Learner, first_row
 from ..learn.rollout import Row
@@ -65,12 +66,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    # The rename itself is stored in the folder, which has to be synced as well.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)  # it stores the rename
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -34,7 +34,8 @@ from ..envs.spaces_text import describe
 from ..learn.rollout import OBS, Row
 
 FORMAT = "recollect episodes 1"
-COLUMNS = ("action", "reward", "terminated", "truncated", "first")
+FLAGS = ("terminated", "truncated", "first")
+COLUMNS = ("action", "reward", *FLAGS)
 MOST_BYTES = 64 * 2**30  # of all arrays; a small file may unpack to a thousand times its size
 # What zipfile, numpy and json raise for files that are damaged, or none at all.
 UNREADABLE = (
@@ -109,6 +110,10 @@ def read(path: Path) -> Dataset:
     rows = {len(x) for x in (*obs.values(), *columns.values())}
     if len(rows) != 1 or not rows.pop() or not columns["first"][0]:
         raise UsageError(f"{path}: its arrays must have the same rows, and the first one begins an episode")
+    for name in FLAGS:
+        if not np.isin(columns[name], (0, 1)).all():
+            raise UsageError(f"{path}: {name} has other values than 0 and 1")
+        columns[name] = columns[name].astype(bool)
     columns["action"] = spaces[1].from_env(columns["action"])
     _check_values(path, obs | columns, spaces[1])
     return Dataset(str(path), spaces, obs, **columns, about=about)

@@ -41,8 +41,9 @@ def render(
     if target == WINDOW:
         return _play_and_show(agent, env, target, episodes, seed, deterministic)
     check_writable(Path(target))
+    file = str(Path(target).absolute())  # the environment may change the working folder
     with no_display():
-        return _play_and_show(agent, env, target, episodes, seed, deterministic)
+        return _play_and_show(agent, env, file, episodes, seed, deterministic)
 
 
 def _play_and_show(

@@ -20,15 +20,18 @@ CHECKSUM = re.compile(rb',"crc32":(\d+)\}$')
 
 
 class Journal:
-    """A journal file with one writer, as a backend of Optuna's JournalStorage."""
+    """A journal file with one writer, as a backend of Optuna's JournalStorage.
 
-    def __init__(self, path: Path) -> None:
+    read_only  leave the file as it is: another process may be writing it
+    """
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self._path = path
         self._logs: list[Log] = []
         self._written = 0  # lines with a checksum, which contains their number: none is lost, moved or twice
         data = path.read_bytes() if path.exists() else b""
         whole = data.rfind(b"\n") + 1
-        if whole < len(data):
+        if whole < len(data) and not read_only:
             # The incomplete last line that a full disk or a kill leaves: the next line would be joined to it.
             os.truncate(path, whole)
         for number, line in enumerate(data[:whole].splitlines(), 1):

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL = "journal.log"
+NAME, QUESTION = (
+    "recollect",
+    "question",
+)  # of a study, and of the settings in it: existing journals have these
 
 
 def import_optuna() -> Any:
@@ -40,24 +44,55 @@ def without_experimental_warnings() -> Iterator[None]:
 
 def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
     """The study of a folder, created if there is none; refused if it was created with other settings."""
-    optuna = import_optuna()
-    path = folder / JOURNAL
-    try:
+    optuna, path = import_optuna(), folder / JOURNAL
+    with _named(path):
         storage = optuna.storages.JournalStorage(Journal(path))
         study: Any = optuna.create_study(
-            storage=storage, study_name="recollect", direction="maximize", load_if_exists=True
+            storage=storage, study_name=NAME, direction="maximize", load_if_exists=True
         )
+    if QUESTION not in study.user_attrs:
+        study.set_user_attr(QUESTION, spec.as_settings())
+    _check_settings(study, folder, spec)
+    # Only in an empty study: trial 0 must be the preset, and everything is compared with it.
+    if not study.get_trials(deepcopy=False):
+        study.enqueue_trial(preset_params(spec))
+    return study
+
+
+def read_study(folder: Path, spec: TuningSpec) -> "optuna.Study | None":
+    """The study of a folder, of which nothing is written: a search may be going on; None if there is none."""
+    optuna, path = import_optuna(), folder / JOURNAL
+    if not path.exists():
+        return None
+    with _named(path):
+        storage = optuna.storages.JournalStorage(Journal(path, read_only=True))
+        if not storage.get_all_studies():
+            return None
+        study: Any = optuna.load_study(storage=storage, study_name=NAME)
+    if QUESTION in study.user_attrs:
+        _check_settings(study, folder, spec)
+    return study
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Turn what a journal raises that is none of a study into an error that names it."""
+    try:
+        yield
+    except UsageError:  # names the line
+        raise
     except OSError as error:
         raise UsageError(f"{path} cannot be read or written: {error.strerror}") from error
     except (ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
         # Its lines are whole, and Optuna, which trusts them, makes no study of them.
         raise UsageError(f"{path} holds no study of Optuna; use another --out") from error
+
+
+def _check_settings(study: "optuna.Study", folder: Path, spec: TuningSpec) -> None:
+    """Raise UsageError if a study was created with other settings."""
+    path = folder / JOURNAL
     settings = json.loads(json.dumps(spec.as_settings()))  # as the journal returns them: tuples as lists
-    # The key that existing journals have.
-    stored = study.user_attrs.get("question")
-    if stored is None:
-        study.set_user_attr("question", settings)
-        stored = settings
+    stored = study.user_attrs[QUESTION]
     if not isinstance(stored, dict):
         raise UsageError(f"{path} holds no study of recollect; use another --out")
     # Options that did not exist when the study began had their defaults.
@@ -73,10 +108,6 @@ def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
             f"{folder} holds a study with other settings ({'; '.join(changes)}{more}): use the same "
             "settings, or another --out"
         )
-    # Only in an empty study: trial 0 must be the preset, and everything is compared with it.
-    if not study.get_trials(deepcopy=False):
-        study.enqueue_trial(preset_params(spec))
-    return study
 
 
 def preset_params(spec: TuningSpec) -> Settings:

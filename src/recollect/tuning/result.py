@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..common.format import number
 from ..common.output_paths import write_whole_text
 from ..common.yaml_text import dump_yaml
+from ..config.assembly import import_flags
 from ..config.data import to_dict
 from ..config.values import Settings as RunSettings
 from ..config.values import plain
@@ -175,14 +176,14 @@ class TuningResult:
         """Commands to run next, by their purpose."""
         if self.best is None:
             return {}
-        env = self.spec.preset.env.id
-        # A file alone may not import a module: an id such as my_package:MyEnv-v0 must be on the command line.
+        # A file alone may not import a module: what it names must be on the command line.
+        imports = import_flags(self.spec.build_config(to_flags(self.best.settings)))
         words = ["recollect", "train", "--config", str(self.folder / "best.yaml")]
-        train = {"train it": shlex.join([*words, *(["-e", env] if ":" in env else [])])}
+        train = {"train it": shlex.join(words) + imports}
         if self.best is self.preset:
             return train
         compare = ["recollect", "compare", str(self.folder / "fresh.yaml")]
-        return {"compare both over fresh seeds": shlex.join(compare)} | train
+        return {"compare both over fresh seeds": shlex.join(compare) + imports} | train
 
     def write(self) -> None:
         """Write all files but the page."""

@@ -1,5 +1,6 @@
 """The search space: options and the values that each may take, by default around the model's preset."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -67,12 +68,15 @@ class Range:
         return not (self.step or self.is_integer) or abs(steps - round(steps)) < 1e-9
 
     def suggest(self, trial: Any, name: str) -> Value:
-        """The value that Optuna chooses for a trial, rounded to three significant digits."""
+        """The value that Optuna chooses for a trial, rounded to three significant digits; to more in a narrow
+        range, so that a hundredth of it remains."""
         if self.is_integer:
             return int(trial.suggest_int(name, self.low, self.high, step=self.step or 1, log=self.log))
         value = float(trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log))
+        narrow = max(abs(self.low), abs(self.high)) / max(self.high - self.low, 1e-300)
+        digits = 3 + max(0, math.ceil(math.log10(narrow)) - 1)
         # Rounding may step over an end of the range.
-        return min(max(float(f"{value:.3g}"), self.low), self.high)
+        return min(max(float(f"{value:.{digits}g}"), self.low), self.high)
 
     @property
     def ends(self) -> tuple[Value, ...]:
@@ -82,7 +86,11 @@ class Range:
     def __str__(self) -> str:
         # Journals store this text and compare it when a study is resumed: it must not change.
         scale = (" on a log scale" if self.log else "") + (f" in steps of {self.step:g}" if self.step else "")
-        return f"{number(self.low)} to {number(self.high)}{scale}"
+        # As in reports where that is exact, as it was for most ranges of earlier versions.
+        low, high = (
+            number(end) if float(f"{end:.4g}") == end else repr(end) for end in (self.low, self.high)
+        )
+        return f"{low} to {high}{scale}"
 
 
 Dimension: TypeAlias = Choices | Range

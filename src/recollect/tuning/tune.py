@@ -24,7 +24,7 @@ from ..reporting.page import render_page
 from ..run.build import resolved_config
 from ..run.run_folder import locked, new_folder
 from .display import TuningDisplay
-from .optuna_storage import JOURNAL, import_optuna, load_study
+from .optuna_storage import JOURNAL, import_optuna, load_study, read_study
 from .result import TuningResult, importances, trial_results
 from .space_file import build_space
 from .successive_halving import SuccessiveHalving
@@ -104,7 +104,8 @@ def run_tune(options: TuneOptions) -> int:
     options.check_devices([resolved_config(spec.preset).device])
     folder, display = study_folder(spec, options), TuningDisplay(options.quiet)
     if options.dry_run:
-        trials = trial_results(load_study(folder, spec)) if (folder / JOURNAL).exists() else []
+        study = read_study(folder, spec)
+        trials = trial_results(study) if study else []
         ended = sum(trial.state != "begun" for trial in trials)
         display.plan(spec, options.trials, ended, options.jobs)
         return 0

@@ -107,11 +107,14 @@ def _show(options: WatchOptions, path: Path | None, trained: Trained) -> None:
         _write_film(path, trained, options)
         return
     film.check_writable(path)
+    file = path.absolute()  # the environment may change the working folder
     with film.no_display():
         if path.suffix.lower() == PAGE:
-            _write_page(path, trained, options)
+            _write_page(file, trained, options)
+            print(f"{path} is written; open it in a browser")
         else:
-            _write_film(path, trained, options)
+            _write_film(file, trained, options)
+            print(f"{path} is written")
 
 
 def _default_target(run: str) -> str:
@@ -131,7 +134,6 @@ def _write_page(path: Path, trained: Trained, options: WatchOptions) -> None:
     pages = [(str(agent.folder), _render(agent, options)) for agent in agents]
     page = pages[0][1] if len(pages) == 1 else render_pair(pages)
     write_whole_text(path, page)
-    print(f"{path} is written; open it in a browser")
 
 
 def _in_environment_of(trained: Trained, other: Trained) -> Trained:
@@ -175,7 +177,6 @@ def _write_film(path: Path | None, trained: Trained, options: WatchOptions) -> N
         film.show_window(frames, watched.fps, f"{trained.folder} on {trained.config.env.id}")
         return
     film.write_film(path, frames, watched.fps)
-    print(f"{path} is written")
 
 
 def _describe_steps(
