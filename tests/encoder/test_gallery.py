@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from recollect.encoder.gallery import Gallery
 from recollect.encoder.mixed import MixedConfig
+from recollect.encoder.mlp import MlpEncoderConfig
 from recollect.encoder.nature import NatureConfig
 from recollect.encoder.residual import ResidualConfig
 from recollect.learn import ppo
@@ -81,7 +82,8 @@ def trained(encoder, takes_shown, critic="gru", rollouts=3):
 
 @pytest.mark.parametrize("critic", sampled(["gru", "shared"], "shared"))
 @pytest.mark.parametrize(
-    "encoder", [NatureConfig(features=8), ResidualConfig(features=8), MixedConfig(width=8)]
+    "encoder",
+    [NatureConfig(features=8), ResidualConfig(features=8), MixedConfig(width=8), MlpEncoderConfig()],
 )
 def test_training_is_that_of_all_pictures(encoder, critic):
     weights, metrics = trained(encoder, True, critic)

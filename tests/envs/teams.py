@@ -187,6 +187,15 @@ class Succeeds(Script):
         return {"is_success": "yes"}
 
 
+class Successful(Script):
+    """Agent a succeeds and b does not, which infos say where an episode ends."""
+
+    def step(self, actions):
+        *outcome, infos = super().step(actions)
+        ended = [agent for agent in actions if agent not in self.agents]
+        return *outcome, infos | {agent: {"success": agent == "a"} for agent in ended}
+
+
 class Empty(Script):
     def reset(self, seed=None, options=None):
         observations = super().reset(seed, options)

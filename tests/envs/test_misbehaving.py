@@ -709,6 +709,13 @@ def test_an_evaluation_cuts_episodes_that_never_end_and_says_so(monkeypatch):
         evaluate(None, replace(EnvConfig(id="endless"), backend="workers"), 1, factory=Endless)
 
 
+@pytest.mark.filterwarnings("error")
+def test_trials_of_episodes_that_end_are_not_said_to_be_cut(monkeypatch):
+    """Three episodes of six steps are longer than the limit of one."""
+    monkeypatch.setattr(sys.modules["recollect.envs.make"], "EVALUATION_LIMIT", 10)
+    assert evaluate(None, EnvConfig(id="counter", trial=3), 2, factory=Counter).lengths == [18, 18]
+
+
 def test_recordings_and_films_say_which_episodes_were_cut(monkeypatch, tmp_path):
     monkeypatch.setattr(sys.modules["recollect.envs.make"], "EVALUATION_LIMIT", 50)
     trained = run_quietly(

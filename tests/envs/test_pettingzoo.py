@@ -495,6 +495,20 @@ def test_an_environment_against_the_rules_is_named(name, message, backend):
         envs.adapter.close()
 
 
+@pytest.mark.parametrize("backend", ["gymnasium", "workers"])
+def test_every_agent_of_a_team_has_its_own_success(backend):
+    envs = make(EnvConfig(id=f"{HERE}:Successful", num_envs=2, backend=backend))
+    envs.reset([1, 2, 3, 4])
+    seen = {}
+    for _ in range(6):
+        step = envs.step(zeros(envs))
+        ended = step.terminated | step.truncated
+        for row in np.flatnonzero(ended):
+            seen.setdefault(row, set()).add(float(step.success[row]))
+    envs.adapter.close()
+    assert seen == {0: {1.0}, 1: {0.0}, 2: {1.0}, 3: {0.0}}
+
+
 def test_options_that_teams_do_not_have_are_refused():
     with pytest.raises(UsageError, match="trials of several agents are not supported"):
         make(EnvConfig(id=HERE, trial=2))

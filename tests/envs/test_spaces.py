@@ -206,8 +206,12 @@ def test_an_infinite_side_passes_numbers_as_they_are(drawn):
     (out,) = spec.to_env(action)
     mapped = 1 + 4 * np.clip(drawn, -1, 1)
     np.testing.assert_allclose(out, [drawn, max(drawn, 0), min(drawn, 2), mapped], rtol=1e-5, atol=1e-5)
-    assert spec.to_prev_action(action)[0, 0] == np.float32(drawn)
-    assert spec.to_prev_action(action)[0, 3] == np.clip(np.float32(drawn), -1, 1)
+    (before,) = spec.to_prev_action(action)
+    assert before.dtype == np.float32
+    # As the environment got it, in the units of the policy.
+    np.testing.assert_array_equal(
+        before, np.float32([drawn, max(drawn, 0), min(drawn, 2), np.clip(drawn, -1, 1)])
+    )
 
 
 def test_a_box_keeps_its_shape():
@@ -274,3 +278,11 @@ def test_a_file_keeps_the_order_of_leaves():
     saved = json.loads(json.dumps(spaces_to_json(spec, action), sort_keys=True))
     assert list(spaces_from_json(saved)[0].leaves) == list(spec.leaves)
     assert sorted(spec.leaves) != list(spec.leaves)
+
+
+def test_a_component_with_one_value_is_a_number_for_the_policy():
+    spec = action_spec(spaces.Box(np.array([1.0, -1.0], np.float32), np.array([1.0, 2.0], np.float32)))
+    np.testing.assert_allclose(
+        spec.from_env(np.array([[1.0, 0.5], [1.0, 2.0]])), [[-1, 0], [-1, 1]], atol=1e-6
+    )
+    np.testing.assert_array_equal(spec.to_env(np.array([[0.3, 1.0]], np.float32)), [[1.0, 2.0]])

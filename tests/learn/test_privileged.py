@@ -19,6 +19,7 @@ from recollect.learn.rollout import slice_rows
 from recollect.run import dataset, film
 from recollect.run.teaching import record_episodes
 
+from ..envs.test_misbehaving import Counter
 from ..helpers import MEMORIES, L, Scripted, branch, largest, metrics_of, prepare, relearn, roll
 
 PRIVILEGED = {"critic": "mlp", "critic.sees": ["obs", "hidden"]}
@@ -238,3 +239,20 @@ def test_what_cannot_be_seen_is_refused(options, message, tmp_path):
 def test_a_config_that_sees_hidden_variables_asks_the_environment_for_them():
     assert RunConfig(critic=BranchConfig(sees=("hidden",))).env.hidden
     assert not RunConfig(critic=BranchConfig(sees=("obs",))).env.hidden
+
+
+def test_a_variable_that_only_steps_report_is_named():
+    class Late(Counter):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0], {"cue": 1.0}
+
+        def step(self, action):
+            *outcome, _ = super().step(action)
+            return *outcome, {"cue": 1.0, "speed": 2.0, "success": 1.0}
+
+    envs = make(EnvConfig(id="late", num_envs=2, hidden=True), Late)
+    envs.reset([0, 1])
+    with pytest.warns(UserWarning, match="late reports speed in steps and not at its first reset") as caught:
+        for _ in range(3):
+            step = envs.step(np.zeros((2, 1), np.int64))
+    assert len(caught) == 1 and step.obs["hidden"].shape == (2, 1)

@@ -42,7 +42,7 @@ class BranchConfig:
     init: Init = "orthogonal"
     """Initial weights of all these layers and the output: orthogonal without bias, or torch's default."""
     trained_encoder: bool = True
-    """Whether the encoder layers are trained; False: they keep their initial weights."""
+    """Whether the layers of `hidden` are trained; False: they keep their initial weights."""
     residual: bool = False
     """Add the memory output to its input through a zero-initialised projection, so the branch starts out
     memoryless."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..envs.spaces import Leaf, ObsSpec
 from . import Encoder, EncoderConfig
+from .gallery import Shown
 from .leaves import Concatenation
 
 
@@ -28,5 +29,7 @@ class Pixels(nn.Module):
         super().__init__()
         self.out_dim = leaf.width
 
-    def forward(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(self, x: Tensor | Shown, dtype: torch.dtype) -> Tensor:
+        if isinstance(x, Shown):
+            return x.features(lambda pictures: pictures.flatten(1).to(dtype) / 255)
         return x.flatten(2).to(dtype) / 255

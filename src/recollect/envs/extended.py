@@ -4,6 +4,7 @@ where an episode of a trial begins.
 Shapes.  N environments, P choices of all action components, H hidden variables.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from gymnasium import spaces
 
 from ..common.errors import EnvDataError, NoHiddenError, UsageError
 from .base import EnvConfig, Step, VecEnv
+from .info import SUCCESS_KEYS
 from .spaces import ACTION_MASK, HIDDEN, NEW_EPISODE, ActionSpec, Array, Extended, ExtendedObs, read_spaces
 from .wrapper import EnvWrapper
 
@@ -39,7 +41,7 @@ class ExtendedEnv(EnvWrapper):
         self._action_spec: ActionSpec = read_spaces(seen, inner.action_space)[1]
         if config.action_mask:
             parts[ACTION_MASK] = spaces.MultiBinary(sum(self._action_spec.sizes))
-        self._names = self._name_hidden() if config.hidden else []
+        self._names, self._warned = self._name_hidden() if config.hidden else [], False
         if config.hidden:
             parts[HIDDEN] = spaces.Box(-np.inf, np.inf, (len(self._names),), np.float32)
         if config.trial > 1:
@@ -124,6 +126,14 @@ class ExtendedEnv(EnvWrapper):
     def _stack_hidden(self, obs: Any) -> Array:
         """The hidden variables (N, H), in the order of the first reset."""
         variables, unknown = self._variables(obs), np.zeros(self.num_envs)
+        late = [name for name in variables if name not in (*self._names, *SUCCESS_KEYS)]
+        if late and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self._config.id} reports {', '.join(late)} in steps and not at its first reset: as "
+                "a hidden variable it is left out; report it in the info of reset as well",
+                stacklevel=2,
+            )
         columns = [variables.get(name, unknown) for name in self._names]
         return np.nan_to_num(np.stack(columns, 1), nan=0.0).astype(np.float32)
 

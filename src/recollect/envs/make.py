@@ -77,7 +77,7 @@ def make_for_evaluation(
         envs.adapter.close()
         limit = time_limit or EVALUATION_LIMIT
         envs = make(replace(config, time_limit=limit), factory)
-        envs.imposed_limit = limit
+        envs.imposed_limit = limit * config.trial  # of a trial, whose episodes it cuts
     return envs
 
 

@@ -1,9 +1,7 @@
-"""Spaces: observations as named leaves, actions as arrays (N, K).
+"""Spaces: observations as named leaves, actions as arrays (N, K) of N environments and K components.
 
 A leaf is one array of an observation. A Box is one leaf; a Dict or Tuple has one per entry, under a dotted
 name. Outside of `envs`, observations are dicts of leaves, and Gymnasium's spaces are not used.
-
-Shapes.  N environments, K components of an action.
 """
 
 from collections.abc import Iterator
@@ -164,7 +162,7 @@ class ActionSpec:
         """Policy actions (N, K) -> actions of the environment (N, *shape).
 
         Box actions are sampled in units of [-1, 1], which are clipped and scaled to the bounds. A
-        component with an infinite bound is passed on unchanged.
+        component with an infinite bound is passed on as it is, clipped at its other bound.
         """
         if self.kind == "categorical":
             out = action + np.array(self.start, dtype=action.dtype) if any(self.start) else action
@@ -211,15 +209,17 @@ class ActionSpec:
         if self.kind == "categorical":
             return flat.astype(np.int64) - np.array(self.start or 0)
         low, high = (bound.astype(np.float64) for bound in self._bounds)
+        span = np.where(high > low, high - low, np.inf)  # for the only value of a component any number stands
         with np.errstate(invalid="ignore"):
-            units = (flat - low) / (high - low) * 2 - 1
+            units = (flat - low) / span * 2 - 1
         return np.where(self._bounded, units, flat).astype(np.float32)
 
     def to_prev_action(self, action: Array) -> Array:
         """Policy actions (N, K) -> the previous-action input of the next step: clipped like in to_env."""
         if self.kind == "categorical":
             return action
-        return np.where(self._bounded, np.clip(action, -1, 1), action)
+        clipped = np.where(self._bounded, np.clip(action, -1, 1), np.clip(action, *self._bounds))
+        return clipped.astype(action.dtype, copy=False)
 
 
 def read_spaces(

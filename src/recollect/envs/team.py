@@ -17,7 +17,8 @@ from .spaces import ACTION_MASK, Array, read_spaces
 
 IDENTITY = "agent"  # key of a Dict observation: the index of the agent
 # Keys of info, each an array (A, ...) of what the agents got from the last step or reset.
-REWARD, TERMINATED, TRUNCATED, WAITING, SUCCESS = "reward", "terminated", "truncated", "waiting", "success"
+REWARD, TERMINATED, TRUNCATED, WAITING = "reward", "terminated", "truncated", "waiting"
+SUCCESS = "success_of_agents"  # not `success`, which is one number of an environment
 STATE = "state"  # key of info: what PettingZoo's `state()` returned, as a vector (S,)
 
 

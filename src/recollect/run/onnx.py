@@ -115,8 +115,10 @@ class ActorStep(nn.Module):
 
     def _clipped(self, choice: Tensor) -> Tensor:
         """ActionSpec.to_prev_action of a real action."""
-        bounded = torch.tensor(np.isfinite(self.spec.low) & np.isfinite(self.spec.high))
-        return torch.where(bounded, choice.clamp(-1, 1), choice)
+        low, high = torch.tensor(self.spec.low), torch.tensor(self.spec.high)
+        bounded = low.isfinite() & high.isfinite()
+        low, high = torch.where(bounded, -1.0, low), torch.where(bounded, 1.0, high)
+        return torch.minimum(torch.maximum(choice, low.to(choice.dtype)), high.to(choice.dtype))
 
 
 def _scaling(agent: Agent) -> dict[str, tuple[Tensor, Tensor]]:
