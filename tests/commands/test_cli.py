@@ -125,6 +125,10 @@ BAD_INPUT = {
         ["eval", "random", "-e", "CartPole-v1", "--render", "x.gif", "--json"],
         "--json and --render exclude each other",
     ),
+    "numbers and running mean": (
+        ["eval", "random", "-e", "CartPole-v1", "--json", "--running-rew-len", "5"],
+        "--json and --running-rew-len exclude each other",
+    ),
     "film and running mean": (
         ["eval", "random", "-e", "CartPole-v1", "--render", "x.gif", "--running-rew-len", "5"],
         "--running-rew-len and --render exclude each other",

@@ -104,6 +104,13 @@ def test_probe_and_watch_take_agents_and_paths(trained, tmp_path):
         recollect.probe("random")
 
 
+def test_a_call_may_name_steps_and_rollouts(tmp_path):
+    """A run ends at whichever is used up first."""
+    options = {"rollouts": 2, "env.num_envs": 2, "ppo.num_steps": 16, "ppo.num_minibatches": 2}
+    trained = recollect.train("CartPole-v1", steps=10_000, options=options, out=tmp_path, quiet=True)
+    assert trained.summary["iteration"] == 2
+
+
 def test_evaluate_takes_paths_and_random(trained):
     assert recollect.evaluate(trained.folder, 5).returns == trained.evaluate(5).returns
     random = recollect.evaluate("random", 5, env="CartPole-v1")

@@ -56,6 +56,8 @@ class EvalOptions(Playing):
         for flag, value in (("--json", self.json), ("--running-rew-len", self.running_rew_len)):
             if self.render and value:
                 raise UsageError(f"{flag} and --render exclude each other: --render prints the returns")
+        if self.json and self.running_rew_len:
+            raise UsageError("--json and --running-rew-len exclude each other: JSON has every return")
 
 
 def run_eval(options: EvalOptions) -> int:

@@ -106,7 +106,8 @@ def _prepare(
     if steps is not None:
         # A preset's budget in rollouts would otherwise remain: a run ends at whichever budget is used up
         # first.
-        config = replace(config, steps=steps, rollouts=None)
+        named = isinstance(options, Mapping) and "rollouts" in options
+        config = replace(config, steps=steps, rollouts=config.rollouts if named else None)
     if seed is not None:
         config = replace(config, seed=seed)
     return config, factory
