@@ -225,7 +225,13 @@ def test_the_default_is_the_lander_as_train_has_it() -> None:
 def test_a_run_of_rollouts_keeps_them() -> None:
     config = config_of("CartPole-v1", "--rollouts", "3")
     assert config.rollouts == 3 and config.steps is None
-    assert demo.scope_note(config).endswith("--seeds 5 --rollouts 3")
+    assert demo.scope_note(config, ()).endswith("--seeds 5 --rollouts 3")
+
+
+def test_the_command_for_more_seeds_has_the_options_of_the_demo() -> None:
+    settings = parse(demo.DemoOptions, ["CartPole-v1", "--actor", "gru", "--steps", "9"], "demo").settings
+    note = demo.scope_note(demo.run_config(settings), settings)
+    assert note.endswith("  recollect compare -e CartPole-v1 -m ppo --actor gru --seeds 5 --steps 9")
 
 
 @pytest.mark.parametrize(("status", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

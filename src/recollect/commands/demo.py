@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -87,7 +88,7 @@ def run_demo(options: DemoOptions) -> int:
     agent, random = trained.evaluate(), evaluate(None, trained.config.env, name="random")
     for name, result in (("trained", agent), ("random", random)):
         print(f"  {name:<8} {format_scores(result)}")
-    print(scope_note(trained.config))
+    print(scope_note(trained.config, options.settings))
     picture = trained.folder / "curve.png"
     draw(trained, agent, random, picture)
     print(f"\nthe curve     {picture}")
@@ -148,12 +149,15 @@ def format_scores(result: Evaluation) -> str:
     return f"mean return {s['mean']:8.1f}   95 % interval {s['low']:.1f} to {s['high']:.1f}{success}"
 
 
-def scope_note(config: RunConfig) -> str:
-    """The scope of the figures, and the command for more seeds."""
+def scope_note(config: RunConfig, settings: Settings) -> str:
+    """The scope of the figures, and the command for more seeds with the options of the demo."""
     budget = f"--steps {config.steps}" if config.rollouts is None else f"--rollouts {config.rollouts}"
+    named = {"env.id", "model", "seed", "steps", "rollouts"}
+    others = [word for one in settings if one.name not in named for word in (one.label, *one.value)]
     return (
         f"One seed ({config.seed}): the intervals are over its episodes, and other seeds differ:\n"
-        f"  recollect compare -e {config.env.id} -m {config.model} --seeds 5 {budget}"
+        f"  {shlex.join(['recollect', 'compare', '-e', config.env.id, '-m', config.model, *others])} "
+        f"--seeds 5 {budget}"
     )
 
 
