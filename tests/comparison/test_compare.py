@@ -291,6 +291,7 @@ def test_each_task_of_one_environment_has_a_baseline(tmp_path, capsys):
     summary = summarise(runs.read_runs([tmp_path / "runs"]))
     assert summary.left_out == [] and len(summary.scales) == 2
     assert json.loads((tmp_path / "report" / "report.json").read_text())["left_out"] == []
+    assert "2 runs, 2 environments, 1 seed" in (tmp_path / "report" / "report.md").read_text()
     baselines = [json.loads(path.read_text()) for path in (tmp_path / "runs" / "random").rglob("*.json")]
     assert {baseline["task"]["time_limit"] for baseline in baselines} == {3, None}
 

@@ -15,7 +15,7 @@ from .groups import group_runs, shorten
 from .markdown import render_markdown
 from .page import render_page
 from .popgym_section import popgym_line
-from .runs import Run, read_runs
+from .runs import read_runs
 from .sections import rename, report_sections, report_title
 from .summary import Summary, as_json, summarise
 
@@ -45,7 +45,7 @@ def write_report(
     command = command or ["recollect", "report", *map(str, paths), "-o", str(out)]
     names = shorten(sorted({group.label for group in summary.groups}))
     sections = rename(report_sections(summary, command, out), names)
-    title, facts = report_title(summary), _describe_size(collection.runs)
+    title, facts = report_title(summary), _describe_size(summary)
     colours = {names.get(label, label): index for index, label in enumerate(summary.labels)}
     out.mkdir(parents=True, exist_ok=True)
     write_whole_text(out / "report.json", json.dumps(as_json(summary), allow_nan=False) + "\n")
@@ -68,9 +68,11 @@ def _draw_figures(
         return {}
 
 
-def _describe_size(runs: Sequence[Run]) -> str:
+def _describe_size(summary: Summary) -> str:
     """The number of runs, environments and seeds, and the training time, in a line."""
-    envs, seeds = {run.env for run in runs}, {run.seed for run in runs}
+    runs = [run for group in summary.groups for run in group.runs]
+    # Two tasks of one environment count as two, as in the title.
+    envs, seeds = {group.env for group in summary.groups}, {run.seed for run in runs}
     seconds = sum(float(run.metrics["time"][-1]) for run in runs if run.metrics["time"][-1] > 0)
     counts = (len(runs), "run"), (len(envs), "environment"), (len(seeds), "seed")
     words = (f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
