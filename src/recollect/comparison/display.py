@@ -83,7 +83,8 @@ class RunGroup:
 def choose_score(evaluations: Iterable[Mapping[str, Any]]) -> Literal["success", "mean"]:
     """The key of the score that compares evaluations on one task: the success rate if all have it, else the
     mean return."""
-    return "success" if all(one["success"] is not None for one in evaluations) else "mean"
+    reported = [one["success"] is not None for one in evaluations]
+    return "success" if reported and all(reported) else "mean"
 
 
 def group_jobs(jobs: Sequence[Job]) -> list[RunGroup]:

@@ -36,9 +36,8 @@ from .spaces import Array
 # To close an environment, before its process is killed. Less than a run has after a signal
 # (common/signals.py, LAST_GRACE), and of the rest it closes its files.
 CLOSE_SECONDS = 1.0
-BUILD_SECONDS = (
-    120.0  # for the construction, where calls have a limit; simulators start more slowly than they step
-)
+# For the construction, where calls have a limit: simulators start more slowly than they step.
+BUILD_SECONDS = 120.0
 PR_SET_PDEATHSIG = 1  # of Linux
 
 

@@ -33,6 +33,7 @@ from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 Source: TypeAlias = Literal["success", "return"]
 Direction: TypeAlias = Literal["better", "equal", "not better", "worse", "unclear"]
 
+NO_LOSS: tuple[Direction, ...] = ("equal", "not better", "worse")
 MUCH = 0.2  # share of a score: a difference that "equal" excludes
 SWAPPED = "that of another episode"
 NOISE = (0.1, 1.0)  # in standard deviations
@@ -237,7 +238,7 @@ def _play_limited(
     by = choose_source(whole, *(play.scores for play in resets))
     unchanged = average(whole, by)
     lost = measure_loss(resets[0], unchanged, by).lost
-    if lost.direction in ("equal", "not better", "worse"):
+    if lost.direction in NO_LOSS:
         return []
     plays: dict[int, AlteredPlay] = {}
 

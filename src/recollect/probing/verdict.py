@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ..common.format import number
 from ..common.intervals import Interval
-from .ablate import Ablation, Difference, Score, Source
+from .ablate import NO_LOSS, Ablation, Difference, Score, Source
 from .contents import Contents, Held
 from .controls import FEWEST, Controls
 from .memory_length import MemoryLength
@@ -13,7 +13,6 @@ from .occlusion import Dependence
 from .open_loop import Effect, Estimate, OpenLoop
 
 WHOLE = "unchanged"
-NO_LOSS = ("equal", "not better", "worse")  # directions of a difference without a loss
 LEAST = 0.01  # nats: a smaller change of the policy is not worth a sentence
 LEAST_OF_EPISODE = 0.1  # nats, the sum over an episode: the policy may depend on its memory in one step only
 # Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.

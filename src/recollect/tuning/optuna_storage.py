@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     import optuna
 
 JOURNAL = "journal.log"
-NAME, QUESTION = (
-    "recollect",
-    "question",
-)  # of a study, and of the settings in it: existing journals have these
+# Of a study, and of the settings in it. Existing journals have these names.
+NAME, QUESTION = "recollect", "question"
 
 
 def import_optuna() -> Any:
