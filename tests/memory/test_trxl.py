@@ -328,10 +328,10 @@ def test_steps_have_positions_of_their_own_also_in_half_precision(kind):
     _, memory = built(kind, positions="absolute")
     memory = memory.bfloat16()
     first = flags("......", "......")
-    x, (kept, _) = inputs(first).bfloat16(), past(memory, 0, 0)[0]
-    kept = tuple(part.bfloat16() for part in past(memory, 0, 0)[0])
+    x, kept = inputs(first).bfloat16(), tuple(part.bfloat16() for part in past(memory, 0, 0)[0])
     even, odd = (memory(x, (kept, torch.tensor(ages)), first)[0] for ages in ([599, 600], [600, 601]))
-    assert not torch.equal(even, odd)
+    # The first row alone: half precision rounds both of its steps to 600.
+    assert not torch.equal(even[0], odd[0])
 
 
 @every_kind
