@@ -12,7 +12,8 @@ from recollect.learn import ppo
 
 from ..helpers import sampled
 from . import fake
-from .test_training import CASES, die_after, learner_on, run, weights_of
+from .runs import CASES, die_after, run, weights_of
+from .test_training import learner_on
 
 D = fake.install()
 

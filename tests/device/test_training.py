@@ -3,15 +3,12 @@
 The device is simulated (fake.py). It shows what would fail on a GPU, not how fast or how exact one is.
 """
 
-import importlib.util
-import json
 import math
 from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks.equality_cases import CASES, MEMORIES, SMALL
-from benchmarks.equality_runs import timed_cartpole
+from benchmarks.equality_cases import CASES
 
 import recollect
 from recollect import memory
@@ -25,96 +22,34 @@ from recollect.learn.algorithms import UPDATES
 from recollect.learn.optim import MAX_SKIPPED, FlatAdam
 from recollect.learn.rollout import Rollout
 from recollect.learn.settings import PPOConfig
-from recollect.run import checkpoint
 from recollect.run.build import build, build_learner
 
-from ..helpers import sampled, set_status, small_memory
+from ..helpers import sampled, small_memory
 from . import fake
+from .runs import (
+    FUNCTIONS,
+    KINDS,
+    assert_equal_numbers,
+    assert_resumes_equally,
+    available,
+    die_after,
+    metrics_of,
+    options_of,
+    run,
+    weights_of,
+)
 
 D = fake.install()
-FUNCTIONS = {"timed_cartpole": timed_cartpole}
-# A simulated operation takes longer than the arithmetic, so runs are shorter than those of the CPU's tests.
-SHORT = {
-    "rollouts": 2,
-    "env.time_limit": 9,
-    "ppo.num_steps": 16,
-    "ppo.update_epochs": 1,
-    "ppo.num_minibatches": 2,
-}
-COMPARED = "policy_loss", "value_loss", "entropy", "kl", "explained_variance", "return", "val_return"
-
-
-def options_of(case):
-    options = {**SMALL, **SHORT, **case.options}
-    if "ppo.batch_size" in options:
-        del options["ppo.num_minibatches"]
-    return options
-
-
-def run(folder, case, device, **options):
-    options = {**options_of(case), "device": device, **options}
-    env = FUNCTIONS.get(case.env, case.env)
-    return recollect.train(env, case.model, seed=5, options=options, out=folder, run_id="run", quiet=True)
-
-
-def metrics_of(trained):
-    return [json.loads(line) for line in (trained.folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def weights_of(trained):
-    return checkpoint.read(trained.folder / "checkpoints" / "last.safetensors")[0]
-
-
-def die_after(trained, iteration):
-    """Leave the folder of a run as if it had died after a rollout."""
-    for path in (trained.folder / "checkpoints").glob("iteration-*"):
-        if path.name > f"iteration-{iteration:08}.safetensors":
-            path.unlink()
-    (trained.folder / "checkpoints" / "last.safetensors").unlink()
-    set_status(trained.folder)
-    return trained.folder
-
-
-def assert_resumes_equally(trained, iteration):
-    """A run that is resumed on its device after a rollout ends with the weights that it had."""
-    before = weights_of(trained)
-    resumed = recollect.resume(die_after(trained, iteration), quiet=True)
-    assert resumed.agent.device.type == "fake"
-    for key, x in weights_of(resumed).items():
-        assert torch.equal(x, before[key]), key
-
-
-# Cases that show the device nothing new: presets that differ from ppo_gru by their memory, which has a small
-# case, and environments, which stay on the CPU, whose kinds of observations and actions have another case.
-COVERED = {
-    *(f"preset ppo_{name}" for name in MEMORIES.keys() - {"gru"}),
-    *("Acrobot", "PendulumNoVel", "MountainCarContinuousNoVel", "a config file", "poc", "probe:recall"),
-    *("EnvPool, CartPole", "EnvPool, Pendulum", "EnvPool, LunarLander", "MiniGrid, EnvPool"),
-}
-
-
-KINDS = [name for name, case in CASES.items() if case.run == "train" and name not in COVERED]
 FIRST = "gru", "gpt2", "Pendulum"
 
 
 @pytest.mark.parametrize("name", sampled(KINDS, *FIRST))
 def test_every_kind_of_run_gives_the_numbers_of_the_cpu_and_resumes_to_the_bit(name, tmp_path):
-    case = CASES[name]
-    if case.needs and importlib.util.find_spec(case.needs) is None:
-        pytest.skip(f"{case.needs} is not installed")
+    case = available(name)
     here = run(tmp_path / "cpu", case, "cpu")
     with fake.measured(rounding=1e-6, float64=False):
         there = run(tmp_path / "fake", case, "fake", save_interval=1)
-        assert there.agent.device.type == "fake" and there.config.device == "fake"
-        for ours, theirs in zip(metrics_of(there), metrics_of(here), strict=True):
-            assert ours["step"] == theirs["step"]
-            for key in COMPARED:
-                x, y = ours[key], theirs[key]
-                assert x is y is None or x == pytest.approx(y, rel=5e-3, abs=5e-4, nan_ok=True), key
-        weights = weights_of(here)
-        for key, x in weights_of(there).items():
-            assert x.is_cpu
-            torch.testing.assert_close(x, weights[key], rtol=1e-2, atol=5e-3)
+        assert_equal_numbers(there, here, "fake")
         if case.env not in FUNCTIONS:  # `resume` finds environments by their ids
             assert_resumes_equally(there, 1)
 
@@ -242,8 +177,7 @@ SHOWN = [*RECURRENT, "MiniGrid, pictures", "a function, Dict"]
 
 @pytest.mark.parametrize("name", sampled(SHOWN, "gru", "gpt2", "residual", "a function, Dict"))
 def test_a_step_of_the_environment_is_one_copy_up_and_one_down(name):
-    if CASES[name].needs and importlib.util.find_spec(CASES[name].needs) is None:
-        pytest.skip(f"{CASES[name].needs} is not installed")
+    available(name)
     traffic = {}
     for steps in (8, 16):
         envs, learner, plan, length, rollout, _ = learner_on("fake", name, **{"ppo.num_steps": steps})
