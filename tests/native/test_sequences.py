@@ -76,17 +76,24 @@ def part_of_a_product(*shape):
     return torch.randn(*shape[:2], 5 + numbers)[..., 2 : 2 + numbers].unflatten(2, shape[2:])
 
 
+def trained_copy(x, dtype):
+    """An argument that gets a gradient; numbers and booleans are left as they are."""
+    if isinstance(x, float) or x.dtype == torch.bool:
+        return x
+    return x.to(dtype).detach().requires_grad_()
+
+
 def compare(method, *arguments):
     """Results and gradients of all arguments but booleans, in float32 by C and in float64 by torch."""
     results = []
     for implementation, dtype in ((NativeSequences(), torch.float32), (TORCH, torch.float64)):
-        leaves = [x if x.dtype == torch.bool else x.to(dtype).detach().requires_grad_() for x in arguments]
+        leaves = [trained_copy(x, dtype) for x in arguments]
         parts = STATES.get(method)  # the last ones, which are one argument
         given = (*leaves[:-parts], tuple(leaves[-parts:])) if parts else leaves
         outputs = tree.leaves(getattr(implementation, method)(*given))
         # Not equal weights, so that no two numbers may change places.
         loss = sum((y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum() for y in outputs.values())
-        trained = [x for x in leaves if x.requires_grad]
+        trained = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
         gradients = torch.autograd.grad(loss, trained, allow_unused=True)
         pairs = enumerate(zip(trained, gradients, strict=True))
         results.append(
@@ -125,7 +132,7 @@ def test_matrix_memories(steps, batch, heads, keys, values, shared):
     first, log_decay = resets(steps, batch), -torch.rand(shape)
     value, state = part_of_a_product(*shape, values), torch.randn(batch, heads, keys, values)
     query, key = (part_of_a_product(steps, batch, 1 if shared else heads, keys) for _ in range(2))
-    compare("outer", query, key, value, log_decay, first, state)
+    compare("outer", query, key, value, torch.rand(shape), log_decay, first, state)
     if not shared:
         compare("delta", query, key, value, torch.rand(shape), log_decay, first, state)
 
@@ -149,6 +156,13 @@ def test_gates_that_see_the_output(steps, batch, heads, units):
     h, c, m = torch.randn(3, batch, heads, units)
     # A normaliser near 0 would change its inverse at will.
     compare("gated", 2 * x, weight, resets(steps, batch), h, c, 0.5 + torch.rand_like(c), m)
+
+
+@settings(max_examples=25)
+@given(steps=sizes, batch=st.integers(1, 3), channels=st.integers(1, 70))
+def test_gated_norms(steps, batch, channels):
+    x, gate = 3 * torch.randn(steps, batch, channels), part_of_a_product(steps, batch, channels)
+    compare("gated_norm", x, 3 * gate, torch.randn(channels), 1e-5)
 
 
 def test_a_wrong_decay_is_noticed():
@@ -237,7 +251,7 @@ def test_the_default_type_of_torch_changes_nothing():
 def test_expanded_heads_have_a_gradient_each():
     key = torch.randn(5, 2, 1, 4).expand(5, 2, 3, 4)
     first, value, state = resets(5, 2), torch.randn(5, 2, 3, 6), torch.randn(2, 3, 4, 6)
-    compare("outer", key, key, value, -torch.rand(5, 2, 3), first, state)
+    compare("outer", key, key, value, torch.rand(5, 2, 3), -torch.rand(5, 2, 3), first, state)
 
 
 def test_small_keys_keep_their_direction():
@@ -257,10 +271,10 @@ def test_other_shapes_are_refused():
         NativeSequences().linear(add, add, first.float(), h)
     query, value, state = torch.randn(5, 2, 2, 4), torch.randn(5, 2, 2, 3), torch.randn(2, 2, 4, 3)
     with pytest.raises(ValueError, match=r"has the shape \(2, 2, 3, 4\)"):
-        NativeSequences().outer(query, query, value, -torch.rand(5, 2, 2), first, state.mT)
+        NativeSequences().outer(query, query, value, None, -torch.rand(5, 2, 2), first, state.mT)
     with pytest.raises(ValueError, match=r"has the shape \(5, 2, 3, 4\)"):
         other = torch.randn(5, 2, 3, 4)
-        NativeSequences().outer(query, other, value, -torch.rand(5, 2, 2), first, state)
+        NativeSequences().outer(query, other, value, None, -torch.rand(5, 2, 2), first, state)
 
 
 # Runs -----------------------------------------------------------------------------------------

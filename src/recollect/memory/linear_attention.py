@@ -74,5 +74,5 @@ class LinearAttention(SequenceMemory):
         log_decay = torch.zeros_like(query[..., 0])
         # The weights are summed as one more number of each value, which is 1.
         value = F.pad(value, (0, 1), value=1.0)
-        y, sums = self.sequences.outer(query, key, value, log_decay, first, sums)
+        y, sums = self.sequences.outer(query, key, value, None, log_decay, first, sums)
         return self.output((y[..., :-1] / (y[..., -1:] + EPS)).flatten(2)), (sums,)

@@ -17,6 +17,8 @@ from .deltanet import TAPS, initial_steps
 from .layers import BlockConfig
 from .sequences import SequenceMemory
 
+EPS = 1e-5  # added to the mean square of the norm
+
 
 @dataclass(frozen=True, kw_only=True)
 class MambaConfig(BlockConfig):
@@ -62,7 +64,7 @@ class Mamba(SequenceMemory):
         )
         self.step = nn.Parameter(initial_steps(self.heads))
         self.skip = nn.Parameter(torch.ones(self.heads))
-        self.norm = nn.RMSNorm(channels, eps=1e-5)
+        self.norm = nn.RMSNorm(channels, eps=EPS)
         self.output = nn.Linear(channels, width, bias=False)
 
     def initial_state(self, batch: int) -> Tree:
@@ -80,6 +82,7 @@ class Mamba(SequenceMemory):
         # B and C are shared by all heads.
         key, query = key[:, :, None], query[:, :, None]
         log_decay = -torch.exp(self.rate) * step
-        y, h = self.sequences.outer(query, key, value * step[..., None], log_decay, first, h)
+        y, h = self.sequences.outer(query, key, value, step, log_decay, first, h)
         y = (y + self.skip[:, None] * value).flatten(2)
-        return self.output(self.norm(y * F.silu(gate))), (h, last)
+        y = self.sequences.gated_norm(y, gate, self.norm.weight, EPS)
+        return self.output(y), (h, last)

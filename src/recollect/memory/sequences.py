@@ -1,4 +1,5 @@
-"""The recurrences of memories, as one object: computed by torch here, in C by `native/sequences.py`.
+"""The recurrences of memories, and a norm after one, as one object: by torch here, in C by
+`native/sequences.py`.
 
 A memory calls `self.sequences`, which the engine of a training exchanges (`use`). Both implementations
 compute the same up to rounding.
@@ -41,11 +42,19 @@ class Sequences(Protocol):
         """
 
     def outer(
-        self, query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, first: Tensor, state: Tensor
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: Tensor | None,
+        log_decay: Tensor,
+        first: Tensor,
+        state: Tensor,
     ) -> Pair:
-        """y[t] = q[t] S[t] (T, B, N, V) of S[t] = a[t] S[t-1] + k[t] v[t]^T, and the last S (B, N, K, V).
+        """y[t] = q[t] S[t] (T, B, N, V) of S[t] = a[t] S[t-1] + c[t] k[t] v[t]^T, and the last S.
 
-        query, key (T, B, N or 1, K), value (T, B, N, V), log_decay (T, B, N) at most 0
+        query, key (T, B, N or 1, K), value (T, B, N, V), scale c (T, B, N; None: 1), log_decay (T, B, N) at
+        most 0, S (B, N, K, V)
         """
 
     def delta(
@@ -89,6 +98,12 @@ class Sequences(Protocol):
         and m (B, N, D)
         """
 
+    def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """z = x silu(gate), divided by its root mean square and multiplied by a weight.
+
+        x, gate (T, B, D), weight (D,); eps is added to the mean square
+        """
+
 
 class TorchSequences:
     """By torch, on every device, and in exported graphs."""
@@ -106,8 +121,16 @@ class TorchSequences:
         return F.silu(y), past
 
     def outer(
-        self, query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, first: Tensor, state: Tensor
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: Tensor | None,
+        log_decay: Tensor,
+        first: Tensor,
+        state: Tensor,
     ) -> Pair:
+        value = value if scale is None else value * scale[..., None]
         return matrix.outer(query, key, value, log_decay, first, state)
 
     def delta(
@@ -139,6 +162,9 @@ class TorchSequences:
         self, x: Tensor, weight: Tensor, first: Tensor, state: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         return scan.gated(x, weight, first, state)
+
+    def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return F.rms_norm(x * F.silu(gate), weight.shape, weight, eps)
 
 
 TORCH = TorchSequences()

@@ -1,4 +1,4 @@
-"""The kernels of sequences.h, outer.h and gated.h as functions of autograd.
+"""The kernels of sequences.h, outer.h, gated.h and gated_norm.h as functions of autograd.
 
 Shapes.  T steps, B sequences, H units, N heads, K numbers of a key, V of a value, D channels, J taps.
 """
@@ -103,7 +103,7 @@ def _convolve(function: str, saved: tuple[Tensor, ...], **results: Tensor) -> No
 
 class _Matrix(Function):
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0913 (autograd sees only tensors that are arguments)
         ctx: Any,
         query: Tensor,
         key: Tensor,
@@ -112,6 +112,7 @@ class _Matrix(Function):
         decay: Tensor,
         first: Tensor,
         state: Tensor,
+        is_delta: bool,
     ) -> Pair:
         heads, values, keys = value.shape[2:3], value.shape[3:], key.shape[3:]
         _check(
@@ -127,7 +128,8 @@ class _Matrix(Function):
         output, end = value.new_empty(value.shape), state.new_empty(state.shape)
         saved = query, key, value, beta, decay, first, state
         ctx.save_for_backward(*saved)
-        _run_matrix("matrix_forward", saved, output=output, end=end)
+        ctx.is_delta = is_delta
+        _run_matrix("matrix_forward", saved, is_delta, output=output, end=end)
         return output, end
 
     @staticmethod
@@ -137,12 +139,12 @@ class _Matrix(Function):
         inputs = {"query": query, "key": key, "value": value, "beta": beta, "decay": decay, "start": state}
         by = {f"by_{name}": x.new_empty(x.shape) for name, x in inputs.items() if x is not None}
         gradients = {"by_output": by_output.contiguous(), "by_end": by_end.contiguous()}
-        _run_matrix("matrix_backward", ctx.saved_tensors, **gradients, **by)
+        _run_matrix("matrix_backward", ctx.saved_tensors, ctx.is_delta, **gradients, **by)
         *first_ones, by_start = (by.get(f"by_{name}") for name in inputs)
-        return *first_ones, None, by_start
+        return *first_ones, None, by_start, None
 
 
-def _run_matrix(function: str, saved: tuple[Tensor | None, ...], **results: Tensor) -> None:
+def _run_matrix(function: str, saved: tuple[Tensor | None, ...], is_delta: bool, **results: Tensor) -> None:
     """Call the kernel with the saved inputs of `_Matrix`, into some results."""
     names = "query", "key", "value", "beta", "decay", "first", "start"
     tensors = {name: x for name, x in zip(names, saved, strict=True) if x is not None} | results
@@ -151,6 +153,7 @@ def _run_matrix(function: str, saved: tuple[Tensor | None, ...], **results: Tens
         *value.shape[:3],
         query.shape[3],
         value.shape[3],
+        is_delta,
         **{f"{name}_row": _row_stride(tensors[name]) for name in names[:3]},
         # A single one of keys or queries is that of all heads.
         **{f"{name}_head": x.stride(2) if (x := tensors[name]).shape[2] > 1 else 0 for name in names[:3]},
@@ -218,6 +221,42 @@ def _run_gated(
     return kept
 
 
+class _GatedNorm(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+        if gate.shape != x.shape or weight.shape != x.shape[2:]:
+            shapes = ", ".join(str(tuple(part.shape)) for part in (x, gate, weight))
+            raise ValueError(f"x, gate and weight have the shapes {shapes}")
+        x, gate, weight = x.contiguous(), _rows(gate), weight.contiguous()
+        y, scale = torch.empty_like(x), x.new_empty(x.shape[:2])
+        ctx.save_for_backward(x, gate, weight, scale)
+        ctx.eps = eps
+        _run_gated_norm("gated_norm_forward", (x, gate, weight, scale), eps, y=y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, _, weight, _ = ctx.saved_tensors
+        by = [like.new_empty(like.shape) for like in (x, x, weight)]
+        names = "by_x", "by_gate", "by_weight"
+        gradients = dict(zip(names, by, strict=True)) | {"by_y": by_y.contiguous()}
+        _run_gated_norm("gated_norm_backward", ctx.saved_tensors, ctx.eps, **gradients)
+        return *by, None
+
+
+def _run_gated_norm(function: str, saved: tuple[Tensor, ...], eps: float, **results: Tensor) -> None:
+    """Call the kernel with the saved tensors of `_GatedNorm`, into some results."""
+    tensors = dict(zip(("x", "gate", "weight", "scale"), saved, strict=True)) | results
+    x, gate = tensors["x"], tensors["gate"]
+    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    norm = c.GatedNorm(x.shape[0] * x.shape[1], x.shape[2], _row_stride(gate), eps, **pointers)
+    kernels = library()
+    scratch = x.new_empty(kernels.gated_norm_scratch(byref(norm)))
+    norm.scratch = scratch.data_ptr()
+    getattr(kernels, function)(byref(norm))
+
+
 def stabilisers(log_input: Tensor, log_forget: Tensor, first: Tensor, start: Tensor) -> Tensor:
     """m (T, B, N), without gradients: h is the same for every m."""
     shape = tuple(log_input.shape)
@@ -249,5 +288,6 @@ def _row_stride(x: Tensor) -> int:
 
 scan: Callable[[str, Tensor, Tensor, Tensor, Tensor], Tensor] = _Scan.apply
 convolution: Callable[[Tensor, Tensor, Tensor, Tensor], Pair] = _Convolution.apply
-matrix: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor], Pair] = _Matrix.apply
+matrix: Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor, bool], Pair] = _Matrix.apply
 gated: Callable[..., tuple[Tensor, ...]] = _Gated.apply
+gated_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor] = _GatedNorm.apply

@@ -9,6 +9,7 @@
 #include "attention.h"
 #include "blocks.h"
 #include "gated.h"
+#include "gated_norm.h"
 #include "loss.h"
 #include "outer.h"
 #include "recurrence.h"
@@ -284,7 +285,7 @@ EXPORT int vector_width(void) { return WIDTH; }
 EXPORT int structure_sizes(int *sizes) {
   const int all_sizes[] = {sizeof(Weights), sizeof(Operation), sizeof(Program),
                            sizeof(Batch),   sizeof(Source),    sizeof(Actor),
-                           sizeof(Convolution), sizeof(Matrix), sizeof(Gated)};
+                           sizeof(Convolution), sizeof(Matrix), sizeof(Gated), sizeof(GatedNorm)};
   memcpy(sizes, all_sizes, sizeof all_sizes);
   return sizeof all_sizes / sizeof *all_sizes;
 }

@@ -134,7 +134,9 @@ def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
     gated = library.gated_forward, library.gated_backward, library.gated_scratch, library.gated_saved
     for function in gated:
         function.argtypes = (ctypes.POINTER(c.Gated),)
-    for function in (library.matrix_scratch, library.gated_scratch, library.gated_saved):
+    for function in (library.gated_norm_forward, library.gated_norm_backward, library.gated_norm_scratch):
+        function.argtypes = (ctypes.POINTER(c.GatedNorm),)
+    for function in (*gated[2:], library.matrix_scratch, library.gated_norm_scratch):
         function.restype = ctypes.c_long
     buffer = (ctypes.c_int * 64)()  # room for the structures of other versions
     sizes = buffer[: library.structure_sizes(buffer)]

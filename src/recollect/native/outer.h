@@ -81,14 +81,14 @@ INLINE void copy_padded(float *restrict to, const float *restrict from, int widt
 
 /* One step ---------------------------------------------------------------------------------------------- */
 
-/* S[t] = S' + k[t] u[t]^T, y[t] = q[t] S[t], with S' = decay[t] S[t-1], and u[t] = v[t], or by the delta rule
-   u[t] = beta[t] (v[t] - k[t] S') with keys and queries that are divided by their lengths.
+/* S[t] = S' + k[t] u[t]^T, y[t] = q[t] S[t], with S' = decay[t] S[t-1], and u[t] = beta[t] v[t], or by the delta
+   rule u[t] = beta[t] (v[t] - k[t] S') with keys and queries that are divided by their lengths.
 
    query, key and value have a row of so many numbers for each step and sequence, and within it a head at so
-   many; keys and queries at 0 are shared by all heads. beta (NULL: no delta rule) and decay (T, B, N), output
+   many; keys and queries at 0 are shared by all heads. beta (NULL: 1) and decay (T, B, N), output
    (T, B, N, V), start and end (B, N, K, V). Gradients have no strides. */
 typedef struct {
-  int32_t steps, batch, heads, keys, values;
+  int32_t steps, batch, heads, keys, values, is_delta;
   int64_t query_row, key_row, value_row, query_head, key_head, value_head;
   const float *query, *key, *value, *beta, *decay, *start;
   const uint8_t *first;
@@ -158,7 +158,7 @@ static MatrixStep step_of(const Matrix *o, int t, int b, int n, float *vectors) 
   MatrixStep s = {query, key, o->value + row * o->value_row + n * o->value_head,
                   .beta = o->beta ? o->beta[row * o->heads + n] : 1.0f,
                   .decay = o->first[row] ? 0.0f : o->decay[row * o->heads + n]};
-  if (o->beta) {
+  if (o->is_delta) {
     s.query_length = to_unit(from_query, o->keys, query);
     s.key_length = to_unit(from_key, o->keys, key);
   } else {
@@ -189,7 +189,7 @@ INLINE Vec add_chains(const Vec *sums) { return (sums[0] + sums[1]) + (sums[2] +
 /* One step: the state after it, u, the rest v - k S', and y. `state` may be `before`. */
 INLINE void matrix_step(const Matrix *o, MatrixStep s, const float *before, float *state, float *u, float *rest,
                         float *y) {
-  const int columns = wide(o->values), rows = tall(o->keys), is_delta = o->beta != NULL;
+  const int columns = wide(o->values), rows = tall(o->keys), is_delta = o->is_delta;
   copy_padded(rest, s.value, o->values, columns);
   for (int j = 0; j < columns; j += WIDTH) {
     if (is_delta) {
@@ -256,7 +256,7 @@ static void add_output(const Matrix *o, MatrixStep s, MatrixTrace z, float *by_s
 
 /* From there to the gradient of the state before the step; the result is that of the decay. */
 static float pass_on(const Matrix *o, MatrixStep s, MatrixTrace z, float *by_state) {
-  const int columns = wide(o->values), rows = tall(o->keys), is_delta = o->beta != NULL;
+  const int columns = wide(o->values), rows = tall(o->keys), is_delta = o->is_delta;
   Vec lanes[LANES / WIDTH];
   for (int k = 0; k < LANES / WIDTH; k++) lanes[k] = all(0.0f);
   for (int j = 0; j < columns; j += WIDTH) {
@@ -291,6 +291,8 @@ static void matrix_step_backward(const Matrix *o, MatrixStep s, MatrixTrace z, i
   if (o->beta) {
     o->by_beta[head] = product(z.du, z.rest, columns);
     for (int j = 0; j < columns; j += WIDTH) store(z.du + j, load(z.du + j) * s.beta);
+  }
+  if (o->is_delta) {
     multiply_rows(z.before, rows, z.du, columns, z.by_key_again);
     for (int i = 0; i < o->keys; i++) z.by_key[i] -= s.decay * z.by_key_again[i];
     from_unit(s.query, s.query_length, o->keys, z.by_query);

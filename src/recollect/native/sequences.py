@@ -1,4 +1,4 @@
-"""The recurrences of memories, in C (sequences.h, outer.h, gated.h).
+"""The recurrences of memories, in C (sequences.h, outer.h, gated.h, gated_norm.h).
 
 Tensors that the kernels cannot read, as those of another type or device, and graphs for export take torch's.
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.compiler import is_exporting
 
 from ..memory.sequences import TORCH, Pair
-from .autograd import convolution, gated, library, matrix, scan, stabilisers
+from .autograd import convolution, gated, gated_norm, library, matrix, scan, stabilisers
 from .library import version
 
 
@@ -41,11 +41,19 @@ class NativeSequences:
         return convolution(x, taps, first, past)
 
     def outer(
-        self, query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, first: Tensor, state: Tensor
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scale: Tensor | None,
+        log_decay: Tensor,
+        first: Tensor,
+        state: Tensor,
     ) -> Pair:
-        if not _are_readable(query, key, value, log_decay, state):
-            return TORCH.outer(query, key, value, log_decay, first, state)
-        return matrix(query, key, value, None, torch.exp(log_decay), first, state)
+        scales = () if scale is None else (scale,)
+        if not _are_readable(query, key, value, *scales, log_decay, state):
+            return TORCH.outer(query, key, value, scale, log_decay, first, state)
+        return matrix(query, key, value, scale, torch.exp(log_decay), first, state, False)
 
     def delta(
         self,
@@ -59,7 +67,7 @@ class NativeSequences:
     ) -> Pair:
         if not _are_readable(query, key, value, beta, log_decay, state):
             return TORCH.delta(query, key, value, beta, log_decay, first, state)
-        return matrix(query, key, value, beta, torch.exp(log_decay), first, state)
+        return matrix(query, key, value, beta, torch.exp(log_decay), first, state, True)
 
     def exponential(
         self,
@@ -80,7 +88,7 @@ class NativeSequences:
         before = torch.cat([start[None], m[:-1]]).masked_fill(first[..., None], -torch.inf)
         decay = torch.exp(log_forget + before - m)
         key = key * torch.exp(log_input - m)[..., None]
-        y, memory = matrix(query, key, F.pad(value, (0, 1), value=1.0), None, decay, first, memory)
+        y, memory = matrix(query, key, F.pad(value, (0, 1), value=1.0), None, decay, first, memory, False)
         scale = torch.maximum(y[..., -1:].abs(), torch.exp(-m)[..., None])
         return y[..., :-1] / scale, (memory, m[-1])
 
@@ -91,6 +99,11 @@ class NativeSequences:
             return TORCH.gated(x, weight, first, state)
         y, *after = gated(x, weight, first, *state)
         return y, (y[-1], *after)
+
+    def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+        if not _are_readable(x, gate, weight):
+            return TORCH.gated_norm(x, gate, weight, eps)
+        return gated_norm(x, gate, weight, eps)
 
 
 def _are_readable(*tensors: Tensor) -> bool:

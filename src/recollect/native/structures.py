@@ -112,7 +112,7 @@ class Matrix(ctypes.Structure):
     """A matrix memory over sequences."""
 
     _fields_ = (
-        *((name, _int) for name in ("steps", "batch", "heads", "keys", "values")),
+        *((name, _int) for name in ("steps", "batch", "heads", "keys", "values", "is_delta")),
         *((f"{name}_row", ctypes.c_int64) for name in ("query", "key", "value")),
         *((f"{name}_head", ctypes.c_int64) for name in ("query", "key", "value")),
         *((name, _pointer) for name in ("query", "key", "value", "beta", "decay", "start", "first")),
@@ -135,5 +135,17 @@ class Gated(ctypes.Structure):
     )
 
 
-STRUCTURES = Weights, Operation, Program, Batch, Source, Actor, Convolution, Matrix, Gated
+class GatedNorm(ctypes.Structure):
+    """A gated norm of rows."""
+
+    _fields_ = (
+        *((name, _int) for name in ("rows", "width")),
+        ("gate_row", ctypes.c_int64),
+        ("eps", _float),
+        *((name, _pointer) for name in ("x", "gate", "weight", "y", "scale")),
+        *((name, _pointer) for name in ("by_y", "by_x", "by_gate", "by_weight", "scratch")),
+    )
+
+
+STRUCTURES = Weights, Operation, Program, Batch, Source, Actor, Convolution, Matrix, Gated, GatedNorm
 SIZES = [ctypes.sizeof(structure) for structure in STRUCTURES]
