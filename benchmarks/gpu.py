@@ -1,13 +1,13 @@
 """Training on a GPU beside the CPU of the same machine, from small networks to large ones.
 
-    python -m benchmarks.gpu [--tasks NAME...] [--seconds 2]
+    python -m benchmarks.gpu [--tasks NAME...] [--seconds 2] [--out gpu.json]
 
 Each task trains on the CPU, and on the GPU without and with its options, one after the other in one process:
 one rollout without a clock (three with --compile, which compiles in them), then rollouts for some seconds.
 Times are medians over these rollouts, until the device has finished. A rollout that takes longer than ten
 seconds is measured once. Small networks have one thread of the CPU, which is fastest for them, others eight.
 
-The result goes to benchmarks/results/gpu.json, from which `python -m benchmarks.tables` writes a table.
+Prints a line for each, and writes all numbers to a file, with the machine that they are of.
 """
 
 import argparse
@@ -30,7 +30,6 @@ from recollect.learn.rollout import Rollout
 from recollect.run.build import build, build_learner, training_mode
 from recollect.run.kernels import engine
 
-RESULT = Path(__file__).parent / "results" / "gpu.json"
 PHASES = "collect", "value", "update"
 MANY = (
     "-e CartPoleMasked --env.num-envs 128 --ppo.num-steps 64 --ppo.bptt 32 --ppo.num-minibatches 4 "
@@ -120,8 +119,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=Path, default=Path("gpu.json"))
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("torch sees no CUDA device on this machine: docs/gpu.md")
     rows: dict[str, dict[str, Any]] = {}
     for task in options.tasks:
         rows[task] = {}
