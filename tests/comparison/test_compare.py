@@ -31,7 +31,7 @@ from recollect.config.command import parse
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig
 from recollect.reporting import runs
-from recollect.reporting.runs import read_runs
+from recollect.reporting.runs import read_runs, task_config
 from recollect.reporting.summary import summarise
 from recollect.run.build import resolved_config
 from recollect.run.evaluate import describe_task
@@ -604,6 +604,16 @@ def test_a_baseline_with_action_masks_is_another(tmp_path):
     plain, masked = (EnvConfig(id="CartPole-v1", action_mask=mask) for mask in (False, True))
     assert baseline_folder(tmp_path, plain) != baseline_folder(tmp_path, masked)
     assert describe_task(masked)["action_mask"] and "action_mask" not in describe_task(plain)
+
+
+def test_a_game_against_past_selves_is_another_task_than_the_team_of_its_agents(tmp_path):
+    team, few, many = (EnvConfig(id="pettingzoo:x", self_play=versions) for versions in (0, 2, 9))
+    assert baseline_folder(tmp_path, team) != baseline_folder(tmp_path, few)
+    assert baseline_folder(tmp_path, few) == baseline_folder(tmp_path, many)
+    names = [
+        task_config({"env.id": "pettingzoo:x", "env.self_play": one.self_play}) for one in (team, few, many)
+    ]
+    assert names[0] == {"env.id": "pettingzoo:x"} and names[0] != names[1] == names[2]
 
 
 def test_equal_scores_get_a_bound(tmp_path, capsys):

@@ -536,6 +536,58 @@ def test_an_environment_that_prints_disturbs_nothing(backend, capfd):
         np.testing.assert_array_equal(a, b)
 
 
+class Reports(OnceIn):
+    """Its info has the count, its observation is one array that every step overwrites."""
+
+    def __init__(self):
+        self.array = np.zeros(2, np.float32)
+
+    def look(self):
+        self.array[:] = self.draw, self.count
+        return self.array
+
+    def misbehave(self):
+        self.array[:] = -1  # written before the failure
+        super().misbehave()
+
+    def fail(self):
+        raise ZeroDivisionError("no wind")
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"count": np.uint8(0)}
+
+    def step(self, action):
+        return *super().step(action)[:4], {"count": np.uint8(self.count)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.filterwarnings("ignore:environment")
+def test_the_last_row_of_an_aborted_episode_is_the_one_before_it(backend):
+    """What the observation shows and what it does not show belong together: a critic values both."""
+    envs = envs_of(Reports, backend, hidden=True, on_error="restart")
+    try:
+        before, aborted = envs.reset(list(range(4))), 0
+        for _ in range(40):
+            step = envs.step(np.zeros((4, 1), np.int64))
+            lost = np.zeros(4, bool) if step.aborted is None else step.aborted
+            aborted += lost.sum()
+            for name in ("obs", "hidden"):
+                np.testing.assert_array_equal(step.obs[name][lost], before[name][lost])
+            np.testing.assert_array_equal(step.obs["hidden"][:, 0], step.obs["obs"][:, 1])
+            before = {name: x.copy() for name, x in step.obs.items()}
+        assert aborted > 3
+    finally:
+        envs.adapter.close()
+
+
+@pytest.mark.parametrize(
+    "env", [pytest.param("LunarLander-v3", marks=needs_envpool), "poc", "popgym:RepeatPreviousEasy"]
+)
+def test_a_timeout_is_never_ignored(env):
+    with pytest.raises(UsageError, match=r"env\.step_timeout 2 needs --env.backend workers"):
+        make(EnvConfig(id=env, num_envs=2, step_timeout=2.0))
+
+
 def test_a_timeout_needs_workers():
     with pytest.raises(UsageError, match=r"env\.step_timeout 2 needs --env.backend workers"):
         envs_of(Counter, "gymnasium", step_timeout=2.0)

@@ -362,6 +362,19 @@ def test_masks_of_agents_are_kept_in_training_and_evaluation(source, tmp_path):
     assert envs.reset([1, 2, 3, 4])[ACTION_MASK].tolist() == [[1, 0, 0], [0, 1, 0]] * 2
 
 
+@pytest.mark.filterwarnings("ignore:environment")
+def test_a_failure_of_every_environment_needs_no_masks():
+    class Fails(teams.Gates):
+        def step(self, actions):
+            raise RuntimeError("crashed")
+
+    envs = envs_of(lambda: Fails("info"), num_envs=1, action_mask=True, on_error="restart")
+    envs.reset([1, 2])
+    step = envs.step(zeros(envs))
+    assert step.aborted.all() and step.obs[ACTION_MASK].all()
+    assert not envs.step(zeros(envs)).truncated.any() and envs.adapter.restarts == 1
+
+
 def test_without_masks_a_closed_action_is_taken(tmp_path):
     with pytest.raises(EnvFailedError, match="is closed to"):
         recollect.train(teams.Gates, options=OPTIONS, out=tmp_path, quiet=True)

@@ -80,6 +80,12 @@ def test_masking_leaves_the_environments_own_array_alone():
     assert (obs == 1).all()
 
 
+def test_the_vector_of_a_dict_is_masked_like_one_alone():
+    spec = read_spaces(spaces.Dict({"x": ANY_OBS}), ANY_ACTION, mask=(1,))[0]
+    seen = spec.split({"x": np.ones((3, 2), dtype=np.float32)})
+    np.testing.assert_array_equal(seen["obs.x"], [[1, 0]] * 3)
+
+
 @pytest.mark.parametrize(
     ("space", "mask"),
     [

@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from recollect.config.assembly import assemble
 from recollect.config.config import InitConfig
 from recollect.config.data import config_hash
 from recollect.envs import EnvConfig, make
+from recollect.envs.opponents import RandomOpponents
 from recollect.envs.spaces import ACTION_MASK, HIDDEN
 from recollect.learn import opponents as opponents_module
 from recollect.learn import ppo
@@ -272,6 +274,31 @@ def test_an_opponent_acts_as_it_would_alone(monkeypatch):
         player = opponent.player()
         for turn, action in played:
             assert int(player.act(turn.obs, turn.reward)) == action
+
+
+class OneAction(Rounds):
+    """Rewards are the same in every game."""
+
+    def action_space(self, agent):
+        return spaces.Discrete(1)
+
+
+def test_opponents_get_the_rewards_that_the_learner_gets():
+    """Also those before the first turn of a seat, at its second one."""
+    envs = games(partial(OneAction, (6,), "abc"), num_envs=6)
+    spy = Spy(RandomOpponents(envs.action_spec))
+    spy.begin = spy.inner.begin
+    spy.act = lambda turns: spy.turns.extend(turns) or spy.inner.act(turns)
+    envs.adapter.play_against(spy)
+    envs.reset(list(range(6)))
+    step = envs.step(np.zeros((6, 1), np.int64))
+    envs.step(np.zeros((6, 1), np.int64))
+    learned = {game.seat: reward for game, reward in zip(envs.adapter._games, step.reward, strict=True)}
+    second = {}
+    for turn in spy.turns:
+        second.setdefault((turn.game, turn.seat), []).append(turn.reward)
+    checked = [(rewards[1], learned[seat]) for (_, seat), rewards in second.items() if seat in learned]
+    assert len(checked) > 3 and all(given == reward for given, reward in checked)
 
 
 def test_half_of_the_games_are_against_the_latest_version():

@@ -159,6 +159,16 @@ def test_real_actions(tmp_path):
     assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), VECTOR, 3)
 
 
+def test_bounds_whose_difference_is_no_float32(tmp_path):
+    agent = built(VECTOR, spaces.Box(-3e38, 3e38, (2,), np.float32), "mlp")
+    graph, player = Graph(agent, tmp_path / "agent.onnx"), agent.player(3)
+    graph.begin(3)
+    obs = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    actions = graph.step(obs, np.ones(3, bool), np.zeros(3))["action"], player.act(obs)
+    np.testing.assert_allclose(*(action / 3e38 for action in actions), atol=1e-5)
+    assert 0 < np.abs(actions[0]).max() < 3e38
+
+
 def test_action_masks(tmp_path):
     agent = built(
         Extended({"obs": VECTOR, ACTION_MASK: spaces.MultiBinary(5)}), CHOICES, "lstm", prev_action=True

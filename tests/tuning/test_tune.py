@@ -329,6 +329,29 @@ def test_options_of_flags_are_not_tuned_and_a_file_overrides_the_default(tmp_pat
     assert not space["ppo.ent_coef"].is_integer and space["ppo.ent_coef"].holds(0.2)
 
 
+def test_a_range_of_an_option_that_is_a_float_or_none_holds_floats(tmp_path):
+    file = tmp_path / "space.yaml"
+    file.write_text("ppo.target_lambda: {low: 0, high: 1}\nppo.update_epochs: {low: 1, high: 4}\n")
+    space = build_space(config_builder("ppo_gru", "CartPole-v1"), file, [])
+    assert not space["ppo.target_lambda"].is_integer and space["ppo.target_lambda"].holds(0.2)
+    assert space["ppo.update_epochs"].is_integer
+
+
+@pytest.mark.parametrize("option", ["desired_kl", "target_entropy"])
+def test_an_adapted_coefficient_is_proposed_within_its_range(option):
+    """Outside of it the config would be refused, and the trial lost."""
+    given = {"ppo.learning_rate": 0.004, "ppo.ent_coef": 0.01, "ppo.lr_decay.final": None}
+    flags = to_flags({**given, "ppo.ent_decay.final": None, f"ppo.{option}": 0.01})
+    build = config_builder("ppo_gru", "CartPole-v1")
+
+    def build_config(chosen):
+        return build((*flags, *chosen))
+
+    space = build_space(build_config, None, [])
+    for i in range(20):
+        check_config(build_config(to_flags(propose(random_choice(i), space, build_config))))
+
+
 @pytest.mark.parametrize("given", [[], ["ppo.batch_size"]])
 def test_the_minibatch_size_is_tuned_in_one_unit(given, tmp_path):
     file = tmp_path / "space.yaml"

@@ -13,7 +13,17 @@ from gymnasium import spaces
 from ..common.errors import EnvDataError, NoHiddenError, UsageError
 from .base import EnvConfig, Step, VecEnv
 from .info import SUCCESS_KEYS
-from .spaces import ACTION_MASK, HIDDEN, NEW_EPISODE, ActionSpec, Array, Extended, ExtendedObs, read_spaces
+from .spaces import (
+    ACTION_MASK,
+    HIDDEN,
+    NEW_EPISODE,
+    ActionSpec,
+    Array,
+    Extended,
+    ExtendedObs,
+    flatten,
+    read_spaces,
+)
 from .wrapper import EnvWrapper
 
 
@@ -42,6 +52,7 @@ class ExtendedEnv(EnvWrapper):
         if config.action_mask:
             parts[ACTION_MASK] = spaces.MultiBinary(sum(self._action_spec.sizes))
         self._names, self._warned = self._name_hidden() if config.hidden else [], False
+        self._hidden: Array = np.zeros((self.num_envs, len(self._names)), np.float32)
         if config.hidden:
             parts[HIDDEN] = spaces.Box(-np.inf, np.inf, (len(self._names),), np.float32)
         if config.trial > 1:
@@ -57,9 +68,9 @@ class ExtendedEnv(EnvWrapper):
     def step(self, action: Array) -> Step:
         step = self.inner.step(action)
         self._steps += 1
-        return step._replace(obs=self._extend(step.obs, step.terminated | step.truncated))
+        return step._replace(obs=self._extend(step.obs, step.terminated | step.truncated, step.aborted))
 
-    def _extend(self, obs: Any, tail: Array) -> ExtendedObs:
+    def _extend(self, obs: Any, tail: Array, aborted: Array | None = None) -> ExtendedObs:
         parts: dict[str, Any] = {}
         waiting = self.inner.waiting()
         tail = tail if waiting is None else tail | waiting
@@ -67,7 +78,10 @@ class ExtendedEnv(EnvWrapper):
             mask = obs[ACTION_MASK] if self._mask_in_obs else self.inner.action_mask()
             parts[ACTION_MASK] = self._check_mask(mask, tail)
         if self._config.hidden:
-            parts[HIDDEN] = self._stack_hidden(obs)
+            hidden = self._stack_hidden(obs)
+            if aborted is not None:  # the observation is the last one that was given, and so are they
+                hidden[aborted] = self._hidden[aborted]
+            parts[HIDDEN] = self._hidden = hidden
         if self._config.trial > 1:
             parts[NEW_EPISODE] = self._new_episode()
         if self._mask_in_obs:
@@ -120,7 +134,8 @@ class ExtendedEnv(EnvWrapper):
         return names
 
     def _variables(self, obs: Any) -> dict[str, Array]:
-        masked = {f"masked entry {i}": obs[:, i] for i in self._config.mask}
+        vector = next(iter(flatten(obs).values()))  # the only part, if env.mask hides entries
+        masked = {f"masked entry {i}": vector[:, i] for i in self._config.mask}
         return masked | self.inner.hidden()
 
     def _stack_hidden(self, obs: Any) -> Array:

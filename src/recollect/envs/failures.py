@@ -128,5 +128,5 @@ def _widen(infos: dict[str, Any], info: Any) -> None:
         known = infos.get(key)
         if isinstance(known, dict):
             _widen(known, value)
-        elif isinstance(known, np.ndarray) and known.dtype.kind in "bif":
+        elif isinstance(known, np.ndarray) and known.dtype.kind in "biuf":
             infos[key] = known.astype(np.result_type(known, value), copy=False)

@@ -19,7 +19,7 @@ class Game:
         self.random = np.random.default_rng()
         self.seat = 0
         self.steps = 0  # turns that the learner has taken in this episode
-        self.before = 0.0  # its reward before its first turn, which counts with that of the first
+        self._early: dict[int, float] = {}  # rewards of seats before their first turns
 
     def begin(self, seed: int | None = None) -> None:
         """Begin an episode with the learner in a random seat."""
@@ -30,7 +30,13 @@ class Game:
         if not self.env.agents:
             raise EnvDataError(f"{self.env}: no agent takes part in the game: `agents` is empty after reset")
         playing = [i for i, name in enumerate(self._names) if name in self.env.agents]
-        self.seat, self.steps = int(self.random.choice(playing)), 0
+        self.seat, self.steps, self._early = int(self.random.choice(playing)), 0, {}
+
+    def count_reward(self, seat: int, reward: float) -> float:
+        """The reward at a turn of a seat; at the second one with that before the first, which had none."""
+        early = self._early.get(seat)
+        self._early[seat] = reward if early is None else 0.0
+        return reward + (early or 0.0)
 
     def find_turn(self) -> int | None:
         """The seat of an opponent whose turn it is; None: it is the learner's."""

@@ -83,11 +83,6 @@ class GymEnv(VecEnv):
             factory = partial(with_masks, factory)
         self.factory = partial(_as_trials, factory, config.trial) if config.trial > 1 else factory
         self._timeout = config.step_timeout
-        if self._timeout is not None and self.backend != "workers":
-            raise UsageError(
-                f"env.step_timeout {self._timeout:g} needs --env.backend workers: a step in this process "
-                "cannot be interrupted"
-            )
         # An error in this process is most likely one of the environment's code. A worker process may also
         # have crashed, and a long run should survive that.
         on_error = config.on_error or ("restart" if self.backend == "workers" else "stop")

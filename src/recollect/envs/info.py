@@ -63,7 +63,7 @@ def read_numbers(info: dict[str, Any], num_envs: int) -> dict[str, Array]:
     variables: dict[str, Array] = {}
     for name, value in info.items():
         x = np.asarray(value)
-        if name.startswith("_") or name in (ACTION_MASK, NEW_EPISODE) or x.dtype.kind not in "bif":
+        if name.startswith("_") or name in (ACTION_MASK, NEW_EPISODE) or x.dtype.kind not in "biuf":
             continue
         if x.ndim not in (1, 2) or len(x) != num_envs:
             continue

@@ -1,5 +1,7 @@
 """Gymnasium environments in this process, stepped one after the other."""
 
+import copy
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -101,6 +103,9 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
         self._restarts.add(i, describe(f"step {self._steps} with action {action}", error), error)
         self._lost.add(i)
         self._rewards[i], self._terminations[i], self._truncations[i] = 0.0, False, True
+        # As it was given: the environment may have begun to write the next one into the same array.
+        given = islice(iterate(self.observation_space, self._observations), i, None)
+        self._env_obs[i] = copy.deepcopy(next(given))
         return {ABORTED: True}
 
     def _joined(self) -> Any:

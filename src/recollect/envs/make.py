@@ -46,6 +46,12 @@ def _by_factory(config: EnvConfig, factory: Factory) -> VecEnv:
 def _extended(adapter: VecEnv, config: EnvConfig) -> Envs:
     """The environments, with the leaves beside the observation that the config asks for."""
     alone = not (adapter.agents or adapter.seats)
+    if config.step_timeout is not None and adapter.backend != "workers":
+        adapter.close()
+        raise UsageError(
+            f"env.step_timeout {config.step_timeout:g} needs --env.backend workers: steps of {config.id} in "
+            "this process cannot be interrupted"
+        )
     if config.agent_id and alone:
         adapter.close()
         raise UsageError(f"env.agent_id needs several agents (PettingZoo), and {config.id} has one")

@@ -86,8 +86,7 @@ class ObsSpec:
 
         partial  leave out missing leaves, as those that only a critic sees
         """
-        arrays = _flatten(obs)
-        out: Obs = {}
+        arrays, out = flatten(obs), dict[str, Array]()
         for name, leaf in self.leaves.items():
             if name == ACTION_MASK:
                 # In a user's Dict observation it is one of the entries.
@@ -104,13 +103,14 @@ class ObsSpec:
             out[name] = array
         if self.mask:
             # A copy, because the array may be the environments' own, which are to keep their velocities.
-            out["obs"] = out["obs"].copy()
-            out["obs"][:, self.mask] = 0.0
+            name = next(iter(self.leaves))
+            out[name] = out[name].copy()
+            out[name][:, self.mask] = 0.0
         return out
 
     def is_single(self, obs: Any) -> bool:
         """Whether an observation has no batch axis."""
-        arrays = _flatten(obs)
+        arrays = flatten(obs)
         known = [(arrays[name], leaf) for name, leaf in self.leaves.items() if name in arrays]
         if not known:
             raise UsageError(f"the observation has {', '.join(arrays)}; needed are {', '.join(self.leaves)}")
@@ -320,11 +320,11 @@ def _read_action(space: gym.Space[Any]) -> ActionSpec:
     )
 
 
-def _flatten(obs: Any, name: str = "obs") -> Obs:
+def flatten(obs: Any, name: str = "obs") -> Obs:
     """Nested dicts and tuples of arrays, as named arrays."""
     if not isinstance(obs, dict | tuple):
         return {name: obs}
     out: Obs = {}
     for key, part in obs.items() if isinstance(obs, dict) else enumerate(obs):
-        out |= _flatten(part, str(key) if isinstance(obs, ExtendedObs) else f"{name}.{key}")
+        out |= flatten(part, str(key) if isinstance(obs, ExtendedObs) else f"{name}.{key}")
     return out

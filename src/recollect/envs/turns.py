@@ -143,7 +143,8 @@ class TurnsEnv(VecEnv):
             if seat is not None:
                 obs, reward, _, _, info = self._last(game)
                 mask, obs = read_mask(obs, info), self._identified(obs, seat)
-                return Turn(game.index, seat, self.observation_space, obs, float(reward), mask, game.random)
+                reward = game.count_reward(seat, float(reward))
+                return Turn(game.index, seat, self.observation_space, obs, reward, mask, game.random)
             if game.steps or not game.has_ended:
                 return None
             # The game was over before the learner's first turn: there is nothing to learn from it.
@@ -164,12 +165,9 @@ class TurnsEnv(VecEnv):
         ended &= ~first
         self._ended = ended[0] | ended[1]
         self._masks = [read_mask(obs, info) for obs, info in zip(observed, infos, strict=True)]
-        reward = np.where(first, 0.0, np.array(rewards, dtype=np.float64))
-        for i, game in enumerate(self._games):
-            if not game.steps:
-                game.before = float(rewards[i])
-            elif game.steps == 1:
-                reward[i] += game.before
+        pairs = zip(self._games, rewards, strict=True)
+        counted = [game.count_reward(game.seat, float(reward)) for game, reward in pairs]
+        reward = np.where(first, 0.0, counted)
         seats = [game.seat for game in self._games]
         rows = [self._identified(obs, seat) for obs, seat in zip(observed, seats, strict=True)]
         try:

@@ -300,6 +300,8 @@ def training_config(run: Run) -> FlatConfig:
 def task_config(config: FlatConfig) -> FlatConfig:
     """The part of a config that defines the task."""
     task = {key: value for key, value in config.items() if key.startswith(TASK_SETTINGS)}
+    if config.get("env.self_play"):
+        task["env.self_play"] = True  # whatever the number of past selves
     # Runs of earlier versions have no env.trial, and are of the same tasks as those with 1.
     return {key: value for key, value in task.items() if (key, value) != ("env.trial", 1)}
 

@@ -168,6 +168,7 @@ def describe_task(env: EnvConfig) -> dict[str, Any]:
     task = {"kwargs": dict(env.kwargs), "mask": list(env.mask), "time_limit": env.time_limit}
     # Only where there are some: scores of earlier versions are of the same tasks.
     task |= {"trial": env.trial} if env.trial > 1 else {}
+    task |= {"self_play": True} if env.self_play else {}  # whatever the number of past selves
     return task | ({"action_mask": True} if env.action_mask else {})
 
 

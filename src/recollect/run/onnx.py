@@ -84,7 +84,7 @@ class ActorStep(nn.Module):
             return x.reshape(-1, len(leaf.sizes)) - torch.tensor(leaf.start)
         if leaf.kind != "vector":
             return x
-        if name == "obs" and self.agent.obs_spec.mask:
+        if self.agent.obs_spec.mask and name == next(iter(self.agent.obs_spec.leaves)):
             seen = torch.ones(leaf.shape, dtype=torch.bool)
             seen[list(self.agent.obs_spec.mask)] = False
             x = torch.where(seen, x, 0.0)
@@ -105,13 +105,15 @@ class ActorStep(nn.Module):
         """ActionSpec.to_env as operations of torch."""
         if self.spec.kind == "categorical":
             return (choice + torch.tensor(self.spec.start)).reshape(-1, *self.spec.shape)
-        low, high = torch.tensor(self.spec.low), torch.tensor(self.spec.high)
+        # In 64 bits, because `high - low` may overflow 32, as in `ActionSpec.to_env`.
+        low, high = torch.tensor(self.spec.low).double(), torch.tensor(self.spec.high).double()
         bounded = torch.tensor(np.isfinite(self.spec.low) & np.isfinite(self.spec.high))
         # Where a bound is infinite, `scaled` is not used, and must not be computed from infinity.
         ends = torch.where(bounded, low, 0.0), torch.where(bounded, high, 1.0)
         scaled = ends[0] + (choice.clamp(-1, 1) + 1) * 0.5 * (ends[1] - ends[0])
         action = torch.minimum(torch.maximum(torch.where(bounded, scaled, choice), low), high)
-        return action.reshape(-1, *self.spec.shape)
+        dtype = torch.promote_types(choice.dtype, torch.tensor(self.spec.low).dtype)
+        return action.to(dtype).reshape(-1, *self.spec.shape)
 
     def _clipped(self, choice: Tensor) -> Tensor:
         """ActionSpec.to_prev_action of a real action."""

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from ..agent.agent import BranchConfig
 from ..common.format import number
 from ..config.config import RunConfig
+from ..learn.settings import COEF_RANGE, RATE_RANGE
 from ..memory import MemoryConfig
 from ..memory.mlp import MlpConfig
 from .option_names import Value, format_value
@@ -100,11 +101,14 @@ SearchSpace: TypeAlias = dict[str, Dimension]
 def default_space(config: RunConfig, memories: Mapping[str, Sequence[MemoryConfig]]) -> SearchSpace:
     """The space around a preset; memories: for each branch those that it may have."""
     ppo, rate = config.ppo, config.ppo.learning_rate
+    low, high = _within(ppo.desired_kl, RATE_RANGE, rate / 5, rate * 5)
     space: SearchSpace = {
-        "ppo.learning_rate": Range(rate / 5, rate * 5, log=True),
+        "ppo.learning_rate": Range(low, high, log=True),
         "ppo.gamma": preset_and(ppo.gamma, 0.95, 0.98, 0.99, 0.995, 0.999),
         "ppo.gae_lambda": preset_and(ppo.gae_lambda, 0.9, 0.95, 0.98, 1.0),
-        "ppo.ent_coef": preset_and(ppo.ent_coef, 0.0, 0.001, 0.003, 0.01, 0.03),
+        "ppo.ent_coef": preset_and(
+            ppo.ent_coef, *_within(ppo.target_entropy, COEF_RANGE, 0.0, 0.001, 0.003, 0.01, 0.03)
+        ),
         "ppo.clip": preset_and(ppo.clip, 0.1, 0.2, 0.3),
         "ppo.update_epochs": half_to_double(ppo.update_epochs),
         "ppo.max_grad_norm": preset_and(ppo.max_grad_norm, 0.25, 0.5, 1.0),
@@ -148,6 +152,11 @@ def _branch_space(config: BranchConfig, memories: Sequence[MemoryConfig]) -> Sea
     if has_memory(*memories) and not any(memory.action_apart for memory in memories):
         space["prev_action"] = Choices((False, True))
     return space
+
+
+def _within(target: float | None, allowed: tuple[float, float], *values: float) -> list[float]:
+    """Values of a coefficient; one that a target adapts may begin only within what is allowed."""
+    return list(values) if target is None else [min(max(x, allowed[0]), allowed[1]) for x in values]
 
 
 def has_memory(*memories: MemoryConfig) -> bool:

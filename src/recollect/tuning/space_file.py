@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..common.errors import UsageError, nearest
 from ..config.assembly import check_imports
 from ..config.config import RunConfig
 from ..config.data import read_yaml
-from ..config.flags import UNITS
+from ..config.flags import UNITS, types_in
 from ..config.values import LARGEST, Setting, value_of
 from ..memory import MemoryConfig, find
 from .option_names import (
@@ -50,13 +50,12 @@ def build_space(
         settings = [Setting(option, str(name), "") for option, name in memories.items()]
         check_imports(settings, imports, f"space {file}")
     # Which options exist depends on the memory, so the options of all memories in the file are known.
-    known = {
-        option: value
-        for memories in _memory_choices(entries)
-        for option, value in option_values(build_config(to_flags(memories))).items()
-    }
+    configs = [build_config(to_flags(memories)) for memories in _memory_choices(entries)]
+    known = {option: value for config in configs for option, value in option_values(config).items()}
+    types = {option: of for config in configs for option, of in types_in(config).items()}
     for name, dimension in entries.items():
-        entries[name] = _checked_dimension(name, dimension, known, given, prefix)
+        _check_name(name, known, given, prefix)
+        entries[name] = _typed(dimension, types.get(full_names(name, known)[0]))
     _check_overlaps(entries, known, prefix)
     _check_values(entries, build_config, prefix)
     for option, alternative in UNITS:
@@ -113,10 +112,8 @@ def _plain_value(entry: Any) -> Value:
     return entry if isinstance(entry, bool | int | float | str | None) else format_value(entry)
 
 
-def _checked_dimension(
-    name: str, dimension: Dimension, known: Settings, given: Sequence[str], prefix: str
-) -> Dimension:
-    """The dimension, if its option exists and is free; from 0 to 1 means floats where the option is one."""
+def _check_name(name: str, known: Settings, given: Sequence[str], prefix: str) -> None:
+    """Raise UsageError unless an option exists and is free."""
     options = full_names(name, known)
     if not options:
         short = {option.removeprefix(f"{branch}.") for option in known for branch in BRANCHES}
@@ -125,7 +122,11 @@ def _checked_dimension(
         raise UsageError(f"{prefix}{name} must be the same for all trials")
     if set(options) & {option for flag in given for option in full_names(flag, known)}:
         raise UsageError(f"{prefix}{name} is set on the command line as well: remove one of them")
-    if isinstance(dimension, Range) and isinstance(known[options[0]], float):
+
+
+def _typed(dimension: Dimension, option: Any) -> Dimension:
+    """The dimension of an option of this type: from 0 to 1 means floats where the option is one."""
+    if isinstance(dimension, Range) and float in (option, *get_args(option)):
         return replace(dimension, low=float(dimension.low), high=float(dimension.high))
     return dimension
 

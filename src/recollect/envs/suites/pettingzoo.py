@@ -222,9 +222,11 @@ class TeamEnv(VecEnv):
         return self._waiting.ravel()
 
     def action_mask(self) -> Any:
-        """The entry `action_mask` of the info of each agent."""
+        """The entry `action_mask` of the info of each agent; none where all episodes have ended."""
         masks = self._inner.info.get(ACTION_MASK)
-        return None if masks is None else self._flat(masks)
+        if masks is not None:
+            return self._flat(masks)
+        return None if self._inner.action_mask() is None else [None] * self.num_envs
 
     def hidden(self) -> dict[str, Array]:
         """The state of the environment, which all its agents share, as PettingZoo's `state()` returns it."""
