@@ -512,8 +512,52 @@ def test_the_test_of_a_seed_ends_with_a_message(kind, options, reason):
         envs.adapter.close()
 
 
+class OldReset(Counter):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0]
+
+
+class OldStep(Counter):
+    def step(self, action):
+        obs, reward, terminated, _, info = super().step(action)
+        return obs, reward, terminated, info
+
+
+class ListOfRewards(Counter):
+    def step(self, action):
+        obs, _, *rest = super().step(action)
+        return obs, np.array([1.0]), *rest
+
+
+class NoReward(Counter):
+    def step(self, action):
+        obs, _, *rest = super().step(action)
+        return obs, None, *rest
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("kind", [NoInfo, OtherInfo])
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (NoInfo, r"reset of environment 0 \(NoInfo\) returned 2 values, the last one of type NoneType"),
+        (OldReset, r"reset of environment 0 \(OldReset\) returned a value of type ndarray"),
+        (OldStep, r"step of environment 0 \(OldStep\) returned 4 values"),
+        (ListOfRewards, r"step of environment 0 \(ListOfRewards\) returned the reward array\(\[1\.\]\)"),
+        (NoReward, r"step of environment 0 \(NoReward\) returned the reward None; it must be one number"),
+    ],
+)
+def test_what_reset_and_step_must_return_is_said_and_no_restart_is_tried(kind, message, backend):
+    envs = envs_of(kind, backend, num_envs=1, on_error="restart")
+    try:
+        with pytest.raises(EnvDataError, match=message):
+            envs.reset([0])
+            envs.step(np.zeros((1, 1), np.int64))
+    finally:
+        envs.adapter.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", [OtherInfo])
 def test_info_that_cannot_be_joined_names_its_environment(kind, backend):
     with pytest.raises(
         EnvDataError, match=rf"the info of environment . \({kind.__name__}\) cannot be joined"

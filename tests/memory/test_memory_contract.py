@@ -63,6 +63,11 @@ def test_checking_leaves_the_global_generator_alone():
 # A memory that is right, and memories that are wrong in one way each ---------------------------
 
 
+class Undecorated(MemoryConfig):
+    def build(self, in_dim):
+        return Trace(in_dim)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToyConfig(MemoryConfig):
     """Builds any of the toys below."""
@@ -93,6 +98,11 @@ class Trace(Memory):
             h = 0.9 * self.keep(h, first_t) + x_t
             out.append(h)
         return torch.stack(out), (h,)
+
+
+class YAlone(Trace):
+    def forward(self, x, state, first):
+        return super().forward(x, state, first)[0]
 
 
 class NeverClears(Trace):
@@ -255,6 +265,7 @@ BROKEN = {
     CutsTheGradient: "gradient",
     LosesState: "steps",
     GivesAList: "shapes",
+    YAlone: "shapes",
     BatchSecond: "shapes",
     GrowsState: "shapes",
     WrongWidth: "shapes",
@@ -272,6 +283,15 @@ def test_a_memory_that_is_right_passes():
 def test_a_broken_memory_is_rejected_by_its_rule(kind):
     with pytest.raises(AssertionError, match=f"^contract, {BROKEN[kind]}: .*Fix: "):
         check_memory(ToyConfig(kind=kind))
+
+
+def test_what_is_no_config_or_no_memory_is_named():
+    with pytest.raises(AssertionError, match=r"^contract, build: .*ToyConfig.* is no MemoryConfig\. Fix"):
+        check_memory(ToyConfig)
+    with pytest.raises(AssertionError, match=r"^contract, build: build returns a GRU\. Fix: "):
+        check_memory(ToyConfig(kind=lambda in_dim: torch.nn.GRU(in_dim, 4)))
+    with pytest.raises(AssertionError, match=r"^contract, options: Undecorated is no dataclass"):
+        check_memory(Undecorated())
 
 
 # A memory from outside ------------------------------------------------------------------------

@@ -379,6 +379,8 @@ WRONG_ARGUMENTS = {
     "steps text": ({"steps": "many"}, "steps takes a whole number or none, not 'many'"),
     "seed fraction": ({"seed": 1.5}, "seed takes a whole number or none, not 1.5"),
     "options list": ({"options": ["ppo.gamma"]}, r"options is \['ppo.gamma'\]; give names and values"),
+    "run id": ({"run_id": 3}, "--run-id 3 is not the name of one folder"),
+    "no callback": ({"on_rollout": 3}, "on_rollout is 3; it must be a function of an Update"),
     "no environment": ({"env": lambda: 3}, "the environment's function returned 3; it must return a gym"),
     "no environment, limited": (
         {"env": lambda: 3, "options": {"env.time_limit": 5}},
@@ -402,10 +404,100 @@ def test_numbers_that_are_whole_may_be_floats_as_on_the_command_line(tmp_path):
 
 
 def test_wrong_use_of_a_trained_agent(trained, tmp_path):
-    with pytest.raises(UsageError, match="player: num_envs is 0, at least 1 is needed"):
+    with pytest.raises(UsageError, match="player: num_envs is 0; a whole number of at least 1"):
         trained.player(num_envs=0)
     with pytest.raises(UsageError, match="no is not a folder: create it"):
         trained.save(tmp_path / "no" / "agent.safetensors")
+    with pytest.raises(UsageError, match="is a folder: add the name of a file"):
+        trained.save(tmp_path)
+    with pytest.raises(UsageError, match="player: seed is None; a whole number of at least 0"):
+        trained.player(seed=None)
+    with pytest.raises(UsageError, match="episodes takes a whole number, not '2x'"):
+        trained.evaluate("2x")
+    with pytest.raises(UsageError, match="seed is -1, at least 0"):
+        trained.evaluate(2, seed=-1)
+    with pytest.raises(UsageError, match="is no path; give a run folder"):
+        recollect.load(trained)
+    assert recollect.evaluate(trained, 2).returns == trained.evaluate(2).returns
+
+
+WRONG_FIRST = [1], [[True], [False]], [0.5, 0], np.array([2, 0])
+
+
+def test_starts_of_episodes_may_be_zeros_and_ones(trained):
+    obs = np.random.default_rng(0).standard_normal((2, 2, 4)).astype(np.float32)
+    params = []
+    for first in ([True, False], [1, 0], np.array([1, 0], np.uint8), np.array([1.0, 0.0])):
+        player = trained.player(2)
+        player.act(obs[0])
+        player.act(obs[1], first=first)
+        params.append(player.inspect().params)
+    assert all(torch.equal(one, params[0]) for one in params)
+    for wrong in WRONG_FIRST:
+        with pytest.raises(UsageError, match="one bool for each of 2 environments"):
+            trained.player(2).act(obs[0], first=wrong)
+
+
+def test_rewards_that_an_agent_takes_are_finite_numbers_for_each_environment(trained, tmp_path):
+    config = small_config("CartPole-v1", rollouts=1, actor=branch("gru", prev_reward=True))
+    player, obs = run_quietly(config, tmp_path).player(2), np.zeros((2, 4), np.float32)
+    player.act(obs)
+    before = player.state
+    for wrong, message in (
+        ([0.0, np.nan], "reward is nan in environment 1, at step 1 of this player"),
+        (np.ones(3), "one number for each of 2 environments"),
+        ("one", "one number for each of 2 environments"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            player.act(obs, wrong)
+    assert player.state.memory is before.memory
+    trained.player().act(obs[0], np.inf)  # this agent takes none
+
+
+@pytest.mark.parametrize("how", ["trained", "loaded"])
+def test_values_keep_their_scale_when_the_working_folder_changes(how, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    options = {**OPTIONS, "env.normalize_reward": True}
+    run = recollect.train("CartPole-v1", options={**options, "rollouts": 3}, out="runs", quiet=True)
+    run = recollect.load(run.folder) if how == "loaded" else run
+    before = recollect.load(run.folder.absolute()).value(np.zeros(4, np.float32))
+    monkeypatch.chdir(tmp_path / "other")
+    assert run.value(np.zeros(4, np.float32)) == before
+    run.save("agent.safetensors")
+    assert recollect.load("agent.safetensors").value(np.zeros(4, np.float32)) == before
+    assert len(run.episodes()) > 0
+
+
+class Given(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 1.0, True, False, {}
+
+
+def test_what_takes_ids_names_the_class_that_it_got(tmp_path):
+    for call in (recollect.compare, recollect.tune):
+        with pytest.raises(UsageError, match=r"takes ids of environments.*Given.*; register the class"):
+            call(Given, out=tmp_path)
+    run = recollect.train(Given, options={**OPTIONS, "rollouts": 1}, out=tmp_path, quiet=True)
+    with pytest.raises(UsageError, match="callable-Given, was given as an object of Python"):
+        recollect.train(run.config, out=tmp_path)
+
+
+def test_one_name_is_a_list_of_one(trained, monkeypatch, tmp_path):
+    """The letters of a string are no names."""
+    asked = []
+    monkeypatch.setattr("recollect.run.api.from_dict", lambda data, allowed, file: asked.append(allowed))
+    with pytest.raises(AttributeError):
+        recollect.load(trained.folder, imports="my_memory:EmaConfig")
+    assert asked == [["my_memory:EmaConfig"]]
+    page = recollect.watch(trained, tmp_path / "w.html", episodes=1, shown=1, labels="actions=left,right")
+    assert "left" in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium
@@ -379,7 +380,7 @@ def recollect_config(env, model, options):
 
 
 def success(learner, config):
-    trained = recollect.run.run.Trained(learner.agent, config, None, {})
+    trained = recollect.run.run.Trained(learner.agent, config, Path(), {})
     return trained.evaluate(100).summary()["success"]
 
 

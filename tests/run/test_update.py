@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import signal
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,9 @@ import torch
 
 import recollect
 from recollect.common.errors import UsageError
+from recollect.common.signals import Signals
 from recollect.config.config import InitConfig
+from recollect.learn import ppo
 from recollect.run import checkpoint
 
 from ..helpers import metrics_of, set_status, small_config
@@ -176,6 +179,27 @@ def test_a_loop_that_is_left_can_be_resumed(way, tmp_path):
     assert summary["status"] == "stopped" and summary["iteration"] == 3
     resumed = recollect.resume(update.folder, quiet=True)
     assert_equal(resumed, train(tmp_path / "train"))
+
+
+def test_signals_in_the_body_of_a_loop_are_for_the_loop(tmp_path):
+    handler = signal.getsignal(signal.SIGINT)
+    loops = [recollect.iterate(small_config(rollouts=3), out=tmp_path, run_id=name) for name in "ab"]
+    for _ in zip(*loops, strict=False):
+        assert signal.getsignal(signal.SIGINT) is handler and Signals.active is None
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is handler
+    for loop in loops:
+        assert list(loop) == [] and loop.trained.summary["status"] == "finished"
+
+
+def test_a_signal_in_an_iteration_ends_a_loop_as_a_run(tmp_path, monkeypatch):
+    loop = recollect.iterate(small_config(rollouts=9), out=tmp_path, run_id="run")
+    update = next(loop)
+    collect = ppo.collect
+    monkeypatch.setattr(ppo, "collect", lambda *a: signal.raise_signal(signal.SIGINT) or collect(*a))
+    assert [update.metrics["iteration"] for update in loop] == [2]
+    assert json.loads((update.folder / "summary.json").read_text())["status"] == "SIGINT"
 
 
 def test_a_loop_stops_where_an_update_says(tmp_path):

@@ -13,6 +13,7 @@ from ..common.finite import find_not_finite
 from ..common.tree import Tree
 from ..envs.ranges import Ranges
 from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs
+from .arguments import read_flags, read_rewards
 from .nets import Rows
 
 if TYPE_CHECKING:
@@ -49,12 +50,16 @@ class Player:
     """
 
     def __init__(self, agent: "Agent", num_envs: int, deterministic: bool, seed: int) -> None:
-        if num_envs < 1:
-            raise UsageError(f"player: num_envs is {num_envs}, at least 1 is needed")
+        for name, number, least in (("num_envs", num_envs, 1), ("seed", seed, 0)):
+            if not isinstance(number, int | np.integer) or number < least:
+                raise UsageError(
+                    f"player: {name} is {number!r}; a whole number of at least {least} is needed"
+                )
         self.agent, self.num_envs, self.deterministic = agent, num_envs, deterministic
         self._rng = rng.generator(seed, rng.Purpose.PLAY)
         self._dtype = next(agent.parameters()).dtype
         self._ranges = Ranges(agent.obs_spec)
+        self._takes_rewards = any(b.inputs.prev_reward for b in (agent.actor, agent.critic.trunk))
         self.reset()
 
     def reset(self) -> None:
@@ -145,16 +150,17 @@ class Player:
         if single and self.num_envs != 1:
             raise UsageError(f"one observation for a player of {self.num_envs} environments")
         leaves = spec.split(_batched(obs) if single else obs, partial=True)
-        opens = self._first | (False if first is None else first)
+        opens = self._first | (False if first is None else read_flags("first", first, self.num_envs))
         if NEW_EPISODE in spec.leaves and NEW_EPISODE not in leaves:
-            leaves[NEW_EPISODE] = (opens | new_episode)[:, None]
+            leaves[NEW_EPISODE] = (opens | read_flags("new_episode", new_episode, self.num_envs))[:, None]
         self._check_shapes(leaves)
         self._check_values(leaves)
         if self.agent.actor.masked:
             leaves[ACTION_MASK] = self._allowed(
                 leaves.get(ACTION_MASK) if action_mask is None else action_mask
             )
-        return self._rows(leaves, np.zeros(self.num_envs) if reward is None else reward, opens)
+        rewards = read_rewards(reward, self.num_envs, self._steps if self._takes_rewards else None)
+        return self._rows(leaves, rewards, opens)
 
     def _check_shapes(self, leaves: Obs) -> None:
         for name, leaf in self.agent.actor.inputs.leaves.items():
@@ -187,14 +193,14 @@ class Player:
                 f"{env}, at step {self._steps} of this player: only finite numbers are allowed"
             )
 
-    def _rows(self, leaves: Obs, reward: Any, opens: Array) -> Rows:
+    def _rows(self, leaves: Obs, reward: Array, opens: Array) -> Rows:
         tensors = {key: torch.from_numpy(np.ascontiguousarray(x)[None]) for key, x in leaves.items()}
         floats = {k: x.to(self._dtype) if x.is_floating_point() else x for k, x in tensors.items()}
         # 0 where an episode opens, as Rollout.write stores them: the actor must get the inputs of training.
-        reward = torch.as_tensor(np.reshape(reward, self.num_envs) * ~opens, dtype=self._dtype)
+        previous = torch.as_tensor(np.where(opens, 0.0, reward), dtype=self._dtype)
         action = torch.as_tensor(self._action * ~opens[:, None])
         action = action.long() if self.agent.policy.discrete else action.to(self._dtype)
-        rows = Rows(floats, torch.from_numpy(opens)[None], action[None], reward[None])
+        rows = Rows(floats, torch.from_numpy(opens)[None], action[None], previous[None])
         rows = rows.to(self.agent.device)
         return rows._replace(obs=self.agent.normalizer(rows.obs))
 

@@ -61,18 +61,28 @@ class Signals:
         self._outer: Signals | None = None
 
     def __enter__(self) -> "Signals":
+        self.proceed()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.suspend()
+
+    def proceed(self) -> None:
+        """Signals are those of the run, which executes from now on."""
         self._outer, Signals.active = Signals.active, self  # a run is inside of a command
         with contextlib.suppress(ValueError):  # outside the main thread, where Python allows no handlers
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._store)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        Signals.active = self._outer
+    def suspend(self) -> None:
+        """Until `proceed`, signals are those of whoever had them before: the run does not execute."""
+        if Signals.active is self:
+            Signals.active = self._outer
         if self._timer is not None:
             self._timer.cancel()
         for number, handler in self._old.items():
             signal.signal(number, handler)
+        self._old = {}
 
     def _store(self, number: int, frame: FrameType | None) -> None:
         if self._overdue:

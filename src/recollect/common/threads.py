@@ -1,9 +1,12 @@
-"""The number of threads that torch computes with."""
+"""The number of threads that torch computes with, and the one thread that trains."""
 
 import contextlib
 from collections.abc import Iterator
+from threading import get_ident
 
 import torch
+
+from .errors import UsageError
 
 
 @contextlib.contextmanager
@@ -26,3 +29,27 @@ def one_thread() -> Iterator[None]:
     """
     with threads(1):
         yield
+
+
+# The threads of this process in which runs are in progress.
+_TRAINING: list[int] = []
+
+
+@contextlib.contextmanager
+def only_thread() -> Iterator[None]:
+    """Refuse a run while one is in progress in another thread.
+
+    Number of threads, precision and generators of torch are those of the whole process: each run would
+    change them under the other, and neither would repeat.
+    """
+    thread = get_ident()
+    if any(other != thread for other in _TRAINING):
+        raise UsageError(
+            "another thread of this process trains, and torch has one state for both; train in processes, "
+            "as recollect.compare does"
+        )
+    _TRAINING.append(thread)
+    try:
+        yield
+    finally:
+        _TRAINING.remove(thread)

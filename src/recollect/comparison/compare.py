@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..common.errors import UsageError
+from ..common.names import listed
 from ..common.output_paths import check_out_folder
 from ..common.signals import Signals
 from ..config.calls import arguments
 from ..config.command import parse
 from ..config.values import Settings
+from ..envs.given import check_id
 from ..probing.measure import FEWEST
 from ..reporting.popgym_iterations import is_popgym
 from ..reporting.report import write_report
@@ -94,6 +96,8 @@ def compare(
     each environment. quiet: print nothing. dry_run: no run is executed, and the rows are those of the planned
     runs, without random agents.
     """
+    for env in listed(environments):
+        check_id("compare", env)
     given = {"environments": environments or None, "models": models or None, "seeds": seeds, "steps": steps}
     words = arguments([] if file is None else [file], {**given, "quiet": quiet, **others}, options)
     parsed = parse(CompareOptions, words, "recollect compare")

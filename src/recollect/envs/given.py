@@ -23,6 +23,15 @@ def is_pettingzoo(env: Any) -> bool:
     return package is not None and isinstance(env, package.ParallelEnv | package.AECEnv)
 
 
+def check_id(call: str, env: object) -> None:
+    """Raise UsageError unless an environment is given by its id."""
+    if not isinstance(env, str):
+        raise UsageError(
+            f"{call} takes ids of environments, because its runs are processes of their own, not "
+            f"{env!r:.80}; register the class in a module (gymnasium.register) and give my_module:MyEnv-v0"
+        )
+
+
 def resolve_environment(env: Any) -> tuple[str, Factory | None]:
     """The id of an environment, and what builds it if that is not the id alone."""
     if isinstance(env, gymnasium.Env):

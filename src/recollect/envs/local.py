@@ -11,6 +11,7 @@ from gymnasium.vector.utils import concatenate, iterate
 
 from ..common.errors import EnvDataError, EnvFailedError, UsageError
 from .failures import ABORTED, FAILURES, Restarts, close_quietly, describe, join_info
+from .returned import read_reset, read_step
 from .spaces import Array
 
 # Errors that say all that is needed, and those that a restart cannot mend.
@@ -51,14 +52,16 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
             try:
                 if lost:
                     seed = self._rebuild(i)
-                self._env_obs[i], info = self.envs[i].reset(seed=seed)
-                self._restarts.note_reset(i)
-                return info
+                result = self.envs[i].reset(seed=seed)
             except OURS:
                 raise
             except FAILURES as error:
                 self._restarts.add(i, describe("reset", error), error)
                 lost = True
+            else:
+                self._env_obs[i], info = read_reset(result, i, self.envs[i])
+                self._restarts.note_reset(i)
+                return info
 
     def _rebuild(self, i: int) -> int:
         """Replace a failed environment by a new one; the seed to reset it with."""
@@ -77,17 +80,19 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
                 self._terminations[i] = self._truncations[i] = False
             else:
                 try:
+                    result = self.envs[i].step(action)
+                except OURS:
+                    raise
+                except FAILURES as error:
+                    info = self._abort(i, action, error)
+                else:
                     (
                         self._env_obs[i],
                         self._rewards[i],
                         self._terminations[i],
                         self._truncations[i],
                         info,
-                    ) = self.envs[i].step(action)
-                except OURS:
-                    raise
-                except FAILURES as error:
-                    info = self._abort(i, action, error)
+                    ) = read_step(result, i, self.envs[i])
             infos = join_info(self, infos, info, i, self._restarts.name)
         self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
         ended = self._autoreset_envs.copy()

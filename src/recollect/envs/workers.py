@@ -31,6 +31,7 @@ from gymnasium.vector.utils import (
 from ..common.errors import EnvDataError, UsageError
 from .failures import ABORTED, FAILURES, Failure, Restarts, close_quietly, describe, join_info
 from .local import check_shapes
+from .returned import read_reset, read_step
 from .spaces import Array
 
 # To close an environment, before its process is killed. Less than a run has after a signal
@@ -232,7 +233,7 @@ def work(index: int, factory: CloudpickleWrapper, pipe: Connection, memory: Any,
                     env = factory()
                     pipe.send(("built", None))
                 pipe.send(_answer(env, command, data, index, memory))
-            except UsageError as error:
+            except (UsageError, EnvDataError) as error:
                 pipe.send(("refused", error))
             except FAILURES as error:
                 pipe.send(("failed", describe("", error)))
@@ -247,10 +248,9 @@ def _answer(env: gym.Env[Any, Any], command: str, data: Any, index: int, memory:
     """The result of one call, with its kind; observations are written to shared memory."""
     result: Any
     if command == "reset":
-        obs, result = env.reset(seed=data)
+        obs, result = read_reset(env.reset(seed=data), index, env)
     else:
-        obs, reward, terminated, truncated, info = env.step(data)
-        result = float(reward), bool(terminated), bool(truncated), info
+        obs, *result = read_step(env.step(data), index, env)
     try:
         if not _fits(env.observation_space, obs):
             return "misfit", obs

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
+from ..common.names import listed
 from ..common.output_paths import check_out_folder, write_whole_text
 from ..envs.given import Environment
 from ..reporting.page import render_page
@@ -46,7 +47,8 @@ def probe(
     if out is not None:
         check_out_folder(Path(out), f"out {out}")
     trained, *others = (
-        one if isinstance(one, Trained) else _load(str(one), env, imports, device) for one in (run, *controls)
+        one if isinstance(one, Trained) else _load(str(one), env, imports, device)
+        for one in (run, *listed(controls))
     )
     result = measure(trained, episodes, seed, others)
     if out is not None:

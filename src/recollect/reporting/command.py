@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ..common.errors import UsageError, nearest
+from ..common.names import listed
 
 X_AXES = {"steps": "step", "epochs": "iteration", "time": "time", "episodes": "episodes"}
 
@@ -58,9 +59,9 @@ def report(
 
     if x not in X_AXES:
         raise UsageError(f"x is {x!r}; {nearest(x, list(X_AXES))}")
-    options = [word for name in imports for word in ("--import", name)]
+    options = [word for name in listed(imports) for word in ("--import", name)]
     command = ["recollect", "report", *map(str, runs), "-o", str(out), "--x", x, *options]
-    write_report([Path(run) for run in runs], Path(out), imports, command, X_AXES[x])
+    write_report([Path(run) for run in runs], Path(out), listed(imports), command, X_AXES[x])
     data: dict[str, Any] = json.loads((Path(out) / "report.json").read_text(encoding="utf-8"))
     return data
 

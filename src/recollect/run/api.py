@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..common.devices import check_name, choose, find_device
 from ..common.errors import UsageError
+from ..common.names import listed
 from ..config.assembly import configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
@@ -52,6 +53,8 @@ def train(  # noqa: PLR0913 (options by keyword, each with a default)
                 save the agent. It must depend on the updates alone, or a resumed run differs
     """
     config, factory = _prepare(env, model, steps, seed, options)
+    if on_rollout is not None and not callable(on_rollout):
+        raise UsageError(f"on_rollout is {on_rollout!r:.80}; it must be a function of an Update")
     return start_run(config, Destination(out=Path(out), run_id=run_id, quiet=quiet), factory, on_rollout)
 
 
@@ -88,6 +91,11 @@ def _prepare(
     """The config of a run, and what builds one environment if that is a callable."""
     factory = None
     if isinstance(env, RunConfig):
+        if env.env.id.startswith("callable-"):
+            raise UsageError(
+                f"train: the environment of this config, {env.env.id}, was given as an object of Python, "
+                "which no config contains; train that object, with the settings as options"
+            )
         if model is not None or options:
             raise UsageError(
                 "train: `model` and `options` do not go with a RunConfig; change it with dataclasses.replace"
@@ -114,7 +122,7 @@ def _prepare(
 
 
 def resume(
-    folder: str | Path,
+    folder: str | Path | Trained,
     *,
     env: Environment | None = None,
     imports: Sequence[str] = (),
@@ -134,7 +142,7 @@ def resume(
     on_rollout       called after each iteration, as in train
     kernels          torch: not the native kernels of the run, after which results differ by rounding
     """
-    path = Path(folder)
+    path = folder.folder if isinstance(folder, Trained) else Path(folder)
     file = path / "config.yaml"
     if not file.is_file():
         raise UsageError(describe_missing_run(path))
@@ -142,7 +150,7 @@ def resume(
     named = [env_id] if env_id and factory is None else []
     # The id that the caller repeats is the permission to import its module; the file alone imports nothing.
     try:
-        config = from_dict(read_yaml(file), [*named, *imports], str(file))
+        config = from_dict(read_yaml(file), [*named, *listed(imports)], str(file))
     except UsageError as error:
         hint = ""
         with suppress(UsageError):
@@ -154,7 +162,7 @@ def resume(
 
 
 def evaluate(
-    run: str | Path,
+    run: str | Path | Trained,
     episodes: int = 100,
     *,
     env: Environment | None = None,
@@ -167,6 +175,8 @@ def evaluate(
 
     Arguments are those of load and of Trained.evaluate.
     """
+    if isinstance(run, Trained):
+        return run.evaluate(episodes, seed, deterministic)
     if str(run) != "random":
         return load(run, env=env, imports=imports, device=device).evaluate(episodes, seed, deterministic)
     if env is None:
@@ -192,8 +202,10 @@ def load(
     device   where the networks are, whichever device they were trained on
     """
     check_name(device)
+    if not isinstance(path, str | Path):
+        raise UsageError(f"load: {path!r:.80} is no path; give a run folder, a file, or hf:owner/name")
     env_id, factory = (None, None) if env is None else resolve_environment(env)
-    allowed = [*imports, *([env_id] if env_id and factory is None else [])]
+    allowed = [*listed(imports), *([env_id] if env_id and factory is None else [])]
     path = hub.download(str(path)) if str(path).startswith(hub.PREFIX) else path
     agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path)))
     if env_id and env_id != config.env.id:

@@ -11,6 +11,7 @@ from ..common import notebook, rng
 from ..common.errors import UsageError
 from ..common.statistics import bootstrap, iqm
 from ..common.threads import one_thread
+from ..config.values import Setting, value_of
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation, reports_mask
 from ..envs.given import Factory
 from ..envs.random_actions import draw_allowed
@@ -125,8 +126,12 @@ def evaluate(
     factory        builds one environment, if `env` names a callable
     on_episode     called with the return of each finished episode
     """
+    for option, number in (("episodes", episodes), ("seed", seed)):
+        value_of(Setting(option, number, option), int)
     if episodes < 1:
         raise UsageError(f"{episodes} episodes: at least 1 is needed")
+    if seed < 0:
+        raise UsageError(f"seed is {seed}, at least 0 is needed")
     num = min(episodes, MAX_ENVS)
     envs = make_for_evaluation(replace(as_actor_sees(env, agent), num_envs=num), factory)
     try:

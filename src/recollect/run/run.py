@@ -15,17 +15,18 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from threading import get_ident
 from typing import Any, Literal
 
 from torch.distributions import Distribution
 
 from ..agent.agent import Agent
+from ..agent.normalize import RewardScale
 from ..agent.player import Player, PlayerState, distribution, value
 from ..common import notebook
 from ..common.distributed import Ranks, process_group, was_restarted
 from ..common.errors import UsageError, install_hint
 from ..common.output_paths import check_out_folder
+from ..common.threads import only_thread
 from ..config.assembly import import_flags
 from ..config.config import RunConfig
 from ..config.data import config_hash, write_yaml
@@ -58,6 +59,7 @@ class Trained:
     folder   the run folder; after `load`, the path that was loaded
     summary  summary.json; empty after `load`
     factory  builds one environment, if the environment was given as a callable
+    rewards  their scale, after training; None: read from the folder
     """
 
     agent: Agent
@@ -65,14 +67,19 @@ class Trained:
     folder: Path
     summary: dict[str, Any]
     factory: Factory | None = None
+    rewards: RewardScale | None = None
+
+    def __post_init__(self) -> None:
+        # A later change of the working folder changes nothing.
+        self._path = self.folder.absolute()
 
     def episodes(self) -> list[Episode]:
         """All finished training episodes, in the order in which they ended."""
-        path = self.folder / "episodes.jsonl"
+        path = self._path / "episodes.jsonl"
         if not path.is_file():
             raise UsageError(f"{path} does not exist; training writes it into the run folder, so load that")
-        if (self.folder / "summary.json").exists():
-            check_results(self.folder)
+        if (self._path / "summary.json").exists():
+            check_results(self._path)
         return read_episodes(path)
 
     def evaluate(
@@ -103,8 +110,7 @@ class Trained:
 
         A name that ends in .onnx saves an ONNX graph, which acts without recollect (onnx.py).
         """
-        rewards = load_rewards(self.folder, self.config)
-        save_agent(Path(path), self.agent, self.config, rewards)
+        save_agent(Path(path), self.agent, self.config, self._reward_scale)
 
     def predict(
         self,
@@ -123,7 +129,8 @@ class Trained:
         In the scale of the critic, if that of the rewards of training is not known. If the critic has a
         memory of its own, `state` must be that of predict: the state of a player lacks it.
         """
-        return value(self.agent, obs, state, episode_start) * self._reward_divisor
+        scale = self._reward_scale
+        return value(self.agent, obs, state, episode_start) * (1.0 if scale is None else scale.divisor)
 
     def distribution(
         self,
@@ -139,9 +146,8 @@ class Trained:
         return distribution(self.agent, obs, state, episode_start, action_masks)
 
     @cached_property
-    def _reward_divisor(self) -> float:
-        rewards = load_rewards(self.folder, self.config)
-        return 1.0 if rewards is None else rewards.divisor
+    def _reward_scale(self) -> RewardScale | None:
+        return load_rewards(self._path, self.config) if self.rewards is None else self.rewards
 
     def __repr__(self) -> str:
         env, status = self.config.env.id, self.summary.get("status", "loaded")
@@ -151,7 +157,7 @@ class Trained:
         """The notebook view: the curve of training returns, and a table."""
         rows: dict[str, Any] = {"environment": self.config.env.id, "model": self.config.model}
         rows |= {key: self.summary[key] for key in ("status", "step", "return") if key in self.summary}
-        points = notebook.training_returns(self.folder)
+        points = notebook.training_returns(self._path)
         page = notebook.table({**rows, "seed": self.config.seed, "folder": self.folder})
         return notebook.curve(points, "training return") + page
 
@@ -212,7 +218,8 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
                 begin_rewards(learner.rewards, config)
                 session = Session(config, folder, envs, learner, destination, factory, shown)
             summary = yield from session.iterate()
-            return Trained(agent, config, shown if Path.cwd() == start else folder, summary, factory)
+            shown = shown if Path.cwd() == start else folder
+            return Trained(agent, config, shown, summary, factory, learner.rewards)
 
 
 @contextmanager
@@ -229,30 +236,6 @@ def _built(
         with suppress(Exception):
             envs.adapter.close()
         raise
-
-
-# The threads of this process in which runs are in progress.
-_TRAINING: list[int] = []
-
-
-@contextmanager
-def only_thread() -> Iterator[None]:
-    """Refuse a run while one is in progress in another thread.
-
-    Number of threads, precision and generators of torch are those of the whole process: each run would
-    change them under the other, and neither would repeat.
-    """
-    thread = get_ident()
-    if any(other != thread for other in _TRAINING):
-        raise UsageError(
-            "another thread of this process trains, and torch has one state for both; train in processes, "
-            "as recollect.compare does"
-        )
-    _TRAINING.append(thread)
-    try:
-        yield
-    finally:
-        _TRAINING.remove(thread)
 
 
 def _lock(folder: Path, ranks: Ranks) -> AbstractContextManager[None]:
@@ -322,4 +305,5 @@ def _resume(
             session.display.close()
             raise
         summary = yield from session.iterate()
-        return Trained(agent, config, shown if shown.exists() else folder, summary, factory)
+        shown = shown if shown.exists() else folder
+        return Trained(agent, config, shown, summary, factory, learner.rewards)

@@ -35,7 +35,7 @@ def new_folder(config: "RunConfig", out: Path, run_id: str | None, start: Path =
     parent = _folder_of_runs(out).joinpath(*names)
     if run_id is not None:
         # Refused instead of changed: the user looks for the run under the name that was given.
-        if not run_id or _folder_name(run_id) != run_id:
+        if not isinstance(run_id, str) or not run_id or _folder_name(run_id) != run_id:
             raise UsageError(
                 f"--run-id {run_id!r} is not the name of one folder: choose a name without /, \\ and :"
             )

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ..common.errors import UsageError
-from ..common.signals import StoppedError
+from ..common.signals import Signals, StoppedError
 from ..config.config import RunConfig
 from ..learn.learner import Learner
 from .weights import save_agent
@@ -104,6 +104,7 @@ class Training:
 
     def __init__(self, updates: Updates) -> None:
         self._updates = updates
+        self._signals: Signals | None = None  # of the run, once it has begun
         self._trained: Trained | None = None
 
     @property
@@ -117,12 +118,22 @@ class Training:
         return self
 
     def __next__(self) -> Update:
+        if self._signals is not None:
+            self._signals.proceed()
         try:
-            return next(self._updates)
+            update = next(self._updates)
         except StopIteration as end:
             # A generator that has ended returns None when it is called again.
-            self._trained = end.value or self._trained
+            self._trained, self._signals = end.value or self._trained, None
             raise StopIteration from None
+        except BaseException:
+            self._signals = None  # the run has ended
+            raise
+        # A signal in the body of the loop is for the loop, however long that takes.
+        self._signals = Signals.active
+        assert self._signals is not None
+        self._signals.suspend()
+        return update
 
     def close(self) -> None:
         """Stop the run, unless it has ended."""

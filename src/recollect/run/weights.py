@@ -49,6 +49,8 @@ def check_agent_file(file: Path) -> None:
             f"{file}: an agent is saved as .safetensors or .onnx, and {file.suffix} is the ending of another "
             f"format; use {file.with_suffix('.safetensors')}"
         )
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder: add the name of a file, as agent.safetensors")
     check_parent(file)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..common import tree
+from ..common.named import NamedConfig
 from ..common.tree import Tree
 
 TOLERANCE = 1e-10  # float64 rounds at 1e-16; sums in another order may differ, and little else
@@ -15,6 +16,17 @@ def require(condition: bool, rule: str, problem: str, fix: str) -> None:
     """Raise an AssertionError with the rule, the problem and its fix, unless the condition holds."""
     if not condition:
         raise AssertionError(f"contract, {rule}: {problem}. Fix: {fix}.")
+
+
+def require_fields(config: NamedConfig) -> None:
+    """The options of a config are fields of a dataclass: config.yaml and saved agents store fields."""
+    kind = type(config)
+    require(
+        "__dataclass_fields__" in vars(kind),
+        "options",
+        f"{kind.__name__} is no dataclass, so its options would not be saved",
+        "decorate it with @dataclass(frozen=True, kw_only=True)",
+    )
 
 
 def close(a: Tensor, b: Tensor, tolerance: float = TOLERANCE) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..common.errors import UsageError
 from ..encoder import Encoder, EncoderConfig
 from ..envs.spaces import Leaf, ObsSpec, read_spaces
-from .compare import close, contents, distance, require, same
+from .compare import close, contents, distance, require, require_fields, same
 
 STEPS, BATCH = 4, 3
 _PICTURE = gym.spaces.Box(0, 255, (40, 36, 3), np.uint8)
@@ -31,9 +31,23 @@ class EncoderSubject:
     """An encoder under test, in float64, with random observations for it."""
 
     def __init__(self, config: EncoderConfig, obs: ObsSpec) -> None:
+        require(
+            isinstance(config, EncoderConfig),
+            "build",
+            f"{config!r:.80} is no EncoderConfig",
+            "give an instance of a config, as check_encoder(MyConfig())",
+        )
+        require_fields(config)
         self.spec = obs
         self.build: Callable[[], Encoder] = lambda: config.build(obs)
-        self.encoder = self.build().double().eval()
+        encoder = self.build()
+        require(
+            isinstance(encoder, Encoder),
+            "build",
+            f"build returns a {type(encoder).__name__}",
+            "return a subclass of recollect.encoder.Encoder",
+        )
+        self.encoder = encoder.double().eval()
 
     def observations(self, steps: int = STEPS, batch: int = BATCH) -> dict[str, Tensor]:
         """Random leaves (T, B, ...)."""

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..common import tree
 from ..common.tree import Tree
-from ..memory import MemoryConfig
-from .compare import close
+from ..memory import Memory, MemoryConfig
+from .compare import close, require, require_fields
 
 BATCH = 3
 LENGTH = 9
@@ -21,10 +21,24 @@ class Subject:
     """A memory under test, in float64, with random inputs for it."""
 
     def __init__(self, config: MemoryConfig, in_dim: int) -> None:
+        require(
+            isinstance(config, MemoryConfig),
+            "build",
+            f"{config!r:.80} is no MemoryConfig",
+            "give an instance of a config, as check_memory(MyConfig(width=8))",
+        )
+        require_fields(config)
         action_dim = (ACTION,) if config.action_apart else ()
         self.in_dim = in_dim + sum(action_dim)
         # eval: without dropout, as in acting.
-        self.memory = config.build(self.in_dim, *action_dim).double().eval()
+        memory = config.build(self.in_dim, *action_dim)
+        require(
+            isinstance(memory, Memory),
+            "build",
+            f"build returns a {type(memory).__name__}",
+            "return a subclass of recollect.memory.Memory",
+        )
+        self.memory = memory.double().eval()
         with torch.no_grad():
             for p in self.memory.parameters():
                 p.add_(0.05 * torch.randn_like(p))  # zero-initialised weights would hide dependences
@@ -51,8 +65,14 @@ class Subject:
     @torch.no_grad()
     def run(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         """One call, without gradients."""
-        y, state = self.memory(x, state, first)
-        return y, state
+        result = self.memory(x, state, first)
+        require(
+            isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor),
+            "shapes",
+            f"forward returns a {type(result).__name__}, not a tensor y and a state",
+            "return y and the state after the last step",
+        )
+        return result
 
 
 def no_flags(length: int, batch: int = BATCH) -> Tensor:

@@ -20,6 +20,7 @@ from ..config.command import parse
 from ..config.config import RunConfig
 from ..config.flags import read_flags
 from ..config.values import Settings
+from ..envs.given import check_id
 from ..reporting.page import render_page
 from ..run.build import resolved_config
 from ..run.run_folder import locked, new_folder
@@ -87,6 +88,7 @@ def tune(
 
     dry_run: the plan is printed, no trial is run, and the result is empty.
     """
+    check_id("tune", env)
     given = {"env": env, "model": model, "trials": trials, "steps": steps, **others}
     parsed = parse(TuneOptions, arguments([], given, options), "recollect tune")
     run_tune(parsed)

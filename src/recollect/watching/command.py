@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..common.errors import UsageError
+from ..common.names import listed
 from ..common.output_paths import write_whole_text
 from ..common.threads import one_thread
 from ..envs.given import Environment
@@ -62,11 +63,11 @@ def watch(  # noqa: PLR0913 (options by keyword, each with a default)
         episodes=episodes,
         shown=shown,
         beside=beside,
-        labels=tuple(labels),
+        labels=tuple(listed(labels)),
         seed=seed,
         sample=sample,
         device=device,
-        imports=tuple(imports),
+        imports=tuple(listed(imports)),
     )
     _show(options, _path(options), trained)
     return Path(out)

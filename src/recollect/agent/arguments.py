@@ -1,0 +1,38 @@
+"""What the loops of users pass to a player beside observations, checked."""
+
+from typing import Any
+
+import numpy as np
+
+from ..common.errors import UsageError
+from ..envs.spaces import Array
+
+
+def read_flags(name: str, given: Any, num_envs: int) -> Array:
+    """A bool for each environment, or one for all."""
+    flags = np.asarray(given)
+    if flags.shape not in ((), (num_envs,)) or not np.isin(flags, (False, True)).all():
+        raise UsageError(f"{name} is {given!r:.80}; it must be one bool for each of {num_envs} environments")
+    return flags.astype(bool)
+
+
+def read_rewards(given: Any, num_envs: int, step: int | None) -> Array:
+    """The previous rewards (num_envs,); 0 where none are given.
+
+    step  of the player, for messages; None: its agent takes no rewards, which may then be any numbers
+    """
+    if given is None:
+        return np.zeros(num_envs)
+    try:
+        rewards = np.asarray(given, dtype=np.float64).reshape(num_envs)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"reward is {given!r:.80}; it must be one number for each of {num_envs} environments"
+        ) from None
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if step is not None and len(bad):
+        raise UsageError(
+            f"reward is {rewards[bad[0]]} in environment {bad[0]}, at step {step} of this player: only "
+            "finite numbers are allowed"
+        )
+    return rewards

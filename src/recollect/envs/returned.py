@@ -1,0 +1,56 @@
+"""What the environments of users return from `reset` and `step`, checked where it arrives."""
+
+from typing import Any
+
+import numpy as np
+
+from ..common.errors import EnvDataError
+
+
+def read_reset(result: Any, env: int, kind: object) -> tuple[Any, dict[str, Any]]:
+    """Observation and info.
+
+    env   number of the environment in messages; kind: the environment
+    """
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+        raise EnvDataError(
+            f"reset of {_name(env, kind)} returned {_shape(result)}; Gymnasium's returns the observation and "
+            "info, a dict: correct the environment"
+        )
+    return result
+
+
+def read_step(result: Any, env: int, kind: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """Observation, reward, both ends, and info."""
+    if not isinstance(result, tuple) or len(result) != 5 or not isinstance(result[4], dict):
+        raise EnvDataError(
+            f"step of {_name(env, kind)} returned {_shape(result)}; Gymnasium's returns five values: the "
+            "observation, the reward, terminated, truncated, and info, a dict: correct the environment"
+        )
+    obs, reward, terminated, truncated, info = result
+    if terminated is None or truncated is None:
+        raise EnvDataError(
+            f"step of {_name(env, kind)} returned None for terminated or truncated, not a bool"
+        )
+    try:
+        # A string of digits would be a number, and so, with a warning, an array of one.
+        if isinstance(reward, str) or np.ndim(reward):
+            raise TypeError
+        number = float(reward)
+    except TypeError:
+        raise EnvDataError(
+            f"step of {_name(env, kind)} returned the reward {reward!r:.80}; it must be one number: correct "
+            "the environment"
+        ) from None
+    return obs, number, bool(terminated), bool(truncated), info
+
+
+def _name(env: int, kind: object) -> str:
+    return f"environment {env} ({type(getattr(kind, 'unwrapped', kind)).__name__})"
+
+
+def _shape(result: Any) -> str:
+    """What was returned instead, in a few words."""
+    if not isinstance(result, tuple):
+        return f"a value of type {type(result).__name__}"
+    return f"{len(result)} values, the last one of type {type(result[-1]).__name__}" if result else "nothing"
