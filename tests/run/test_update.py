@@ -198,7 +198,9 @@ def test_a_signal_in_an_iteration_ends_a_loop_as_a_run(tmp_path, monkeypatch):
     update = next(loop)
     collect = ppo.collect
     monkeypatch.setattr(ppo, "collect", lambda *a: signal.raise_signal(signal.SIGINT) or collect(*a))
-    assert [update.metrics["iteration"] for update in loop] == [2]
+    update = next(loop)
+    assert Signals.active is None and update.metrics["iteration"] == 2
+    assert list(loop) == []
     assert json.loads((update.folder / "summary.json").read_text())["status"] == "SIGINT"
 
 

@@ -11,7 +11,8 @@ from ..envs.spaces import Array
 def read_flags(name: str, given: Any, num_envs: int) -> Array:
     """A bool for each environment, or one for all."""
     flags = np.asarray(given)
-    if flags.shape not in ((), (num_envs,)) or not np.isin(flags, (False, True)).all():
+    valid = flags.dtype == bool or np.isin(flags, (False, True)).all()
+    if flags.shape not in ((), (num_envs,)) or not valid:
         raise UsageError(f"{name} is {given!r:.80}; it must be one bool for each of {num_envs} environments")
     return flags.astype(bool)
 

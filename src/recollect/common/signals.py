@@ -73,6 +73,8 @@ class Signals:
         with contextlib.suppress(ValueError):  # outside the main thread, where Python allows no handlers
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._store)
+        if self.caught and self._interrupts:  # before it was suspended
+            self._start_timer(GRACE, self._interrupt)
 
     def suspend(self) -> None:
         """Until `proceed`, signals are those of whoever had them before: the run does not execute."""

@@ -33,8 +33,8 @@ def read_step(result: Any, env: int, kind: object) -> tuple[Any, float, bool, bo
             f"step of {_name(env, kind)} returned None for terminated or truncated, not a bool"
         )
     try:
-        # A string of digits would be a number, and so, with a warning, an array of one.
-        if isinstance(reward, str) or np.ndim(reward):
+        # Most are floats. A string of digits would be a number, and so, with a warning, an array of one.
+        if not isinstance(reward, float) and (isinstance(reward, str) or np.ndim(reward)):
             raise TypeError
         number = float(reward)
     except TypeError:
