@@ -419,6 +419,8 @@ def test_wrong_use_of_a_trained_agent(trained, tmp_path):
     with pytest.raises(UsageError, match="is no path; give a run folder"):
         recollect.load(trained)
     assert recollect.evaluate(trained, 2).returns == trained.evaluate(2).returns
+    with pytest.raises(UsageError, match="env is for agents that are given as paths"):
+        recollect.evaluate(trained, 2, env="Acrobot-v1")
 
 
 WRONG_FIRST = [1], [[True], [False]], [0.5, 0], np.array([2, 0])

@@ -173,9 +173,13 @@ def evaluate(
 ) -> Evaluation:
     """Play episodes with a trained agent, or with "random", which needs an env; their returns.
 
-    Arguments are those of load and of Trained.evaluate.
+    run  a path as in load, or what train and load return, in its own environment and on its own device
+
+    Other arguments are those of load and of Trained.evaluate.
     """
     if isinstance(run, Trained):
+        if env is not None:
+            raise UsageError("evaluate: env is for agents that are given as paths: load(run.folder, env=...)")
         return run.evaluate(episodes, seed, deterministic)
     if str(run) != "random":
         return load(run, env=env, imports=imports, device=device).evaluate(episodes, seed, deterministic)
