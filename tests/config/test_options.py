@@ -446,6 +446,7 @@ def test_options_that_are_new_leave_the_hash_of_earlier_runs(flags, expected):
         ["--env.action-mask"],
         ["--env.hidden"],
         ["--critic.sees", "hidden"],
+        ["--critic.encoder.shrink", "2"],
     ],
     ids=str,
 )

@@ -229,41 +229,45 @@ def test_views_are_read_like_copies():
 # Eyes -----------------------------------------------------------------------------------------
 
 EYES = {
-    "nature": ((40, 36, 3), nature, None),
-    "residual": ((17, 21, 3), residual, None),
-    "residual, stacked": ((2, 17, 21, 3), residual, None),
-    "nature, with a layer": ((40, 36, 3), nature, 7),
+    "nature": ((40, 36, 3), nature, None, 1),
+    "residual": ((17, 21, 3), residual, None, 1),
+    "residual, stacked": ((2, 17, 21, 3), residual, None, 1),
+    "nature, with a layer": ((40, 36, 3), nature, 7, 1),
+    "nature, shrunk": ((81, 73, 3), nature, 7, 2),
+    "residual, stacked and shrunk": ((2, 31, 25, 3), residual, None, 3),
 }
-every_eye = pytest.mark.parametrize(("shape", "kind", "features"), EYES.values(), ids=EYES)
+every_eye = pytest.mark.parametrize(("shape", "kind", "features", "shrink"), EYES.values(), ids=EYES)
 
 
-def eye_of(shape, kind, features=None):
+def eye_of(shape, kind, features=None, shrink=1):
     """An eye with biases that are not 0."""
-    eye = PictureEncoder(seen_as(shape), kind, features).double()
+    eye = PictureEncoder(seen_as(shape), kind, features, shrink).double()
     with torch.no_grad():
         for p in eye.parameters():
             p += 0.05 * torch.randn(p.shape)
     return eye
 
 
-def one_by_one(eye, x):
-    """Every picture (T, B, ...) through the network alone."""
+def one_by_one(eye, x, shrink=1):
+    """Every picture (T, B, ...) through the network alone; whole squares of pixels as their mean."""
     rows = []
     for picture in x.flatten(0, 1):
-        shown = picture.movedim(-1, -3).flatten(0, -3)
-        rows.append(eye.net(shown[None].double() / 255)[0])
+        shown = picture.movedim(-1, -3).flatten(0, -3).double()
+        height, width = (side - side % shrink for side in shown.shape[1:])
+        pixels = [shown[:, i:height:shrink, j:width:shrink] for i in range(shrink) for j in range(shrink)]
+        rows.append(eye.net(torch.stack(pixels).mean(0)[None] / 255)[0])
     return torch.stack(rows).unflatten(0, x.shape[:2])
 
 
 @every_eye
 @pytest.mark.parametrize("kinds", [None, 1, 4])
-def test_an_eye_reads_as_if_it_read_every_picture(shape, kind, features, kinds):
-    eye = eye_of(shape, kind, features)
+def test_an_eye_reads_as_if_it_read_every_picture(shape, kind, features, shrink, kinds):
+    eye = eye_of(shape, kind, features, shrink)
     assert features is None or eye.out_dim == features
     x = pictures(5, 3, *shape, kinds=kinds)
     weight = torch.randn(5, 3, eye.out_dim, dtype=torch.float64)
     found = []
-    for features in (eye(x, torch.float64), one_by_one(eye, x)):
+    for features in (eye(x, torch.float64), one_by_one(eye, x, shrink)):
         gradients = torch.autograd.grad((features * weight).sum(), list(eye.parameters()))
         found.append([features.detach(), *gradients])
     for one, other in zip(*found, strict=True):
@@ -286,6 +290,19 @@ def test_the_layer_after_the_convolutions_is_as_wide_as_asked():
         assert build_agent(spec, cfg, cfg, False, 0).actor.features_dim == found
     with pytest.raises(UsageError, match=r"nature\.features is 0"):
         NatureConfig(features=0)
+
+
+def test_pictures_are_shrunk_as_asked():
+    """96 pixels, shrunk to 48: 4 of them, and not 64, after the convolutions."""
+    spec = read_spaces(spaces.Box(0, 255, (96, 96, 3), np.uint8), ACTION)
+    for encoder, found in ((NatureConfig, 64 * 4), (ResidualConfig, 32 * 36)):
+        cfg = BranchConfig(hidden=(), encoder=encoder(features=None, shrink=2))
+        assert build_agent(spec, cfg, cfg, False, 0).actor.features_dim == found
+    with pytest.raises(UsageError, match=r"pictures of 96 x 96, shrunk 3 times, are too small for nature"):
+        NatureConfig(shrink=3).build(spec[0])
+    for shrink in (0, -1):
+        with pytest.raises(UsageError, match=rf"nature\.shrink is {shrink}, at least 1 is needed"):
+            NatureConfig(shrink=shrink)
 
 
 def counted(forward, lengths):

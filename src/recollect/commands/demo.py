@@ -29,6 +29,7 @@ STEPS = {
     "LunarLander": 500_000,
     "LunarLanderContinuous": 1_000_000,
     "BipedalWalker": 200_000,
+    "CarRacing": 20_000,
     "HalfCheetah": 300_000,
     "Hopper": 300_000,
     "Walker2d": 300_000,

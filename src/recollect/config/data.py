@@ -40,6 +40,8 @@ LATER: dict[str, Any] = {
     "critic.predict": [],
     "actor.value": "scalar",
     "critic.value": "scalar",
+    "actor.encoder.shrink": 1,
+    "critic.encoder.shrink": 1,
     "ppo.predict_coef": 0.1,
     "ppo.rnd_coef": 0.0,
     "ppo.desired_kl": None,
@@ -69,7 +71,8 @@ def config_hash(config: RunConfig) -> str:
     for name, default in LATER.items():
         *groups, option = name.split(".")
         group = reduce(getitem, groups, fields)
-        if group[option] == default:
+        # Not every encoder has those of another.
+        if option in group and group[option] == default:
             del group[option]
     if fields["device"] == "auto":
         fields["device"] = "cpu"  # the default, and the only device, of earlier versions
@@ -77,7 +80,8 @@ def config_hash(config: RunConfig) -> str:
         # Earlier versions had these encoders alone, as two options.
         if branch["encoder"]["name"] in ("nature", "residual"):
             encoder = branch.pop("encoder")
-            branch |= {"pictures": encoder["name"], "picture_features": encoder["features"]}
+            branch["pictures"] = encoder.pop("name")
+            branch |= {f"picture_{option}": value for option, value in encoder.items()}
     text = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -18,13 +18,16 @@ class NatureConfig(EncoderConfig):
     name: ClassVar[str] = "nature"
     features: int | None = 256
     """Width of the layer after the convolutions; None: no such layer."""
+    shrink: int = 1
+    """Side of the squares of pixels that are replaced by their mean first; 2: a quarter of the pixels."""
 
     def __post_init__(self) -> None:
+        self.check_sizes("shrink")
         if self.features is not None:
             self.check_sizes("features")
 
     def build(self, obs: ObsSpec) -> Encoder:
-        return Concatenation(obs, lambda leaf: PictureEncoder(leaf, nature, self.features))
+        return Concatenation(obs, lambda leaf: PictureEncoder(leaf, nature, self.features, self.shrink))
 
 
 def nature(channels: int) -> nn.Sequential:

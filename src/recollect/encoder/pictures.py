@@ -27,21 +27,28 @@ class PictureEncoder(nn.Module):
     """
 
     def __init__(
-        self, leaf: Leaf, layers: Callable[[int], nn.Sequential], features: int | None = None
+        self,
+        leaf: Leaf,
+        layers: Callable[[int], nn.Sequential],
+        features: int | None = None,
+        shrink: int = 1,
     ) -> None:
         """layers    from the number of channels to layers (n, channels, H, W) -> (n, F)
         features  width of a layer after them; None: no such layer
+        shrink    side of the squares of pixels that are replaced by their mean before the layers
         """
         super().__init__()
         self.leaf = leaf
         channels, height, width = leaf.picture_shape
         self.net = layers(channels)
+        self.shrink = shrink
         with torch.no_grad():
             try:
-                self.out_dim = self.net(torch.zeros(1, channels, height, width)).shape[1]
+                self.out_dim = self._features(torch.zeros(1, channels, height, width)).shape[1]
             except RuntimeError as error:
+                shrunk = f", shrunk {shrink} times," if shrink > 1 else ""
                 raise UsageError(
-                    f"pictures of {height} x {width} are too small for {layers.__name__} layers"
+                    f"pictures of {height} x {width}{shrunk} are too small for {layers.__name__} layers"
                 ) from error
         if features is not None:
             self.net.extend([orthogonal(nn.Linear(self.out_dim, features)), nn.ReLU()])
@@ -59,7 +66,13 @@ class PictureEncoder(nn.Module):
         if pictures.ndim > 3 and self.leaf.channels_last:
             pictures = pictures.movedim(-1, -3)
         pictures = pictures.reshape(len(pictures), *self.leaf.picture_shape)
-        features: Tensor = self.net(pictures.to(float_type) / 255)
+        return self._features(pictures.to(float_type))
+
+    def _features(self, pictures: Tensor) -> Tensor:
+        """(n, channels, H, W) of numbers from 0 to 255 -> (n, F)."""
+        if self.shrink > 1:
+            pictures = F.avg_pool2d(pictures, self.shrink)
+        features: Tensor = self.net(pictures / 255)
         return features
 
 

@@ -20,7 +20,7 @@ class ResidualConfig(NatureConfig):
     name: ClassVar[str] = "residual"
 
     def build(self, obs: ObsSpec) -> Encoder:
-        return Concatenation(obs, lambda leaf: PictureEncoder(leaf, residual, self.features))
+        return Concatenation(obs, lambda leaf: PictureEncoder(leaf, residual, self.features, self.shrink))
 
 
 class Residual(nn.Module):
