@@ -259,7 +259,7 @@ def atari() -> RunConfig:
 def car_racing() -> RunConfig:
     """A quarter of the pixels, and one encoder for both branches: else nearly all time goes to convolutions.
 
-    Low initial action noise, because each step is only a fiftieth of a second, and the noise of many cancels.
+    With less initial action noise (log_std -1) the one run that tried it never began to drive.
     """
     branch = BranchConfig(
         encoder=NatureConfig(features=256, shrink=2), hidden=(), activation="relu", log_std=-0.5
