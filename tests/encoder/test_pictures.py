@@ -283,6 +283,19 @@ def test_an_eye_reads_equal_pictures_once(monkeypatch):
     assert lengths == [4, 30]
 
 
+@every_eye
+def test_without_gradients_pictures_are_encoded_in_parts(shape, kind, features, shrink, monkeypatch):
+    monkeypatch.setattr("recollect.encoder.pictures.PART", 4)
+    eye, x, lengths = eye_of(shape, kind, features, shrink), pictures(5, 2, *shape), []
+    expected = one_by_one(eye, x, shrink).detach()
+    monkeypatch.setattr(eye.net, "forward", counted(eye.net.forward, lengths))
+    with torch.no_grad():
+        found = eye(x, torch.float64)
+    assert lengths == [4, 4, 2]
+    scale = max(1.0, float(expected.abs().max()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * scale)
+
+
 def test_the_layer_after_the_convolutions_is_as_wide_as_asked():
     spec = read_spaces(spaces.Box(0, 255, (40, 36, 3), np.uint8), ACTION)
     for width, found in ((None, 64), (256, 256), (5, 5)):
