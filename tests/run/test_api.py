@@ -23,6 +23,7 @@ from recollect.common.notebook import table
 from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
+from recollect.envs.base import EnvConfig
 from recollect.envs.spaces import read_spaces
 from recollect.memory.rnn import GruConfig
 from recollect.run.destination import Destination
@@ -202,6 +203,31 @@ def test_predict_refuses_agents_that_need_rewards(tmp_path):
     config = small_config("CartPole-v1", rollouts=1, actor=branch("gru", prev_reward=True))
     with pytest.raises(UsageError, match="predict gets no rewards"):
         run_quietly(config, tmp_path).predict(np.zeros(4, np.float32))
+
+
+def test_predict_refuses_a_state_that_it_cannot_continue_from(trained, tmp_path):
+    obs = np.zeros((3, 4), np.float32)
+    _, state = trained.predict(obs)
+    _, other = run_quietly(small_config("CartPole-v1", rollouts=1, actor=branch("lstm")), tmp_path).predict(
+        obs
+    )
+    calls = {
+        "of 3 environments, the observation that of 2": (obs[:2], state),
+        "of 3 environments, the observation that of 1": (obs[0], state),
+        "that of another agent": (obs, other),
+        "state is 3; it must be the one that the previous call returned": (obs, 3),
+        "episode_start is .* one bool for each of 3": (obs, state, [True]),
+    }
+    for call in (trained.predict, trained.value):
+        for message, call_with in calls.items():
+            with pytest.raises(UsageError, match=message):
+                call(*call_with)
+
+
+def test_an_observation_of_another_shape_is_refused_where_entries_are_hidden(tmp_path):
+    config = small_config("CartPole-v1", rollouts=1, env=EnvConfig(num_envs=4, mask=(1, 3)))
+    with pytest.raises(UsageError, match=r"'obs' has shape \(2,\) .* needs shape \(4,\)"):
+        run_quietly(config, tmp_path).predict(np.zeros((3, 2), np.float32))
 
 
 @pytest.mark.parametrize("critic", ["gru", "mlp", "shared"])

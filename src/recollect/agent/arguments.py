@@ -1,11 +1,31 @@
 """What the loops of users pass to a player beside observations, checked."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..common import tree
 from ..common.errors import UsageError
 from ..envs.spaces import Array
+
+if TYPE_CHECKING:
+    from .player import PlayerState
+
+
+def check_state(given: Any, own: "PlayerState") -> None:
+    """Raise a UsageError for a state that a player whose state is `own` cannot continue from."""
+    if not isinstance(given, type(own)):
+        raise UsageError(
+            f"state is {given!r:.80}; it must be the one that the previous call returned, or None"
+        )
+    if len(given.action) != len(own.action):
+        raise UsageError(
+            f"the state is that of {len(given.action)} environments, the observation that of "
+            f"{len(own.action)}; give None where other environments begin"
+        )
+    shapes = [{name: x.shape for name, x in tree.leaves(state.memory).items()} for state in (given, own)]
+    if shapes[0] != shapes[1] or given.action.shape != own.action.shape:
+        raise UsageError("the state is that of another agent; give None to begin an episode with this one")
 
 
 def read_flags(name: str, given: Any, num_envs: int) -> Array:

@@ -12,8 +12,8 @@ from ..common.errors import UsageError
 from ..common.finite import find_not_finite
 from ..common.tree import Tree
 from ..envs.ranges import Ranges
-from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs
-from .arguments import read_flags, read_rewards
+from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs, flatten
+from .arguments import check_state, read_flags, read_rewards
 from .nets import Rows
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Player:
 
     def continue_from(self, state: PlayerState) -> None:
         """Continue the episodes of another player."""
+        check_state(state, self.state)
         self._state, self._action, _ = state
         self._first = np.zeros(self.num_envs, dtype=bool)
 
@@ -149,11 +150,12 @@ class Player:
         single = spec.is_single(obs)
         if single and self.num_envs != 1:
             raise UsageError(f"one observation for a player of {self.num_envs} environments")
-        leaves = spec.split(_batched(obs) if single else obs, partial=True)
+        batched = _batched(obs) if single else obs
+        self._check_shapes({name: np.asarray(x) for name, x in flatten(batched).items()})
+        leaves = spec.split(batched, partial=True)
         opens = self._first | (False if first is None else read_flags("first", first, self.num_envs))
         if NEW_EPISODE in spec.leaves and NEW_EPISODE not in leaves:
             leaves[NEW_EPISODE] = (opens | read_flags("new_episode", new_episode, self.num_envs))[:, None]
-        self._check_shapes(leaves)
         self._check_values(leaves)
         if self.agent.actor.masked:
             leaves[ACTION_MASK] = self._allowed(
@@ -164,6 +166,8 @@ class Player:
 
     def _check_shapes(self, leaves: Obs) -> None:
         for name, leaf in self.agent.actor.inputs.leaves.items():
+            if name == NEW_EPISODE:
+                continue  # an argument, unless the observation has it
             if name not in leaves:
                 raise UsageError(
                     f"the actor of this agent sees {name}, which the observation does not have: it has "
@@ -226,14 +230,14 @@ def _continue(
     player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
     if state is not None:
         player.continue_from(state)
-    first = None if episode_start is None else np.asarray(episode_start, dtype=bool).reshape(num_envs)
+    first = None if episode_start is None else read_flags("episode_start", episode_start, num_envs)
     return _Continued(player, first, player.rows(obs, None, first, action_masks))
 
 
 def _count(agent: "Agent", obs: Any) -> int:
     """The number of environments of an observation."""
     single = agent.obs_spec.is_single(obs)
-    return 1 if single else len(next(iter(agent.obs_spec.split(obs, partial=True).values())))
+    return 1 if single else len(next(iter(flatten(obs).values())))
 
 
 def _refuse_reward(branch: "Branch", call: str) -> None:
