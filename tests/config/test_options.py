@@ -7,20 +7,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
+import numpy as np
 import pytest
 import yaml
 
 from recollect import cli
+from recollect.agent.agent import BranchConfig
 from recollect.commands.train import TrainOptions
 from recollect.common.errors import UsageError
+from recollect.common.option_values import Setting, Words, describe, members, value_of
 from recollect.config.assembly import PARTS, assemble, from_dict
 from recollect.config.command import help_of, parse
 from recollect.config.config import RunConfig
 from recollect.config.data import config_hash, read_yaml, to_dict, write_yaml
 from recollect.config.flags import ALIASES, options_of, values_in
 from recollect.config.help import descriptions
-from recollect.config.values import Setting, Words, describe, members, value_of
-from recollect.envs.base import Scalar
+from recollect.encoder.nature import NatureConfig
+from recollect.envs.base import EnvConfig, Scalar
+from recollect.learn.settings import PPOConfig
+from recollect.memory.rnn import GruConfig
 from recollect.run.bench import BenchOptions
 
 COMMANDS = {
@@ -468,3 +473,40 @@ def test_numbers_that_are_not_finite_are_refused_by_name(name, value):
 
 def test_arguments_of_an_environment_may_be_infinite():
     assert assemble(["--env.kwargs.limit", "inf"]).env.kwargs == {"limit": float("inf")}
+
+
+# Configs in Python -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RunConfig(steps="many"), "RunConfig: steps takes a whole number or none, not 'many'"),
+        (lambda: RunConfig(seed=1.5), "RunConfig: seed takes a whole number, not 1.5"),
+        (lambda: RunConfig(seed=True), "RunConfig: seed takes a whole number, not True"),
+        (lambda: RunConfig(kernels=3), "RunConfig: kernels takes auto, native or torch, not 3"),
+        (lambda: RunConfig(env="CartPole-v1"), "RunConfig: env takes EnvConfig, not 'CartPole-v1'"),
+        (lambda: RunConfig(actor=None), "RunConfig: actor takes BranchConfig, not None"),
+        (lambda: EnvConfig(kwargs=3), "EnvConfig: kwargs takes Mapping, not 3"),
+        (lambda: PPOConfig(gamma="high"), "PPOConfig: gamma takes a number, not 'high'"),
+        (lambda: PPOConfig(num_steps=12.5), "PPOConfig: num_steps takes a whole number, not 12.5"),
+        (lambda: BranchConfig(hidden=("wide",)), "BranchConfig: hidden takes whole numbers"),
+        (lambda: BranchConfig(memory="gru"), "BranchConfig: memory takes MemoryConfig, not 'gru'"),
+        (lambda: GruConfig(width="64 units"), "GruConfig: width takes a whole number, not '64 units'"),
+        (lambda: NatureConfig(features=2.5), "NatureConfig: features takes a whole number or none, not 2.5"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_python(make, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        make()
+
+
+def test_values_in_python_are_read_as_in_a_file():
+    config = RunConfig(steps=1e5, seed=np.int64(7), actor=BranchConfig(hidden=[32], sees="obs"))
+    assert (config.steps, config.seed) == (100_000, 7)
+    assert type(config.steps) is type(config.seed) is int
+    assert config.actor.hidden == (32,)
+    assert config.actor.sees == ("obs",)
+    assert config_hash(config) == config_hash(
+        RunConfig(steps=100_000, seed=7, actor=BranchConfig(hidden=(32,), sees=("obs",)))
+    )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..common.errors import UsageError
+from ..common.options import Options
 from ..common.tree import Tree, map_leaves
 from ..encoder import EncoderConfig
 from ..encoder.nature import NatureConfig
@@ -24,7 +25,7 @@ from .values import HEADS, CriticOutput, ValueHead, ValueKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class BranchConfig:
+class BranchConfig(Options):
     """One of the two networks: encoder, memory, head."""
 
     memory: MemoryConfig = field(default_factory=MlpConfig)
@@ -68,6 +69,7 @@ class BranchConfig:
     step; hidden: the variables of the environment that the branch does not get; none: off."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if any(width < 1 for width in (*self.hidden, *self.head_hidden)):
             raise UsageError(f"layer widths must be at least 1: {self.hidden}, {self.head_hidden}")
         if self.residual and self.memory.before_encoder:

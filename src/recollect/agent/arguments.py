@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from .player import PlayerState
 
 
-def check_state(given: Any, own: "PlayerState") -> None:
-    """Raise a UsageError for a state that a player whose state is `own` cannot continue from."""
-    if not isinstance(given, type(own)):
+def check_state(given: Any, current: "PlayerState") -> None:
+    """Raise a UsageError for a state that a player whose state is `current` cannot continue from."""
+    if not isinstance(given, type(current)):
         raise UsageError(
             f"state is {given!r:.80}; it must be the one that the previous call returned, or None"
         )
-    if len(given.action) != len(own.action):
+    if len(given.action) != len(current.action):
         raise UsageError(
             f"the state is that of {len(given.action)} environments, the observation that of "
-            f"{len(own.action)}; give None where other environments begin"
+            f"{len(current.action)}; give None where other environments begin"
         )
-    shapes = [{name: x.shape for name, x in tree.leaves(state.memory).items()} for state in (given, own)]
-    if shapes[0] != shapes[1] or given.action.shape != own.action.shape:
+    shapes = [{name: x.shape for name, x in tree.leaves(state.memory).items()} for state in (given, current)]
+    if shapes[0] != shapes[1] or given.action.shape != current.action.shape:
         raise UsageError("the state is that of another agent; give None to begin an episode with this one")
 
 

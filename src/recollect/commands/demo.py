@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..common.errors import UsageError, install_hint
+from ..common.option_values import Setting, Settings
 from ..config.assembly import configure
 from ..config.config import RunConfig
 from ..config.flags import last
-from ..config.values import Setting, Settings
 from ..envs import EnvConfig
 from ..run import film
 from ..run.destination import Destination

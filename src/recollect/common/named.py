@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import ClassVar, Self
 
 from .errors import UsageError, nearest
+from .options import Options
 
 
 def import_named(module: str, label: str) -> ModuleType:
@@ -26,7 +27,7 @@ def import_named(module: str, label: str) -> ModuleType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedConfig(ABC):
+class NamedConfig(Options, ABC):
     """Options of a part: of one in a file of its folder, or of a third-party one, package.module:Config."""
 
     name: ClassVar[str]

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from ..common.errors import UsageError
 from ..common.names import listed
+from ..common.option_values import Settings
 from ..common.output_paths import check_out_folder
 from ..common.signals import Signals
 from ..config.calls import arguments
 from ..config.command import parse
-from ..config.values import Settings
 from ..envs.given import check_id
 from ..probing.measure import FEWEST
 from ..reporting.popgym_iterations import is_popgym

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..common.errors import UsageError, nearest
+from ..common.option_values import Setting, Settings, value_of
 from ..config.assembly import check_imports, configure, file_settings
 from ..config.config import RunConfig
 from ..config.data import read_yaml
 from ..config.flags import over
-from ..config.values import Setting, Settings, value_of
 
 # One core for each run: more threads than cores slow all runs down, and the thread count changes their bits.
 PINNED = (Setting("threads", 1, "threads"), Setting("env.threads", 1, "env.threads"))

@@ -10,6 +10,7 @@ from typing import Any
 from ..agent.agent import BranchConfig
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
+from ..common.option_values import Setting, Words
 from ..encoder import EncoderConfig
 from ..envs import is_third_party
 from ..memory import MemoryConfig
@@ -19,7 +20,6 @@ from .config import RunConfig
 from .data import read_yaml, settings_in
 from .flags import RENAMED, apply, last, options_of, over, read_flags, resolve
 from .presets import preset
-from .values import Setting, Words
 
 OPTIONS = options_of(RunConfig)
 # The parts of an agent that are chosen by name.

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
 from ..common.errors import UsageError
+from ..common.option_values import Setting, describe, is_literal, value_of
 from .flags import FILLED_IN, flag_of, options_of, place_of, read_flags, unknown
 from .help import descriptions, first_sentence, help_text
-from .values import Setting, describe, is_literal, value_of
 
 T = TypeVar("T")
 REPEATABLE = ("imports",)  # of all other options the last one wins

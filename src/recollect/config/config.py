@@ -11,6 +11,7 @@ from ..common.devices import check_name
 from ..common.distributed import CORES, check_threads
 from ..common.errors import UsageError
 from ..common.notebook import table
+from ..common.options import Options
 from ..envs import Backend, EnvConfig
 from ..learn.settings import Algorithm, Plan, PPOConfig
 from .flags import values_in
@@ -24,7 +25,7 @@ LONGEST, LONGEST_GAME = 1000, 100  # steps that episodes without a time limit ar
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitConfig:
+class InitConfig(Options):
     """The agent whose weights a run begins from."""
 
     path: str | None = None
@@ -37,6 +38,7 @@ class InitConfig:
     actor yet does not spoil it."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.critic_rollouts < 0:
             raise UsageError(f"init.critic_rollouts is {self.critic_rollouts}, at least 0 is needed")
         if self.parts and self.path is None:
@@ -47,7 +49,7 @@ class InitConfig:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RunConfig:
+class RunConfig(Options):
     """One run: environments, agent, algorithm, budget, validation and checkpoints."""
 
     model: str = "ppo"
@@ -95,6 +97,7 @@ class RunConfig:
     are native."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._check_finite()
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"seed is {self.seed}, it must be in [0, 2^63)")

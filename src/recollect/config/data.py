@@ -13,11 +13,11 @@ import yaml
 
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
+from ..common.option_values import BOOLEANS, Setting, YamlWord
 from ..common.output_paths import write_whole_text
 from ..common.yaml_text import Loader, dump_yaml, load_yaml
 from .config import RunConfig
 from .flags import KWARGS
-from .values import BOOLEANS, Setting, YamlWord
 
 # Fields that earlier versions lacked, with their defaults. At these they are not in the hash of a run: a
 # comparison would repeat runs of earlier versions instead of finding them.

@@ -7,11 +7,11 @@ has as an option.
 import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args
 
 from ..common.errors import UsageError, nearest
-from .values import SWITCHES, Setting, Words, is_list, is_mapping, is_none, value_of
+from ..common.option_values import SWITCHES, Setting, Words, is_list, is_mapping, is_none, value_of
+from ..common.options import types_of
 
 T = TypeVar("T")
 # Fields that parsing fills in, which are no options: the run, settings of runs, the command as typed.
@@ -67,36 +67,24 @@ def options_of(kind: type) -> dict[str, Any]:
     # A memory or an encoder: its class, and with it its options, is known only when it is named.
     if inspect.isabstract(kind):
         return {"name": str}
-    hints = get_type_hints(kind)
     options: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):
-        part = hints[field.name]
-        if field.name in FILLED_IN:
+    for field, part in types_of(kind).items():
+        if field in FILLED_IN:
             continue
         if dataclasses.is_dataclass(part):
             assert isinstance(part, type)
-            options |= {f"{field.name}.{name}": x for name, x in options_of(part).items()}
+            options |= {f"{field}.{name}": x for name, x in options_of(part).items()}
         else:
-            options[field.name] = part
+            options[field] = part
     return options
-
-
-@cache
-def _hints_of(kind: type) -> dict[str, Any]:
-    """The types of the fields of a class; to evaluate them takes most of the time of a config."""
-    return get_type_hints(kind)
 
 
 def types_in(config: Any, prefix: str = "") -> dict[str, Any]:
     """The options of a config by their dotted names, with their types; of a memory its own."""
-    hints = _hints_of(config.__class__)
     options: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
-        value, name = getattr(config, field.name), prefix + field.name
-        if dataclasses.is_dataclass(value):
-            options |= types_in(value, f"{name}.")
-        else:
-            options[name] = hints[field.name]
+    for field, kind in types_of(config.__class__).items():
+        value, name = getattr(config, field), prefix + field
+        options |= types_in(value, f"{name}.") if dataclasses.is_dataclass(value) else {name: kind}
     return options
 
 

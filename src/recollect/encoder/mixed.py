@@ -28,6 +28,7 @@ class MixedConfig(EncoderConfig):
     """Features of each entry of the observation."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width")
 
     def build(self, obs: ObsSpec) -> Encoder:

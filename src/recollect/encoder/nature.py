@@ -22,6 +22,7 @@ class NatureConfig(EncoderConfig):
     """Side of the squares of pixels that are replaced by their mean first; 2: a quarter of the pixels."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("shrink")
         if self.features is not None:
             self.check_sizes("features")

@@ -21,6 +21,7 @@ import numpy as np
 from ..common.distributed import check_threads
 from ..common.errors import EnvDataError, UsageError
 from ..common.finite import find_not_finite, squared
+from ..common.options import Options
 from .opponents import Opponents
 from .ranges import Ranges
 from .spaces import ACTION_MASK, Array, Obs, read_spaces
@@ -31,7 +32,7 @@ LARGEST_REWARD = 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvConfig:
+class EnvConfig(Options):
     """The environments of a run: id, number, backend and preprocessing."""
 
     id: str = "CartPole-v1"
@@ -78,6 +79,7 @@ class EnvConfig:
     """Seconds for a step or a reset in a worker process, after which it counts as hung; None: no limit."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.num_envs < 1:
             raise UsageError(f"env.num_envs is {self.num_envs}; it must be at least 1")
         if self.threads < 0:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 from ..common.errors import UsageError
+from ..common.options import Options
 
 Algorithm: TypeAlias = Literal["ppo", "a2c", "reinforce", "trpo"]
 WHOLE_ROLLOUTS: tuple[Algorithm, ...] = ("a2c", "reinforce")  # have no minibatches
@@ -39,7 +40,7 @@ BOUNDS: tuple[Bound, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decay:
+class Decay(Options):
     """A schedule of a hyperparameter: initial -> final along (1 - progress) ** power."""
 
     final: float | None = None
@@ -52,6 +53,7 @@ class Decay:
     """Unit of the horizon."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         # Positive conditions, as in BOUNDS. With a power below 0, the end of the schedule divides by 0.
         if self.final is not None and not 0 <= self.final < math.inf:
             raise UsageError(f"the final value of a decay is {self.final}, it must be finite and at least 0")
@@ -70,7 +72,7 @@ class Decay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig:
+class PPOConfig(Options):
     """Proximal policy optimisation. N environments are env.num_envs."""
 
     num_steps: int = 128
@@ -146,6 +148,7 @@ class PPOConfig:
     """The run ends when the mean return of 100 episodes reaches this; None: never."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for names, holds, needed in BOUNDS:
             for name in names:
                 value = getattr(self, name)

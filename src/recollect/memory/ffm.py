@@ -30,6 +30,7 @@ class FfmConfig(LayeredConfig):
     """Longest initial period, in steps."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width", "layers", "memory_size", "context_size", "max_period")
 
     def layer(self, in_dim: int) -> Memory:

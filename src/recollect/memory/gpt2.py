@@ -65,6 +65,7 @@ class Gpt2Config(MemoryConfig):
     """Whether the token embeddings and the final normalisation are trained."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("context", "width", "layers", "heads", "positions")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:

@@ -24,6 +24,7 @@ class LayeredConfig(MemoryConfig):
     """Number of layers; each takes the output of the one before."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width", "layers")
 
     def build(self, in_dim: int, action_dim: int = 0) -> Memory:

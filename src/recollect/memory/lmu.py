@@ -26,6 +26,7 @@ class LmuConfig(LayeredConfig):
     """Length of the window in steps."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width", "layers", "order", "theta")
 
     def layer(self, in_dim: int) -> Memory:

@@ -31,6 +31,7 @@ class LruConfig(BlockConfig):
     """Largest initial modulus of the eigenvalues; 1 would be no decay."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width", "layers", "units")
         if not 0 <= self.r_min <= self.r_max < 1:  # at 1 the weights would not be finite
             raise UsageError(

@@ -33,6 +33,7 @@ class MambaConfig(BlockConfig):
     """Channels of a head; a head has one decay."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width", "layers", "d_state", "expand", "headdim")
         if self.expand * self.width % self.headdim:
             raise UsageError(

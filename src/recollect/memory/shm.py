@@ -30,6 +30,7 @@ class ShmConfig(LayeredConfig):
     """Number of calibration vectors L, one of which is used in each step."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width", "layers", "memory_size", "thetas")
 
     def layer(self, in_dim: int) -> Memory:

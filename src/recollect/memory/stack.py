@@ -20,6 +20,7 @@ class StackConfig(MemoryConfig):
     """Number of stacked steps, the present one included."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("frames")
 
     def build(self, in_dim: int, action_dim: int = 0) -> Memory:

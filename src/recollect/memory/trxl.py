@@ -47,6 +47,7 @@ class TransformerXlConfig(MemoryConfig):
     None: all in the context."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width", "layers", "heads", "context")
         if self.width % self.heads:
             raise UsageError(f"{self.name}.width is {self.width}, which {self.heads} heads do not divide")

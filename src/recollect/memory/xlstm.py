@@ -25,6 +25,7 @@ class XlstmConfig(BlockConfig):
     """Number of heads; it divides the width."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.check_sizes("width", "layers", "heads")
         check_heads(self.name, self.width, self.heads, normalised=True)
 

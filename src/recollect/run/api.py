@@ -9,10 +9,10 @@ from typing import Any, Literal
 from ..common.devices import check_name, choose, find_device
 from ..common.errors import UsageError
 from ..common.names import listed
+from ..common.option_values import Setting, value_of
 from ..config.assembly import configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
-from ..config.values import Setting, value_of
 from ..envs.given import Environment, resolve_environment
 from . import hub
 from .build import Factory

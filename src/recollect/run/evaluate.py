@@ -9,9 +9,9 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common import notebook, rng
 from ..common.errors import UsageError
+from ..common.option_values import Setting, value_of
 from ..common.statistics import bootstrap, iqm
 from ..common.threads import one_thread
-from ..config.values import Setting, value_of
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation, reports_mask
 from ..envs.given import Factory
 from ..envs.random_actions import draw_allowed

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.format import number
+from ..common.option_values import Settings as RunSettings
+from ..common.option_values import plain
 from ..common.output_paths import write_whole_text
 from ..common.yaml_text import dump_yaml
 from ..config.assembly import import_flags
 from ..config.data import to_dict
-from ..config.values import Settings as RunSettings
-from ..config.values import plain
 from ..run.run_folder import write_json
 from .option_names import BRANCHES, Settings, format_value, memories_first, option_values, to_flags
 from .optuna_storage import import_optuna, without_experimental_warnings

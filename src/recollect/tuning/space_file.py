@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ..common.errors import UsageError, nearest
+from ..common.option_values import LARGEST, Setting, value_of
 from ..config.assembly import check_imports
 from ..config.config import RunConfig
 from ..config.data import read_yaml
 from ..config.flags import UNITS, types_in
-from ..config.values import LARGEST, Setting, value_of
 from ..memory import MemoryConfig, find
 from .option_names import (
     BRANCHES,

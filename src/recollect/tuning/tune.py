@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import UsageError
+from ..common.option_values import Settings
 from ..common.output_paths import check_out_folder, write_whole_text
 from ..common.signals import Signals
 from ..comparison.display import RESUME_HINT
@@ -19,7 +20,6 @@ from ..config.calls import arguments
 from ..config.command import parse
 from ..config.config import RunConfig
 from ..config.flags import read_flags
-from ..config.values import Settings
 from ..envs.given import check_id
 from ..reporting.page import render_page
 from ..run.build import resolved_config

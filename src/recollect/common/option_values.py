@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin
 
-from ..common.errors import UsageError, nearest
+from .errors import UsageError, nearest
 
 BOOLEANS = {"true": True, "false": False}
 SWITCHES = {**BOOLEANS, "yes": True, "no": False, "on": True, "off": False}
@@ -75,6 +75,12 @@ def is_list(kind: Any) -> bool:
 def is_mapping(kind: Any) -> bool:
     """Whether an option holds values by name."""
     return get_origin(kind) is Mapping
+
+
+def is_readable(kind: Any) -> bool:
+    """Whether values of a type can be read, as those of all options of recollect."""
+    item = get_args(kind)[0] if is_list(kind) else kind
+    return all(is_literal(member) or member in NOUNS for member in members(item))
 
 
 def is_none(value: Any) -> bool:
