@@ -230,6 +230,15 @@ def test_an_observation_of_another_shape_is_refused_where_entries_are_hidden(tmp
         run_quietly(config, tmp_path).predict(np.zeros((3, 2), np.float32))
 
 
+def test_entries_that_no_network_gets_may_be_anything():
+    """Also the first entry, whose length is not the number of environments."""
+    spec = read_spaces(spaces.Dict({"x": spaces.Box(-1, 1, (4,))}), spaces.Discrete(2))
+    agent = build_agent(spec, branch("gru"), branch("gru"), False, 0)
+    obs = {"x": np.zeros((3, 4), np.float32)}
+    action, _ = agent.predict(obs)
+    assert list(agent.predict({"mission": "find the key", "parts": [[1], [2, 3]], **obs})[0]) == list(action)
+
+
 @pytest.mark.parametrize("critic", ["gru", "mlp", "shared"])
 def test_values_and_the_policy_are_those_of_training(tmp_path, critic):
     """Step by step with the state of predict, against one pass over all steps."""

@@ -151,7 +151,7 @@ class Player:
         if single and self.num_envs != 1:
             raise UsageError(f"one observation for a player of {self.num_envs} environments")
         batched = _batched(obs) if single else obs
-        self._check_shapes({name: np.asarray(x) for name, x in flatten(batched).items()})
+        self._check_shapes(_known(self.agent, batched))
         leaves = spec.split(batched, partial=True)
         opens = self._first | (False if first is None else read_flags("first", first, self.num_envs))
         if NEW_EPISODE in spec.leaves and NEW_EPISODE not in leaves:
@@ -237,7 +237,12 @@ def _continue(
 def _count(agent: "Agent", obs: Any) -> int:
     """The number of environments of an observation."""
     single = agent.obs_spec.is_single(obs)
-    return 1 if single else len(next(iter(flatten(obs).values())))
+    return 1 if single else len(next(iter(_known(agent, obs).values())))
+
+
+def _known(agent: "Agent", obs: Any) -> Obs:
+    """The entries of an observation that the agent knows, as named arrays; there may be others."""
+    return {name: np.asarray(x) for name, x in flatten(obs).items() if name in agent.obs_spec.leaves}
 
 
 def _refuse_reward(branch: "Branch", call: str) -> None:
