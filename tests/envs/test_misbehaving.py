@@ -632,6 +632,20 @@ def test_a_timeout_is_never_ignored(env):
         make(EnvConfig(id=env, num_envs=2, step_timeout=2.0))
 
 
+@needs_envpool
+def test_a_restart_is_never_ignored():
+    with pytest.raises(UsageError, match=r"env\.on_error restart needs environments in Python"):
+        make(EnvConfig(id="LunarLander-v3", num_envs=2, backend="envpool", on_error="restart"))
+
+
+@needs_envpool
+@pytest.mark.parametrize("env", ["LunarLander-v3", "minigrid:MemoryS7"])
+def test_environments_that_may_be_restarted_are_in_python(env):
+    envs = make(EnvConfig(id=env, num_envs=2, on_error="restart"))
+    envs.adapter.close()
+    assert envs.adapter.backend == "gymnasium"
+
+
 def test_a_timeout_needs_workers():
     with pytest.raises(UsageError, match=r"env\.step_timeout 2 needs --env.backend workers"):
         envs_of(Counter, "gymnasium", step_timeout=2.0)

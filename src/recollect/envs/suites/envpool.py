@@ -30,10 +30,10 @@ def has(name: str) -> bool:
 
 
 def supports(config: EnvConfig) -> bool:
-    """Whether EnvPool is installed and has the id; with backend auto, only without keyword arguments."""
-    if (config.kwargs or config.trial > 1) and config.backend == "auto":
-        return False  # EnvPool takes other keyword arguments than Gymnasium, and cannot keep a task
-    return has(config.id)
+    """Whether EnvPool is installed and has the id; with backend auto, only if it does what is asked for."""
+    # EnvPool takes other keyword arguments than Gymnasium, and can neither keep a task nor restart.
+    asked = config.kwargs or config.trial > 1 or config.on_error == "restart"
+    return not (asked and config.backend == "auto") and has(config.id)
 
 
 def unavailable_reason(config: EnvConfig) -> str:
@@ -47,6 +47,11 @@ def make(config: EnvConfig, name: str) -> VecEnv:
     """N environments in one pool."""
     if not has(name):
         raise UsageError(unavailable_reason(config))
+    if config.on_error == "restart":
+        raise UsageError(
+            "env.on_error restart needs environments in Python, since an error in the C++ code of EnvPool "
+            "ends the process; use --env.backend gymnasium or workers"
+        )
     return EnvPool(config, name)
 
 
