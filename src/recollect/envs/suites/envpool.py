@@ -30,10 +30,10 @@ def has(name: str) -> bool:
 
 
 def supports(config: EnvConfig) -> bool:
-    """Whether EnvPool is installed and has the id; with backend auto, only if it does what is asked for."""
-    # EnvPool takes other keyword arguments than Gymnasium, and can neither keep a task nor restart.
-    asked = config.kwargs or config.trial > 1 or config.on_error == "restart"
-    return not (asked and config.backend == "auto") and has(config.id)
+    """Whether EnvPool is installed and has the id; with backend auto, also whether it has the options."""
+    if config.backend == "auto" and (config.kwargs or config.trial > 1 or config.on_error == "restart"):
+        return False  # its keyword arguments are not Gymnasium's, and it can neither keep a task nor restart
+    return has(config.id)
 
 
 def unavailable_reason(config: EnvConfig) -> str:
