@@ -93,7 +93,7 @@ BAD_INPUT = {
     ),
     "sizes": (
         ["train", "CartPole-v1", "--ppo.bptt", "7"],
-        "L must divide T: N = 32 environments, T = 32 steps, L = 7",
+        "ppo.bptt is 7, and must divide ppo.num_steps, 32",
     ),
     "chunks below 0": (
         ["train", "CartPole-v1", "--ppo.bptt", "-1"],

@@ -246,6 +246,8 @@ def test_every_list_can_be_empty(name, words):
     ("arguments", "error"),
     [
         ("--ppo.gama 1", "unknown option --ppo.gama; did you mean --ppo.gamma"),
+        # No alias of another option.
+        ("--ppo.num-epochs 3", "unknown option --ppo.num-epochs; did you mean --ppo.num-steps"),
         ("--gama 1", "unknown option --gama; did you mean --gamma"),
         ("--actor.widht 3", "unknown option --actor.widht; did you mean --actor.width"),
         ("--actor.memory.widht 3", "unknown option --actor.memory.widht; did you mean --actor.memory.width"),

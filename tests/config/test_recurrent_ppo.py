@@ -171,7 +171,10 @@ BAD = {
     ),
     "layer": (changed("recurrence", "layer_type", value="rnn"), "recurrence.layer_type is rnn; gru and lstm"),
     "value": (changed("gamma", value=2.0), "ppo.gamma is 2.0, it must lie in [0, 1]"),
-    "length": (changed("recurrence", "sequence_length", value=7), "L must divide T"),
+    "length": (
+        changed("recurrence", "sequence_length", value=7),
+        "ppo.bptt is 7, and must divide ",
+    ),
 }
 
 

@@ -228,7 +228,8 @@ def test_a_resumed_run_ends_like_one_without_a_stop(tmp_path, monkeypatch):
     stopped = run_quietly(config, tmp_path, "stopped", factory=builder("info"))
     assert stopped.summary["iteration"] < 10
     monkeypatch.undo()
-    resumed = recollect.resume(stopped.folder, env=builder("info"), quiet=True)
+    with pytest.warns(UserWarning, match="is a run on callable-gates, and is resumed in callable-lambda"):
+        resumed = recollect.resume(stopped.folder, env=builder("info"), quiet=True)
     assert_same_end(whole.folder, resumed.folder)
 
 

@@ -1,6 +1,7 @@
 """What stands for an environment: ids, functions, classes, instances; and what does not."""
 
 import os
+import random
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 import recollect
 from recollect.common.errors import UsageError
+from recollect.envs import EnvConfig
 from recollect.envs.given import resolve_environment
+from recollect.envs.make import make
 
 OPTIONS = {"env.num_envs": 4, "ppo.num_steps": 16, "ppo.num_minibatches": 2, "rollouts": 2, "steps": None}
 
@@ -256,3 +259,62 @@ def test_the_place_of_a_lambda_distinguishes_it():
 def test_anything_else_is_named(env, tmp_path):
     with pytest.raises(UsageError, match="an environment is an id, a function or class that builds one"):
         train(env, tmp_path)
+
+
+class Steady(Corridor):
+    """Seven points for each of four steps."""
+
+    def step(self, action):
+        self.steps += 1
+        return self.look(), 7.0, self.steps == 4, False, {}
+
+
+@pytest.mark.parametrize("name", ["Snake-v1", "Catch-v0"])
+@pytest.mark.parametrize("as_instance", [True, False])
+def test_an_id_that_envpool_has_as_well_is_the_environment_that_was_registered(name, as_instance, tmp_path):
+    gymnasium.register(name, Steady)
+    try:
+        run = train(gymnasium.make(name) if as_instance else name, tmp_path)
+        assert run.config.env.backend == "gymnasium" and run.evaluate(2).returns == [28.0, 28.0]
+    finally:
+        del gymnasium.registry[name]
+
+
+class Noisy(gymnasium.ObservationWrapper):
+    """Noise of a generator that reset(seed=...) does not set."""
+
+    def __init__(self, env, generator):
+        super().__init__(env)
+        self.generator = generator
+
+    def observation(self, observation):
+        draw = self.generator.random()
+        return observation + np.float32(draw)
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [np.random.default_rng(3), np.random.RandomState(3), random.Random(3)],
+    ids=lambda one: type(one).__name__,
+)
+@pytest.mark.parametrize("backend", ["gymnasium", "workers"])
+def test_copies_have_random_generators_of_their_own(generator, backend):
+    env = Noisy(Corridor(), generator)
+    config = EnvConfig(id="noisy", num_envs=4, backend=backend)
+    with pytest.warns(UserWarning, match="Corridor does not repeat from its seed"):
+        envs = make(config, resolve_environment(env)[1])
+        envs.adapter.check_seed(1)
+    try:
+        assert len(np.unique(envs.reset([1, 2, 3, 4])["obs"])) == 4
+    finally:
+        envs.adapter.close()
+
+
+def test_a_copy_whose_generator_is_seeded_repeats_from_its_seed(recwarn):
+    env = gymnasium.make("CartPole-v1").unwrapped
+    env.spec = None
+    env.reset(seed=5)
+    envs = make(EnvConfig(id="copied", num_envs=2), resolve_environment(env)[1])
+    envs.adapter.check_seed(1)
+    assert not recwarn.list
+    np.testing.assert_array_equal(*envs.reset([7, 7])["obs"])

@@ -127,6 +127,9 @@ def test_environments_that_cannot_keep_a_task_are_refused_in_one_line(env_id, ba
     with pytest.raises(UsageError, match=f"env.trial 2: {env_id} .*cannot keep a task") as error:
         make(EnvConfig(id=env_id, num_envs=1, backend=backend, trial=2))
     assert "\n" not in str(error.value)
+    # No advice to do what was done.
+    with pytest.raises(UsageError, match="several episodes; take an environment of Gymnasium"):
+        make(EnvConfig(id="poc", num_envs=1, backend="gymnasium", trial=2))
 
 
 def test_no_automatic_choice_of_a_backend_stands_in_the_way_of_trials():

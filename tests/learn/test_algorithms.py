@@ -274,7 +274,7 @@ def test_sizes_of_minibatches_are_checked_where_there_are_minibatches(algorithm,
 
 @pytest.mark.parametrize("algorithm", UPDATES)
 def test_chunks_divide_the_rollout_with_every_algorithm(algorithm):
-    with pytest.raises(UsageError, match=r"L must divide T: .*T = 16 steps, L = 7"):
+    with pytest.raises(UsageError, match=r"ppo\.bptt is 7, and must divide ppo\.num_steps, 16"):
         build(memory_config(algorithm, bptt=7))
 
 

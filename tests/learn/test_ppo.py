@@ -246,7 +246,8 @@ def test_progress_is_that_of_the_nearer_end():
 )
 def test_minibatches_that_do_not_fit_name_the_sizes(options, num_envs, length):
     cfg = PPOConfig(num_steps=16, **options)
-    with pytest.raises(UsageError, match=f"N = {num_envs} .*T = 16 .*L = {length}"):
+    sizes = f"env.num_envs {num_envs}, ppo.num_steps 16, chunks of {length} "
+    with pytest.raises(UsageError, match=sizes if options else f"ppo.bptt is {length}, .*ppo.num_steps, 16"):
         cfg.chunks_per_minibatch(num_envs, length)
 
 

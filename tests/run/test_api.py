@@ -24,6 +24,7 @@ from recollect.comparison.compare import CompareOptions, study_of
 from recollect.config.calls import arguments
 from recollect.config.command import parse
 from recollect.envs.base import EnvConfig
+from recollect.envs.make import make
 from recollect.envs.spaces import read_spaces
 from recollect.memory.rnn import GruConfig
 from recollect.run.destination import Destination
@@ -31,6 +32,7 @@ from recollect.run.run import start_run
 from recollect.run.run_folder import new_folder
 from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
+from recollect.tuning.tune import TuneOptions
 
 from ..helpers import branch, run_quietly, show_in_a_notebook, small_config
 
@@ -82,13 +84,114 @@ def test_mistakes_in_calls_are_those_of_the_command(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "seeds, expected",
+    [(3, [1, 2, 3]), ([3], [3]), ((2, 4), [2, 4]), (range(6, 9), [6, 7, 8]), (np.array([5]), [5])],
+)
+def test_a_sequence_of_seeds_has_the_seeds_also_if_it_is_one(seeds, expected, tmp_path, capsys):
+    call = {"seeds": seeds, "steps": 100, "out": tmp_path, "dry_run": True, "quiet": True}
+    assert [row["seed"] for row in recollect.compare("CartPole-v1", "ppo", **call)] == expected
+    recollect.tune("CartPole-v1", trials=1, **call)
+    assert f"on seeds {' '.join(map(str, expected))}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["4", "none", "true", "1e3"])
+def test_text_stays_text_in_all_calls(text, tmp_path):
+    options = {"env.kwargs.version": text, "env": {"kwargs": {"nested": text}}}
+    for kind, call in (
+        (CompareOptions, {"environments": "CartPole-v1", "models": "ppo"}),
+        (TuneOptions, {"env": "CartPole-v1", "model": "ppo"}),
+    ):
+        parsed = parse(kind, arguments([], call, options), "recollect ...", options)
+        assert {setting.name: setting.value for setting in parsed.settings} == {
+            "env.kwargs.version": text,
+            "env.kwargs.nested": text,
+        }
+
+
+def test_a_config_file_among_the_options_names_the_model(tmp_path):
+    (tmp_path / "c.yaml").write_text("model: ppo_gru\nppo: {gamma: 0.9}\n")
+    options = {**OPTIONS, "config": str(tmp_path / "c.yaml"), "rollouts": 1}
+    run = recollect.train("CartPole-v1", options=options, out=tmp_path, quiet=True)
+    assert (run.config.model, run.config.actor.memory.name, run.config.ppo.gamma) == ("ppo_gru", "gru", 0.9)
+    run = recollect.train("CartPole-v1", "ppo", options=options, out=tmp_path, quiet=True)
+    assert run.config.model == "ppo"
+
+
+@pytest.mark.parametrize("name", ["rollouts", "num_epochs", "num-epochs", "ne"])
+def test_a_number_of_rollouts_beside_steps_counts_by_each_of_its_names(name, tmp_path):
+    run = recollect.train("CartPole-v1", steps=8000, options={**OPTIONS, name: 2}, out=tmp_path, quiet=True)
+    assert run.config.rollouts == run.summary["iteration"] == 2 and run.config.steps == 8000
+
+
+def test_a_run_is_resumed_in_its_own_environment(trained):
+    with pytest.raises(UsageError, match="is a run on CartPole-v1, and is resumed in Acrobot-v1"):
+        recollect.resume(trained.folder, env="Acrobot-v1")
+    assert recollect.resume(trained.folder, env="CartPole-v1", quiet=True).summary["status"] == "finished"
+
+
+def test_an_environment_beside_an_agent_that_has_one_is_refused(trained, tmp_path):
+    for call in (
+        lambda: recollect.evaluate(trained, env="Acrobot-v1"),
+        lambda: recollect.probe(trained, 10, env="Acrobot-v1"),
+        lambda: recollect.probe(str(trained.folder), 10, controls=[trained], env="Acrobot-v1"),
+        lambda: recollect.watch(trained, tmp_path / "w.html", env="Acrobot-v1"),
+    ):
+        with pytest.raises(UsageError, match="env is for agents that are given as paths"):
+            call()
+
+
+def test_a_mask_for_an_agent_without_masks_is_refused(trained):
+    obs = np.zeros(4, np.float32)
+    with pytest.raises(UsageError, match="trained without action masks"):
+        trained.player().act(obs, action_mask=[True, False])
+    with pytest.raises(UsageError, match="trained without action masks"):
+        trained.predict(obs, action_masks=[True, False])
+
+
+class Informed(gymnasium.Env):
+    """A number, a comparison of numpy and a list in info; text and uneven lists are no variables."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), self.inform()
+
+    def inform(self):
+        far = self.np_random.random(2) > 0.5
+        uneven = [[1.0], [2.0, 3.0]]
+        return {"speed": 0.25, "far": far[0], "goal": [0.5, self.steps], "name": "4", "uneven": uneven}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps > 4, False, self.inform()
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "workers"])
+def test_hidden_variables_are_all_numbers_of_info(backend, tmp_path):
+    options = {**OPTIONS, "critic.sees": ["obs", "hidden"], "env.backend": backend, "rollouts": 1}
+    run = recollect.train(Informed, options=options, out=tmp_path, quiet=True)
+    assert run.agent.obs_spec.leaves["hidden"].shape == (4,)
+    envs = make(run.config.env, Informed)
+    envs.reset([1, 2, 3, 4])
+    seen = [envs.step(np.zeros((4, 1), np.int64)).obs["hidden"] for _ in range(3)]
+    envs.adapter.close()
+    for steps, rows in enumerate(seen, 1):
+        for row in rows:
+            assert sorted(row) == sorted([0.25, 0.5, steps, float(min(row) > 0)])
+    assert len(np.unique(seen)) > 4  # the comparison differs between environments
+
+
 @given(st.floats(0.0, 1.0), st.booleans(), st.lists(st.integers(1, 99), max_size=3), st.integers(1, 99))
 def test_values_arrive_as_they_were_given(gamma, flag, hidden, seeds):
     options = {"ppo.gamma": gamma, "env.normalize_obs": flag, "actor": {"hidden": hidden}, "ppo.bptt": None}
     given = {"environments": "CartPole-v1", "models": ["ppo", "ppo_gru"], "seeds": seeds, "report": None}
-    parsed = parse(CompareOptions, arguments([], given, options), "recollect compare")
+    parsed = parse(CompareOptions, arguments([], given, options), "recollect compare", options)
     assert parsed.environments == ("CartPole-v1",) and parsed.models == ("ppo", "ppo_gru")
-    assert parsed.seeds == (seeds,) and parsed.report is None
+    assert parsed.seeds == (str(seeds),) and parsed.report is None
     config = study_of(parsed).configs()[0]
     assert config.ppo.gamma == gamma and config.env.normalize_obs is flag
     assert config.actor.hidden == tuple(hidden) and config.ppo.bptt is None
@@ -481,6 +584,7 @@ def test_rewards_that_an_agent_takes_are_finite_numbers_for_each_environment(tra
     player.act(obs)
     before = player.state
     for wrong, message in (
+        (None, r"no reward is given at step 1 of this player, whose agent .* act\(obs, reward\)"),
         ([0.0, np.nan], "reward is nan in environment 1, at step 1 of this player"),
         (np.ones(3), "one number for each of 2 environments"),
         ("one", "one number for each of 2 environments"),

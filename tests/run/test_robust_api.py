@@ -44,7 +44,7 @@ class Unseeded(Counter):
 
 def test_no_worker_process_outlives_a_run_that_is_refused_fails_or_is_finished(tmp_path):
     before = set(multiprocessing.active_children())
-    config = small_config("counter", "workers", rollouts=2)
+    config = small_config("callable-Counter", "workers", rollouts=2)
 
     def train(factory=Counter, run_id="run"):
         return start_run(config, Destination(out=tmp_path, run_id=run_id, quiet=True), factory)

@@ -97,7 +97,7 @@ def test_resuming_equals_never_stopping(case, tmp_path, monkeypatch) -> None:
 
 def test_resuming_equals_never_stopping_with_pictures(tmp_path, monkeypatch) -> None:
     seeing = replace(GRU, encoder=ResidualConfig())
-    config = small_config("halves", actor=seeing, critic=SHARED, barrier=2, rollouts=6)
+    config = small_config("callable-Halves", actor=seeing, critic=SHARED, barrier=2, rollouts=6)
     stop_and_resume(config, tmp_path, monkeypatch, 3, Halves)
 
 
@@ -367,7 +367,7 @@ def test_environments_that_do_not_repeat_are_not_taken_for_resumed(tmp_path, mon
 
     noise = (1e-3 * i for i in itertools.count())
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(5))
-    stopped = run_quietly(small_config(barrier=1), tmp_path, factory=restless)
+    stopped = run_quietly(small_config("callable-restless", barrier=1), tmp_path, factory=restless)
     before = {path: path.read_bytes() for path in stopped.folder.rglob("*") if path.is_file()}
     with pytest.raises(UsageError, match=r"do not repeat from their seeds.*begin a new one"):
         api.resume(stopped.folder, env=restless)

@@ -37,12 +37,19 @@ def read_flags(name: str, given: Any, num_envs: int) -> Array:
     return flags.astype(bool)
 
 
-def read_rewards(given: Any, num_envs: int, step: int | None) -> Array:
-    """The previous rewards (num_envs,); 0 where none are given.
+def read_rewards(given: Any, opens: Array, step: int | None) -> Array:
+    """The previous rewards (num_envs,); 0 where none are given, and none is needed.
 
-    step  of the player, for messages; None: its agent takes no rewards, which may then be any numbers
+    opens  (num_envs,) which environments begin an episode, and have no previous reward
+    step   of the player, for messages; None: its agent takes no rewards, which may then be any numbers
     """
+    num_envs = len(opens)
     if given is None:
+        if step is not None and not opens.all():
+            raise UsageError(
+                f"no reward is given at step {step} of this player, whose agent takes the previous one: "
+                "act(obs, reward)"
+            )
         return np.zeros(num_envs)
     try:
         rewards = np.asarray(given, dtype=np.float64).reshape(num_envs)

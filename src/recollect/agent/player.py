@@ -161,7 +161,12 @@ class Player:
             leaves[ACTION_MASK] = self._allowed(
                 leaves.get(ACTION_MASK) if action_mask is None else action_mask
             )
-        rewards = read_rewards(reward, self.num_envs, self._steps if self._takes_rewards else None)
+        elif action_mask is not None:
+            raise UsageError(
+                "action_mask is given to an agent that was trained without action masks, whose actions it "
+                "would not change; train with --env.action-mask"
+            )
+        rewards = read_rewards(reward, opens, self._steps if self._takes_rewards else None)
         return self._rows(leaves, rewards, opens)
 
     def _check_shapes(self, leaves: Obs) -> None:

@@ -25,7 +25,7 @@ from .executor import Executor
 from .jobs import Job, plan_jobs
 from .options import ExecutorOptions
 from .random_baselines import baseline_folder, random_baselines
-from .study import Study, override, read_study
+from .study import Study, override, read_study, seed_words
 
 POLL_SECONDS = 0.25
 
@@ -52,8 +52,8 @@ class CompareOptions(ExecutorOptions):
     """Environments."""
     models: tuple[str, ...] = ()
     """Models (presets)."""
-    seeds: tuple[int, ...] = ()
-    """One number N: the seeds 1 to N; several: these; none: those of the study file, or 5."""
+    seeds: tuple[str, ...] = ()
+    """One number N: the seeds 1 to N; several, or ranges A-B: these; none: those of the study file, or 5."""
     imports: tuple[str, ...] = ()
     """Third-party environments, memories and encoders named in the study file, which may then be imported."""
     report: Path | None = None
@@ -88,7 +88,9 @@ def compare(
     rows = recollect.compare(["CartPole-v1", "Acrobot-v1"], ["ppo", "ppo_gru"], seeds=5, steps=100_000)
     pandas.DataFrame(rows)
 
-    environments, models, seeds  as in `recollect compare`; file: a study file, which they override
+    environments, models         as in `recollect compare`
+    seeds                        a number N: the seeds 1 to N; a sequence: these
+    file                         a study file, which the others override
     steps, options               for all runs, as in train
     others                       options of `recollect compare --help` by name: out, episodes, jobs, ...
 
@@ -98,9 +100,11 @@ def compare(
     """
     for env in listed(environments):
         check_id("compare", env)
-    given = {"environments": environments or None, "models": models or None, "seeds": seeds, "steps": steps}
-    words = arguments([] if file is None else [file], {**given, "quiet": quiet, **others}, options)
-    parsed = parse(CompareOptions, words, "recollect compare")
+    given = {"environments": environments or None, "models": models or None, "seeds": seed_words(seeds)}
+    words = arguments(
+        [] if file is None else [file], {**given, "steps": steps, "quiet": quiet, **others}, options
+    )
+    parsed = parse(CompareOptions, words, "recollect compare", options)
     compared = execute(parsed)
     if parsed.dry_run:
         if not quiet:

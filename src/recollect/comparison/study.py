@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..common.errors import UsageError, nearest
-from ..common.option_values import Setting, Settings, value_of
+from ..common.option_values import Setting, Settings, Words, value_of
 from ..config.assembly import check_imports, configure, file_settings
 from ..config.config import RunConfig
 from ..config.data import read_yaml
@@ -86,15 +86,18 @@ def override(
     study: Study,
     environments: Sequence[str] = (),
     models: Sequence[str] = (),
-    seeds: Sequence[int] = (),
+    seeds: Sequence[str] = (),
     episodes: int | None = None,
 ) -> Study:
-    """The study, with whatever is given instead of its own; entries that it has keep their settings."""
+    """The study, with whatever is given instead of its own; entries that it has keep their settings.
+
+    seeds  words of --seeds: one number is a count, several numbers, and ranges A-B, are seeds
+    """
     return replace(
         study,
         environments=_chosen(study.environments, environments),
         models=_chosen(study.models, models),
-        seeds=_seeds(seeds) if seeds else study.seeds,
+        seeds=_read_seeds(seeds) if seeds else study.seeds,
         episodes=study.episodes if episodes is None else _episodes(episodes),
     )
 
@@ -159,6 +162,30 @@ def _settings(path: Path, where: str, data: Any) -> Settings:
     if not isinstance(data or {}, Mapping):
         raise UsageError(f"study {path}: {where} must be a mapping of settings, not {data!r}")
     return tuple(file_settings(data or {}, f"study {path}: {where}"))
+
+
+def seed_words(seeds: Any) -> list[Any] | None:
+    """Seeds of a call in Python as words of --seeds: a number is a count, a sequence has the seeds."""
+    if seeds is None or isinstance(seeds, str | int):
+        return None if seeds is None else [seeds]
+    words = list(seeds)
+    return [f"{words[0]}-{words[0]}"] if len(words) == 1 else words
+
+
+def _read_seeds(words: Sequence[str]) -> tuple[int, ...]:
+    """The seeds that --seeds names, as numbers and ranges."""
+    bounds = [[_seed(number) for number in word.split("-")] for word in words]
+    if any(len(pair) > 2 or pair[-1] - pair[0] not in range(MOST_SEEDS) for pair in bounds):
+        raise UsageError(
+            f"--seeds {' '.join(words)}: a range is A-B with A <= B, of at most {MOST_SEEDS:,} seeds"
+        )
+    numbers = [seed for pair in bounds for seed in range(pair[0], pair[-1] + 1)]
+    return _seeds(numbers, is_list="-" in words[0])
+
+
+def _seed(word: str) -> int:
+    number: int = value_of(Setting("seeds", Words([word]), "--seeds"), int)
+    return number
 
 
 def _seeds(numbers: Sequence[int], is_list: bool = False) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from ..common.errors import UsageError
 from ..common.option_values import Setting, describe, is_literal, value_of
+from .data import settings_in
 from .flags import FILLED_IN, flag_of, options_of, place_of, read_flags, unknown
 from .help import descriptions, first_sentence, help_text
 
@@ -24,12 +25,18 @@ REPEATABLE = ("imports",)  # of all other options the last one wins
 HELP_FLAGS = {"-h", "--help", "--help-all"}
 
 
-def parse(kind: type[T], arguments: Sequence[str], prog: str) -> T:
-    """The options of a command from its arguments; every mistake is a UsageError of one line."""
+def parse(kind: type[T], arguments: Sequence[str], prog: str, options: Mapping[str, Any] | None = None) -> T:
+    """The options of a command from its arguments; every mistake is a UsageError of one line.
+
+    options  of a call in Python, which replace those among the arguments: as data, whose types words lack
+    """
     hints, fields = get_type_hints(kind), options_of(kind)
     positional = getattr(kind, "POSITIONAL", ())
     known = {**_options_of_train(), **fields} if {"config", "settings"} & set(hints) else fields
-    settings = read_flags(arguments, known, positional)
+    data = settings_in(options or {}, "options")
+    names = {setting.name for setting in data}
+    words = read_flags(arguments, known, positional)
+    settings = [*(setting for setting in words if setting.name not in names), *data]
     values: dict[str, Any] = {}
     if "config" in hints:
         needed = "env.id" in positional or getattr(kind, "NEEDS_ENVIRONMENT", False)

@@ -130,6 +130,10 @@ class RunConfig(Options):
 
     def _check_values(self) -> None:
         kind = self.critic.value
+        if kind != "scalar" and self.algorithm == "reinforce":
+            raise UsageError(
+                f"algorithm reinforce trains no critic: critic.value {kind} needs another algorithm"
+            )
         if self.actor.value != "scalar":
             raise UsageError(
                 f"actor.value is {self.actor.value}, but only a critic has values: use critic.value"
@@ -143,10 +147,6 @@ class RunConfig(Options):
             raise UsageError(
                 f"critic.value hl-gauss is a histogram, which ppo.clip_value {self.ppo.clip_value:g} cannot "
                 "clip: set ppo.clip_value to none"
-            )
-        if kind != "scalar" and self.algorithm == "reinforce":
-            raise UsageError(
-                f"algorithm reinforce trains no critic: critic.value {kind} needs another algorithm"
             )
 
     def _check_algorithm(self) -> None:

@@ -51,6 +51,8 @@ ALIASES = {
     "gamma": ("ppo.gamma",),
     "entropy": ("ppo.ent_coef",),
 }
+# Spellings of earlier versions and of other programs, which keep working and are not shown.
+OLDER = ("env.id", "f", "file_path", "model_name", "num_epochs", "num_episodes", "rollouts")
 SHORT = ("e", "m", "f", "o", "v", "ne")  # with one hyphen
 KWARGS = "env.kwargs."  # names behind it are the environment's and keep their spelling
 # Options that set one thing in two units: giving the one replaces the other.
@@ -233,7 +235,9 @@ def unknown(setting: Setting, known: Iterable[str]) -> UsageError:
     spell = flag_of if setting.label.startswith("-") else str
     known = set(known)
     names = {name.replace(".memory.", ".") for name in known if not name.endswith(".memory.name")}
-    aliases = {alias for alias in ALIASES if resolve(alias, known) in known}
+    # An older spelling is not what an option of a part, as --ppo.num-epochs, was meant to be.
+    hidden = OLDER if "." in setting.name else ()
+    aliases = {alias for alias in ALIASES if alias not in hidden and resolve(alias, known) in known}
     guess = nearest(
         setting.label.rpartition(" ")[2], sorted({spell(name) for name in known | names | aliases})
     )

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from ..common.option_values import is_list, is_literal, members
-from .flags import ALIASES, FILLED_IN, RENAMED, SHORT, flag_of, place_of, resolve
+from .flags import ALIASES, FILLED_IN, OLDER, RENAMED, SHORT, flag_of, place_of, resolve
 
-# Spellings of earlier versions and of other programs, which keep working and are not shown.
-OLDER = ("env.id", "f", "file_path", "model_name", "num_epochs", "num_episodes", "rollouts")
 WIDTH = 100
 INDENT = 28
 PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}

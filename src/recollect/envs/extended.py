@@ -156,9 +156,11 @@ class ExtendedEnv(EnvWrapper):
 
     def _check_trials(self) -> None:
         if self.inner.new_episode() is None:
+            given = self._config.backend == "gymnasium"
+            advice = "take" if given else "try --env.backend gymnasium, or"
             raise UsageError(
                 f"env.trial {self._config.trial}: {self._config.id} ({self.backend}) cannot keep a task for "
-                "several episodes, as environments of Gymnasium can; try --env.backend gymnasium"
+                f"several episodes; {advice} an environment of Gymnasium (docs/trials.md)"
             )
 
     def _new_episode(self) -> Array:

@@ -1,6 +1,7 @@
 """What users give as an environment: an id, a function or class that builds one, or one environment."""
 
 import copy
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import gymnasium
+import numpy as np
 
 from ..common.errors import UsageError
 from .given_names import name_of
@@ -81,9 +83,13 @@ class Copies:
     tried: str = ""
 
     def __call__(self) -> Any:
-        """Another copy."""
+        """Another copy, with random generators of its own."""
+        copied: dict[int, Any] = {}
         try:
-            return copy.deepcopy(self.env)
+            env = copy.deepcopy(self.env, copied)
+            for part in list(copied.values()):
+                _reseed(part)
+            return env
         except Exception as error:  # whatever the environment contains
             name = type(self.env.unwrapped).__name__
             wrappers = "" if self.env is self.env.unwrapped else ", with its wrappers"
@@ -91,3 +97,15 @@ class Copies:
                 f"a run needs several environments, and {name} cannot {self.tried}be copied ({error}); give "
                 f"a function that builds one{wrappers}: lambda: {name}(...)"
             ) from error
+
+
+def _reseed(part: object) -> None:
+    """Seed a random generator from the operating system; other objects stay.
+
+    reset(seed=...) replaces what it seeds anyway. What it does not seed would be equal in all copies: the N
+    environments of a run would be the same one, and check_seed could not tell.
+    """
+    if isinstance(part, np.random.Generator):
+        part.bit_generator.state = type(part.bit_generator)().state
+    elif isinstance(part, np.random.RandomState | random.Random):
+        part.seed()

@@ -63,12 +63,35 @@ def read_numbers(info: dict[str, Any], num_envs: int) -> dict[str, Array]:
     variables: dict[str, Array] = {}
     for name, value in info.items():
         x = np.asarray(value)
-        if name.startswith("_") or name in (ACTION_MASK, NEW_EPISODE) or x.dtype.kind not in "biuf":
-            continue
-        if x.ndim not in (1, 2) or len(x) != num_envs:
+        if name.startswith("_") or name in (ACTION_MASK, NEW_EPISODE) or not x.ndim or len(x) != num_envs:
             continue
         reported = np.broadcast_to(info.get(f"_{name}", True), (num_envs,))
+        if x.dtype == object:
+            x = _join(x, reported)
+        if x.dtype.kind not in "biuf" or x.ndim > 2:
+            continue
         columns = {name: x} if x.ndim == 1 else {f"{name}[{i}]": column for i, column in enumerate(x.T)}
         for key, column in columns.items():
             variables[key] = np.where(reported, column.astype(np.float64), np.nan)
     return variables
+
+
+def _join(values: Array, reported: Array) -> Array:
+    """The values of single environments (N,) as numbers (N, ...), NaN where none is reported.
+
+    Gymnasium joins numbers and arrays itself, but leaves np.bool_ and lists as they are. Values that are no
+    numbers, or have different shapes, are returned unchanged.
+    """
+    arrays: list[Array] = []
+    for value in values[reported]:
+        if not isinstance(value, np.bool_ | bool | int | float | np.number | list | tuple | np.ndarray):
+            return values
+        try:
+            arrays.append(np.asarray(value))
+        except ValueError:  # a list of lists that differ in length
+            return values
+    if not arrays or len({x.shape for x in arrays}) > 1 or any(x.dtype.kind not in "biuf" for x in arrays):
+        return values
+    joined = np.full((len(values), *arrays[0].shape), np.nan)
+    joined[reported] = arrays
+    return joined

@@ -234,9 +234,9 @@ class PPOConfig(Options):
         whole  one minibatch of all chunks, whatever the options of minibatches are
         """
         steps = self.num_steps
-        sizes = f"N = {num_envs} environments, T = {steps} steps, L = {length}"
+        sizes = f"env.num_envs {num_envs}, ppo.num_steps {steps}, chunks of {length} (ppo.bptt)"
         if length < 1 or steps % length:
-            raise UsageError(f"L must divide T: {sizes}")
+            raise UsageError(f"ppo.bptt is {length}, and must divide ppo.num_steps, {steps}")
         chunks = num_envs * steps // length
         if whole:
             return chunks
@@ -244,12 +244,15 @@ class PPOConfig(Options):
             if not 1 <= self.num_minibatches <= chunks:
                 raise UsageError(
                     f"{chunks} chunks do not make {self.num_minibatches} minibatches: {sizes}; "
-                    "take fewer minibatches, a smaller L or more environments"
+                    "decrease ppo.num_minibatches or ppo.bptt, or increase env.num_envs"
                 )
             return math.ceil(chunks / self.num_minibatches)
         assert self.batch_size is not None
         if self.batch_size < length or self.batch_size > num_envs * steps:
-            raise UsageError(f"ppo.batch_size is {self.batch_size}, it must lie between L and N T: {sizes}")
+            raise UsageError(
+                f"ppo.batch_size is {self.batch_size}, and must lie between the steps of a chunk and those "
+                f"of a rollout: {sizes}"
+            )
         return self.batch_size // length
 
 

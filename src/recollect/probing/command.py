@@ -40,12 +40,13 @@ def probe(
     controls  runs without a memory in the same environment
     out       folder of probe.html and probe.json; None: no files
     device    where agents that are given as paths are computed
-    env       the environment of all runs; None: that of training. A callable, or an id that imports a
-              module, is needed again for agents that are given as paths
+    env       the environment of all runs, if they are given as paths; None: that of training. A callable,
+              or an id that imports a module, is needed again
     imports   names of third-party memories and encoders that the files may import
     """
     if out is not None:
         check_out_folder(Path(out), f"out {out}")
+    api.check_env("probe", env, run, *listed(controls))
     trained, *others = (
         one if isinstance(one, Trained) else _load(str(one), env, imports, device)
         for one in (run, *listed(controls))

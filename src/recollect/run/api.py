@@ -1,5 +1,6 @@
 """The Python API: train, resume and load, with the same options as the command line."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,9 +11,10 @@ from ..common.devices import check_name, choose, find_device
 from ..common.errors import UsageError
 from ..common.names import listed
 from ..common.option_values import Setting, value_of
-from ..config.assembly import configure, from_dict
+from ..config.assembly import OPTIONS, configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
+from ..config.flags import resolve
 from ..envs.given import Environment, resolve_environment
 from . import hub
 from .build import Factory
@@ -105,7 +107,8 @@ def _prepare(
         env_id, factory = resolve_environment(env)
         if not isinstance(options, Mapping | None):
             raise UsageError(f'options is {options!r:.80}; give names and values: {{"ppo.gamma": 0.98}}')
-        fields = {"env.id": env_id, "model": model or "ppo", **(options or {})}
+        # A config file among the options may name another model.
+        fields = {"env.id": env_id, **({"model": model} if model else {}), **(options or {})}
         config = configure(settings_in(fields, "options"))
     steps, seed = (
         value_of(Setting(name, number, name), int | None)
@@ -114,7 +117,7 @@ def _prepare(
     if steps is not None:
         # A preset's budget in rollouts would otherwise remain: a run ends at whichever budget is used up
         # first.
-        named = isinstance(options, Mapping) and "rollouts" in options
+        named = any(resolve(name.replace("-", "_"), OPTIONS) == "rollouts" for name in options or {})
         config = replace(config, steps=steps, rollouts=config.rollouts if named else None)
     if seed is not None:
         config = replace(config, seed=seed)
@@ -156,9 +159,20 @@ def resume(
         with suppress(UsageError):
             hint = other_version(read_summary(path))
         raise UsageError(f"{error}{hint}") from error
+    if env_id is not None and env_id != config.env.id:
+        message = f"{path} is a run on {config.env.id}, and is resumed in {env_id}"
+        if factory is None or not config.env.id.startswith("callable-"):
+            raise UsageError(f"resume: {message}: give the environment of the run")
+        warnings.warn(f"{message}: the result is that of one environment only if both build it", stacklevel=2)
     if device is not None:
         check_name(device)
     return resume_run(path, config, quiet, ignore_versions, factory, device, on_rollout, kernels)
+
+
+def check_env(call: str, env: Environment | None, *runs: str | Path | Trained) -> None:
+    """Raise UsageError for an environment beside an agent that has its own."""
+    if env is not None and any(isinstance(run, Trained) for run in runs):
+        raise UsageError(f"{call}: env is for agents that are given as paths: load(run.folder, env=...)")
 
 
 def evaluate(
@@ -177,9 +191,8 @@ def evaluate(
 
     Other arguments are those of load and of Trained.evaluate.
     """
+    check_env("evaluate", env, run)
     if isinstance(run, Trained):
-        if env is not None:
-            raise UsageError("evaluate: env is for agents that are given as paths: load(run.folder, env=...)")
         return run.evaluate(episodes, seed, deterministic)
     if str(run) != "random":
         return load(run, env=env, imports=imports, device=device).evaluate(episodes, seed, deterministic)

@@ -14,7 +14,7 @@ from ..common.output_paths import check_out_folder, write_whole_text
 from ..common.signals import Signals
 from ..comparison.display import RESUME_HINT
 from ..comparison.options import ExecutorOptions
-from ..comparison.study import Study, override
+from ..comparison.study import Study, override, seed_words
 from ..config.assembly import OPTIONS
 from ..config.calls import arguments
 from ..config.command import parse
@@ -54,8 +54,8 @@ class TuneOptions(ExecutorOptions):
     """The model (preset) to tune."""
     trials: int = 30
     """Trials in total, those of earlier calls included."""
-    seeds: tuple[int, ...] = (3,)
-    """Seeds of each trial. One number N: the seeds 1 to N; several: these."""
+    seeds: tuple[str, ...] = ("3",)
+    """Seeds of each trial. One number N: the seeds 1 to N; several, or ranges A-B: these."""
     space: Path | None = None
     """A file with the options to tune and their values, over the default ones: see docs/tuning.md."""
     imports: tuple[str, ...] = ()
@@ -90,7 +90,8 @@ def tune(
     """
     check_id("tune", env)
     given = {"env": env, "model": model, "trials": trials, "steps": steps, **others}
-    parsed = parse(TuneOptions, arguments([], given, options), "recollect tune")
+    given["seeds"] = seed_words(others.get("seeds"))
+    parsed = parse(TuneOptions, arguments([], given, options), "recollect tune", options)
     run_tune(parsed)
     if parsed.dry_run:
         return {}  # tune.json is missing, or that of an earlier search

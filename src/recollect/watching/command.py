@@ -56,6 +56,7 @@ def watch(  # noqa: PLR0913 (options by keyword, each with a default)
 
     The others are options of `recollect watch`.
     """
+    api.check_env("watch", env, run)
     trained = run if isinstance(run, Trained) else _load(run, env, imports, device)
     options = WatchOptions(
         run=str(trained.folder),

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Literal
 
+import gymnasium
 import numpy as np
 
 from ...common.errors import UsageError, install_hint
 from ..base import EnvConfig, Step, VecEnv
 from ..spaces import ACTION_MASK, Array
+
+REIMPLEMENTED = ("gymnasium", "minigrid")  # packages whose ids are the same tasks in EnvPool
 
 
 @cache
@@ -30,10 +33,23 @@ def has(name: str) -> bool:
 
 
 def supports(config: EnvConfig) -> bool:
-    """Whether EnvPool is installed and has the id; with backend auto, also whether it has the options."""
+    """Whether EnvPool is installed and has the id; with backend auto, also the same task and the options."""
     if config.backend == "auto" and (config.kwargs or config.trial > 1 or config.on_error == "restart"):
         return False  # its keyword arguments are not Gymnasium's, and it can neither keep a task nor restart
-    return has(config.id)
+    return has(config.id) and not (config.backend == "auto" and _is_another_task(config.id))
+
+
+def _is_another_task(name: str) -> bool:
+    """Whether Gymnasium has an environment of this id that is not the one EnvPool has reimplemented.
+
+    Many of EnvPool's 1,600 ids are plain, as Snake-v1 and Maze-v0, so others register the same.
+    """
+    spec = gymnasium.registry.get(name)
+    if spec is None or spec.entry_point is None:
+        return False
+    point = spec.entry_point
+    module = point if isinstance(point, str) else getattr(point, "__module__", "")
+    return module.partition(":")[0].partition(".")[0] not in REIMPLEMENTED
 
 
 def unavailable_reason(config: EnvConfig) -> str:
