@@ -10,15 +10,17 @@ and the same for critic_memories_privileged, whose arms are secondary.
 An arm is an actor and a critic in one task. Its score is the area under the training curve (areas.py) on a
 scale where 0 is a random agent and 1 the threshold or published score of the task; MiniGrid's highest return
 is 1, and that of probe:loan 3.2. A gain is a difference of interquartile means to the critic without memory,
-with the same actor in the same task. Arms that have not run are left out, and named.
+with the same actor in the same task. A run that failed counts as a random agent: its area is 0, and it
+explains no variance. Arms with fewer than two seeds are left out, and named; a hypothesis is judged when all
+its arms are complete.
 
 H1  LunarLander, where the observation is the state: the 90 % intervals of all gains lie below 0.05.
 H2  probe:loan: the GRU and the GPT-2 gain, by a test of equal means, adjusted by Holm over its four gains.
 H3  Spearman's rank correlation of the gain in score with the gain in explained variance over the second half
     of training, over all arms. The two gains of an arm are of different seeds: those of one half give the
     score, those of the other the explained variance, and the correlations of both ways are averaged, because
-    the noise of one seed is in both. The interval resamples the seeds of every arm. It must hold without any
-    one of the tasks as well.
+    the noise of one seed is in both. The interval resamples the tasks, whose arms share a baseline, and the
+    seeds of every arm. It must hold without any one of the tasks as well.
 
 Shapes.  n seeds of one arm, m of another, A arms, R resamples.
 """
@@ -28,10 +30,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recollect.common.intervals import Floats, Interval, factor, iqm_weights, stratified
 from recollect.common.statistics import iqm
@@ -44,6 +48,7 @@ from recollect.reporting.significance import compare_means, holm
 from .areas import task_areas
 
 STATE, LOAN = "LunarLander-v3", "probe:loan"
+TASKS = (STATE, "LunarLanderNoVel-v3", "CartPoleNoVel-v1", "PendulumNoVel-v1", "minigrid:MemoryS9", LOAN)
 HIGHEST = {"minigrid:MemoryS9": 1.0, LOAN: 3.2}  # returns of tasks without a threshold
 ACTORS, CRITICS = ("mlp", "gru"), ("mlp", "late_stack", "gru", "gpt2", "gpt2 frozen")
 EQUIVALENT = 0.05  # the largest gain that counts as none
@@ -87,8 +92,8 @@ class Gain:
 
 
 def read_arms(collection: RunCollection) -> list[Arm]:
-    """The arms of the finished runs."""
-    groups = [group for group in group_runs(collection.runs) if group.finished]
+    """The arms of all runs that finished or failed."""
+    groups = group_runs(collection.runs)
     arms: list[Arm] = []
     for env in sorted({group.env for group in groups}):
         of_env = [group for group in groups if group.env == env]
@@ -96,9 +101,13 @@ def read_arms(collection: RunCollection) -> list[Arm]:
         highest = HIGHEST.get(env, reference_score(env, "training"))
         if highest is None:
             raise SystemExit(f"{env} is not a task of the study")
-        for group, scores in zip(of_env, task_areas(of_env), strict=True):
-            normalised = (scores.scores - random) / (highest - random)
-            arms.append(Arm(env, *names_of(group.settings), normalised, _explained(group)))
+        finished = [group for group in of_env if group.finished]
+        areas = {id(group): one.scores for group, one in zip(finished, task_areas(finished), strict=True)}
+        for group in of_env:
+            normalised = (areas.get(id(group), np.empty(0)) - random) / (highest - random)
+            failed = np.zeros(sum(run.status == "failed" for run in group.runs))
+            values = np.append(normalised, failed), np.append(_explained(group), failed)
+            arms.append(Arm(env, *names_of(group.settings), *values))
     return arms
 
 
@@ -117,7 +126,7 @@ def _explained(group: Group) -> Floats:
     for run in group.finished:
         late = run.metrics["step"] > run.metrics["step"][-1] / 2
         values.append(float(np.nanmedian(run.metrics["explained_variance"][late])))
-    return np.array(values)
+    return np.array(values, dtype=np.float64)
 
 
 # Hypotheses -----------------------------------------------------------------------------------
@@ -163,11 +172,15 @@ def highest_of_90(x: Floats, y: Floats) -> float:
 
 
 def correlate(arms: Sequence[Arm]) -> tuple[float, Interval]:
-    """Spearman's correlation of gains in score and in explained variance, and its interval over seeds."""
+    """Spearman's correlation of gains in score and in explained variance, and its interval over tasks, each
+    with as many arms, and over seeds."""
     random = np.random.Generator(np.random.Philox(1))
     halves = _halves(arms)
-    drawn = _crossed(arms, [[_resampled(*scores, random) for scores in half] for half in halves])
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    resampled = [[_resampled(*scores, random) for scores in half] for half in halves]
+    tasks = [arm.env for arm in arms if arm.critic != "mlp"]
+    places = np.stack([np.flatnonzero(np.array(tasks) == task) for task in dict.fromkeys(tasks)])
+    drawn = places[random.integers(len(places), size=(RESAMPLES, len(places)))].reshape(RESAMPLES, -1)
+    low, high = np.nanquantile(_crossed(arms, resampled, drawn), [0.025, 0.975])
     return float(_crossed(arms, halves)[0]), Interval(float(low), float(high))
 
 
@@ -184,13 +197,20 @@ def _resampled(areas: Floats, explained: Floats, random: np.random.Generator) ->
     return areas[0, seeds], explained[0, seeds]
 
 
-def _crossed(arms: Sequence[Arm], halves: Sequence[Half]) -> Floats:
-    """The mean correlation (R,) of the scores of one half with the explained variances of the other."""
+def _crossed(arms: Sequence[Arm], halves: Sequence[Half], drawn: NDArray[np.intp] | None = None) -> Floats:
+    """The mean correlation (R,) of the scores of one half with the explained variances of the other.
+
+    drawn  places of gains (R, D) in each resample; None: all
+    """
     scores = [
         _gains_of(arms, [np.sort(areas, axis=1) @ iqm_weights(areas.shape[1]) for areas, _ in half])
         for half in halves
     ]
     explained = [_gains_of(arms, [values.mean(1) for _, values in half]) for half in halves]
+    if drawn is not None:
+        scores, explained = (
+            [np.take_along_axis(one, drawn, axis=1) for one in both] for both in (scores, explained)
+        )
     return (spearman(scores[0], explained[1]) + spearman(scores[1], explained[0])) / 2
 
 
@@ -228,41 +248,46 @@ def spearman(x: Floats, y: Floats) -> Floats:
 
 
 def analyse(arms: Sequence[Arm], privileged: Sequence[Arm] = ()) -> dict[str, Any]:
-    """All hypotheses, as plain data."""
+    """All hypotheses, as plain data; `holds` is None while arms of a hypothesis are missing."""
+    arms = [arm for arm in arms if len(arm.areas) > 1]
     all_gains = gains(arms)
     first = [one for one in all_gains if one.env == STATE]
     second = [one for one in all_gains if one.env == LOAN and one.critic in ("gru", "gpt2")]
-    rho, interval = correlate(arms) if len(all_gains) > 2 else (math.nan, Interval(math.nan, math.nan))
+    present = {(arm.env, arm.actor, arm.critic): len(arm.areas) for arm in arms}
+    missing = [name for name in product(TASKS, ACTORS, CRITICS) if name not in present]
+    complete = {env for env in TASKS if not any(name[0] == env for name in missing)}
+    rho, interval = correlate(arms) if not missing else (math.nan, Interval(math.nan, math.nan))
     without = without_each_task(arms)
-    present = {(arm.env, arm.actor, arm.critic) for arm in arms}
-    tasks = sorted({arm.env for arm in arms})
     return {
-        "missing": [
-            f"{env}: {a} with {c}"
-            for env in tasks
-            for a in ACTORS
-            for c in CRITICS
-            if (env, a, c) not in present
-        ],
-        "seeds": {env: sorted({len(arm.areas) for arm in arms if arm.env == env}) for env in tasks},
+        "missing": [describe(*name) for name in missing],
+        "fewer seeds": {
+            describe(*name): seeds
+            for name, seeds in present.items()
+            if seeds < max(number for (env, *_), number in present.items() if env == name[0])
+        },
         "extend": sorted({one.env for one in all_gains if is_wide(one)}),
         "gains": [vars(one) for one in all_gains],
         "privileged": [vars(one) for one in gains(privileged)],
         "h1": {
             "highest": [one.highest for one in first],
-            "holds": len(first) > 0 and all(one.highest < EQUIVALENT for one in first),
+            "holds": all(one.highest < EQUIVALENT for one in first) if STATE in complete else None,
         },
         "h2": [
-            {**vars(one), "adjusted": p, "holds": p < 0.05 and one.by > 0}
+            {**vars(one), "adjusted": p, "holds": p < 0.05 and one.by > 0 if LOAN in complete else None}
             for one, p in zip(second, holm([one.p for one in second]), strict=True)
         ],
         "h3": {
             "rho": rho,
             "interval": interval,
             "without": without,
-            "holds": interval.low > 0 and all(one > 0 for one in without.values()),
+            "holds": None if missing else interval.low > 0 and all(one > 0 for one in without.values()),
         },
     }
+
+
+def describe(env: str, actor: str, critic: str) -> str:
+    """The name of an arm."""
+    return f"{env}: {actor} with {critic}"
 
 
 def is_wide(one: Gain) -> bool:
@@ -288,10 +313,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.parse_args()
-    archives = [RESULTS / name / "runs.zip" for name in ("critic_memories", "critic_memories_privileged")]
-    result = analyse(*(read_arms(read_runs([file])) for file in archives if file.exists()))
+    first, second = (
+        RESULTS / name / "runs.zip" for name in ("critic_memories", "critic_memories_privileged")
+    )
+    if not first.exists():
+        parser.error(f"{first} does not exist: run the study and archive it, as --help shows")
+    privileged = read_arms(read_runs([second])) if second.exists() else []
+    result = analyse(read_arms(read_runs([first])), privileged)
     print("\n".join(table(result)))
-    for name in ("h1", "h2", "h3", "missing", "seeds", "extend"):
+    for name in ("h1", "h2", "h3", "missing", "fewer seeds", "extend"):
         print(name, json.dumps(result[name]))
 
 

@@ -8,7 +8,9 @@ The first command after the runs probes the agent of every run that the report l
 measured into agents.json beside the report. The last one repeats the analysis from that file.
 
 Every task has a known horizon: the number of last steps, the present one included, without which no agent
-is better than one without a memory. The probe's estimates are compared with it:
+solves it. With one step fewer an agent is no better than one without a memory; in RepeatPrevious hardly so,
+because the cards that are gone from the deck say a little (0.02 to 0.12 of the scale below). The probe's
+estimates are compared with it:
 
 score      fewest last steps that keep nearly all of the score
 policy     fewest last steps that keep nearly all of the policy at the recorded steps
@@ -18,7 +20,9 @@ gradient   the earlier input with the largest gradient
 
 Scores are on a scale where 0 is the best that an agent without a memory reaches, and 1 the best of all. An
 agent solves its task from 0.95 on, in the study's own evaluation: on other episodes than those of the probe.
-Where an episode is as long as the horizon, no estimate can be too large; these tasks are counted apart.
+A run that failed does not solve its task. Where an episode is as long as the horizon, no estimate can be too
+large; these tasks are counted apart. The last three estimators see 64 earlier inputs, so a horizon of 65 is
+the largest that they could give: they are not judged by it.
 
 Shapes.  A agents.
 """
@@ -60,7 +64,8 @@ Estimator = Literal["score", "policy", "largest", "farthest", "gradient"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 EPISODES, SEED = 50, 1_000_003
 SOLVED, HALF = 0.95, 0.5
-# Without a memory: half of all signs are guessed, and in RepeatPrevious a quarter of all suits.
+# Without a memory: half of all signs are guessed, and in RepeatPrevious a quarter of all suits (-0.5), or
+# slightly more, because the deck has one card fewer of the present suit.
 GUESSED = {"success": 0.5, "return": -0.5}
 CALIBRATED = Interval(0.8, 1.25)
 UNKNOWN = 0.05  # share of agents for which a calibrated estimator may say nothing
@@ -77,7 +82,7 @@ class Agent:
     memory: str
     seed: int
     horizon: int
-    """Steps without which no agent is better than one without a memory."""
+    """Steps without which no agent solves the task."""
     longest: int
     """The most steps of an episode; with as many as the horizon no estimate is too large."""
     score: float
@@ -103,6 +108,11 @@ def horizon_of(env_id: str, kwargs: Mapping[str, Any]) -> int:
     raise SystemExit(f"{env_id} is not a task of the study")
 
 
+def task_name(env_id: str, kwargs: Mapping[str, Any]) -> str:
+    """The task with its keyword arguments."""
+    return " ".join([env_id, *(f"{key} {value}" for key, value in kwargs.items())])
+
+
 def measure(folder: Path) -> Agent:
     """The agent of a run."""
     torch.set_num_threads(1)
@@ -126,7 +136,7 @@ def measure(folder: Path) -> Agent:
     lengths = {"score": measure_memory_length(unchanged, losses, longest), "policy": policy.length}
     known: dict[str, MemoryLength] = {key: length for key, length in lengths.items() if length}
     return Agent(
-        task=" ".join([env.id, *(f"{key} {value}" for key, value in env.kwargs.items())]),
+        task=task_name(env.id, env.kwargs),
         memory=trained.config.actor.memory.name,
         seed=trained.config.seed,
         horizon=horizon_of(env.id, env.kwargs),
@@ -164,12 +174,35 @@ def measure_all(report: Path, agents_file: Path, jobs: int) -> None:
     groups = json.loads(report.read_text())["groups"]
     runs = [run["folder"] for group in groups for run in group["runs"] if run["status"] == "finished"]
     known: dict[str, Any] = json.loads(agents_file.read_text()) if agents_file.exists() else {}
+    known |= {
+        run["folder"]: asdict(failed_agent(group["settings"], run["seed"]))
+        for group in groups
+        for run in group["runs"]
+        if run["status"] == "failed"
+    }
+    write_json(agents_file, known)
     todo = [folder for folder in runs if folder not in known]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for folder, agent in zip(todo, pool.map(measure, map(Path, todo)), strict=True):
             known[folder] = asdict(agent)
             write_json(agents_file, known)
-            print(f"{len(known)} of {len(runs)}  {agent.task}  {agent.memory}  {agent.estimates}", flush=True)
+            print(f"{len(known)} agents  {agent.task}  {agent.memory}  {agent.estimates}", flush=True)
+
+
+def failed_agent(settings: Mapping[str, Any], seed: int) -> Agent:
+    """The agent of a run that failed, from the settings of its group."""
+    prefix = "env.kwargs."
+    kwargs = {key.removeprefix(prefix): x for key, x in settings.items() if key.startswith(prefix)}
+    return Agent(
+        task=task_name(settings["env.id"], kwargs),
+        memory=settings["actor.memory.name"],
+        seed=seed,
+        horizon=horizon_of(settings["env.id"], kwargs),
+        longest=0,
+        score=0.0,
+        estimates=dict.fromkeys(ESTIMATORS),
+        intervals={},
+    )
 
 
 def read_agents(agents_file: Path) -> list[Agent]:
@@ -194,10 +227,16 @@ def analyse(agents: Sequence[Agent]) -> dict[str, Any]:
         "solved": len(solved),
         "by_task": {task: count_solved(agents, task) for task in sorted({agent.task for agent in agents})},
         "calibration": {
-            name: {label: calibrate(some, name) for label, some in chosen.items()} for name in ESTIMATORS
+            name: {label: calibrate(within_reach(some, name), name) for label, some in chosen.items()}
+            for name in ESTIMATORS
         },
         "used": compare_memories(solved),
     }
+
+
+def within_reach(agents: Sequence[Agent], name: Estimator) -> list[Agent]:
+    """The agents in tasks whose horizon is below the largest estimate; resets have none but the episode."""
+    return [one for one in agents if name in ("score", "policy") or one.horizon <= LONGEST]
 
 
 def count_solved(agents: Sequence[Agent], task: str) -> dict[str, str]:

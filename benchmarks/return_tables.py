@@ -16,7 +16,7 @@ from .returns import ROWS, Result, Row
 Kept = tuple[Row, list[Result]]
 CARDS = "popgym:"
 PLAIN = (
-    *("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "BipedalWalker-v3"),
+    *("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3"),
     *("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1", "Taxi-v4"),
 )
 MUJOCO = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4")

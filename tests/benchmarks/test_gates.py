@@ -31,6 +31,21 @@ def test_one_lost_task_of_ten_fails_and_is_named():
     assert sum("LOSS" in line for line in lines) == 1
 
 
+def test_the_least_loss_that_is_found():
+    """Beside five stored scores all five seeds must be lower, beside ten four of five."""
+    collapsed = np.array([-9.0, -9.0, -9.0, -9.0, 4.5])
+    others = [Gate("x", np.arange(10.0), np.arange(10.0)[:5] + 3) for _ in range(9)]
+    for seeds, now, lost in ((5, collapsed, False), (5, np.full(5, -9.0), True), (10, collapsed, True)):
+        assert judge([Gate("y", np.arange(float(seeds)), now), *others])[1] is not lost
+
+
+def test_too_few_seeds_to_find_any_loss_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["gates", "--seeds", "4"])
+    with pytest.raises(SystemExit):
+        gates.main()
+    assert "with fewer than 5 seeds a loss is not detectable" in capsys.readouterr().err
+
+
 def test_equal_presets_pass_in_most_weeks():
     random = np.random.default_rng(1)
     failed = 0

@@ -93,6 +93,8 @@ def test_agents_that_do_not_solve_their_task_and_episodes_that_end_at_the_horizo
     assert counts == {"primary": 26, "all tasks": 28, "half solved": 29}
     assert result["calibration"]["policy"]["primary"]["unknown"] == pytest.approx(2 / 26)
     assert result["calibration"]["score"]["primary"]["exact"] == 1
+    # What sees 64 earlier inputs could not be above a horizon of 65.
+    assert result["calibration"]["largest"]["primary"]["agents"] == 26 - 6
 
 
 def test_memories_of_equal_return_that_use_different_memory():
@@ -145,6 +147,8 @@ def test_scores_are_those_of_the_evaluation(tmp_path):
 def test_finished_runs_of_the_report_are_measured_once(tmp_path, monkeypatch):
     runs = [{"folder": f"runs/{i}", "status": "finished"} for i in range(3)]
     runs.append({"folder": "runs/9", "status": "running"})
+    runs.append({"folder": "runs/8", "status": "failed", "seed": 8})
+    settings = {"env.id": "probe:recall", "env.kwargs.delay": 7, "actor.memory.name": "gru"}
     report, file = tmp_path / "report.json", tmp_path / "agents.json"
     report.write_text(json.dumps({"groups": [{"runs": runs[:2]}]}))
     asked = []
@@ -166,7 +170,11 @@ def test_finished_runs_of_the_report_are_measured_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(memory_length, "ProcessPoolExecutor", Pool)
     measure_all(report, file, 1)
-    report.write_text(json.dumps({"groups": [{"runs": runs}]}))
+    report.write_text(json.dumps({"groups": [{"runs": runs, "settings": settings}]}))
     measure_all(report, file, 1)
     assert asked == ["runs/0", "runs/1", "runs/2"]
-    assert read_agents(file) == [agent(8, seed=seed) for seed in range(3)]
+    measured = read_agents(file)
+    failed = next(one for one in measured if one.task == "probe:recall delay 7")
+    assert [one for one in measured if one is not failed] == [agent(8, seed=seed) for seed in range(3)]
+    assert (failed.score, failed.seed, failed.memory, failed.horizon) == (0.0, 8, "gru", 8)
+    assert analyse(measured)["by_task"]["probe:recall delay 7"] == {"gru": "0 of 1"}

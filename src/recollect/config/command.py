@@ -16,7 +16,6 @@ from typing import Any, TypeVar, get_type_hints
 
 from ..common.errors import UsageError
 from ..common.option_values import Setting, describe, is_literal, value_of
-from .data import settings_in
 from .flags import FILLED_IN, flag_of, options_of, place_of, read_flags, unknown
 from .help import descriptions, first_sentence, help_text
 
@@ -33,7 +32,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, options: Mapping[s
     hints, fields = get_type_hints(kind), options_of(kind)
     positional = getattr(kind, "POSITIONAL", ())
     known = {**_options_of_train(), **fields} if {"config", "settings"} & set(hints) else fields
-    data = settings_in(options or {}, "options")
+    data = _data(options) if options else []
     names = {setting.name for setting in data}
     words = read_flags(arguments, known, positional)
     settings = [*(setting for setting in words if setting.name not in names), *data]
@@ -58,6 +57,12 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, options: Mapping[s
     values |= _values([setting for setting in settings if setting.name in fields], fields)
     _check_complete(kind, values, positional, prog)
     return kind(**values)
+
+
+def _data(options: Mapping[str, Any]) -> list[Setting]:
+    from .data import settings_in  # here, because it needs torch, and reports do not
+
+    return settings_in(options, "options")
 
 
 def _swallowed(settings: Sequence[Setting], known: Mapping[str, Any]) -> str:

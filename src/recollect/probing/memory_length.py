@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..common.intervals import Floats, Interval, mean_weights, one_factor, quantiles, resamples
 
@@ -31,8 +32,6 @@ class MemoryLength:
 def search_fewest(is_enough: Callable[[int], bool], longest: int | None, largest: int) -> None:
     """Try 2, 4, 8, ... steps until a number is enough, then numbers between it and the last that is not.
 
-    The result is exact up to 32 steps, and to a thirty-second above: every trial plays all episodes.
-
     longest  the steps of the longest episode, which are enough without a trial; None if memories last longer
     largest  number of steps that can be tried
     """
@@ -43,16 +42,11 @@ def search_fewest(is_enough: Callable[[int], bool], longest: int | None, largest
     if high > largest and high < ends:
         return
     high = int(min(high, ends))
-    while not _adjacent(low, high) and (middle := (low + high) // 2) <= largest:
+    while high - low > 1 and (middle := (low + high) // 2) <= largest:
         if is_enough(middle):
             high = middle
         else:
             low = middle
-
-
-def _adjacent(low: int, high: int) -> bool:
-    """Whether no number between two is worth a trial."""
-    return high - low <= 1 + low // 32
 
 
 def measure_length(losses: Mapping[int, Floats], longest: int | None) -> MemoryLength:
@@ -61,7 +55,7 @@ def measure_length(losses: Mapping[int, Floats], longest: int | None) -> MemoryL
     losses   number of last steps, ascending from 1 -> loss of each episode (E,)
     longest  the steps of the longest episode; None if memories last longer
     """
-    if longest is not None and _adjacent(max((k for k in losses if k < longest), default=1), longest):
+    if longest is not None and max((k for k in losses if k < longest), default=0) == longest - 1:
         # As many steps as the longest episode has lose nothing, which needs no measurement.
         losses = {k: x for k, x in losses.items() if k < longest} | {longest: np.zeros(len(losses[1]))}
     pairs = np.stack([*losses.values()], axis=1)  # (E, K)
@@ -70,13 +64,16 @@ def measure_length(losses: Mapping[int, Floats], longest: int | None) -> MemoryL
     # Whole episodes are resampled, with all their losses: the same episodes are hard for every number of
     # steps. The factor widens for few episodes, as in intervals of means.
     resampled = means + one_factor(len(pairs)) * (drawn @ pairs - means)
-    low, high = quantiles(_find_fewest(resampled, steps), times)
+    fewest = _find_fewest(resampled)
+    # The fewest of a resample may be a number that was not tried, above the last tried one that is too few.
+    above = np.concatenate([[1.0], np.where(np.isfinite(steps[1:]), steps[:-1] + 1, math.inf)])
+    low, high = quantiles(above[fewest], times)[0], quantiles(steps[fewest], times)[1]
     return MemoryLength(
-        float(_find_fewest(means[None], steps)[0]), Interval(float(low), float(high)), max(losses)
+        float(steps[_find_fewest(means[None])[0]]), Interval(float(low), float(high)), max(losses)
     )
 
 
-def _find_fewest(means: Floats, steps: Floats) -> Floats:
-    """Mean losses (R, K) -> the first of the steps (K + 1,) with a small loss, else the last (R,)."""
+def _find_fewest(means: Floats) -> NDArray[np.intp]:
+    """Mean losses (R, K) -> the first place with a small loss, else K (R,)."""
     enough = means <= NEARLY * means[:, :1]
-    return np.asarray(steps[np.where(enough.any(1), enough.argmax(1), -1)])
+    return np.where(enough.any(1), enough.argmax(1), means.shape[1])

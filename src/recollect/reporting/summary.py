@@ -176,7 +176,9 @@ def _notes(groups: Sequence[Group], finals: Sequence[FinalScores], partial: set[
         yield from _notes_on_steps(env, [group for group in groups if group.env == env and group.finished])
     for group in groups:
         for run in group.runs:
-            if not run.finished:
+            if run.status == "failed":
+                yield f"{run.folder} failed and has no score: those of its model leave it out."
+            elif not run.finished:
                 state = (
                     "is running or has died" if run.status == "running" else f"was stopped by {run.status}"
                 )
