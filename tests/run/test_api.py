@@ -95,6 +95,27 @@ def test_a_sequence_of_seeds_has_the_seeds_also_if_it_is_one(seeds, expected, tm
     assert f"on seeds {' '.join(map(str, expected))}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ([], "seeds is empty"),
+        ([0], "numbers must be above 0"),
+        ([-1], "--seeds -1: numbers must be above 0"),
+        (2.5, r"takes a whole number, not '2\.5'"),
+        ("3-1", "--seeds 3-1: a range is A-B with A <= B"),
+        ("1-2-3", "takes a whole number, not '2-3'"),
+        ("1-", "takes a whole number, not '1-'"),
+        ("1-99999", "of at most 10,000 seeds"),
+        ("2-4 3", "takes a whole number"),
+        (["2-4", 3], "each given once"),
+    ],
+)
+def test_seeds_that_are_none_are_refused_in_one_line(seeds, message, tmp_path):
+    with pytest.raises(UsageError, match=message) as error:
+        recollect.compare("CartPole-v1", "ppo", seeds=seeds, steps=100, out=tmp_path, dry_run=True)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("text", ["4", "none", "true", "1e3"])
 def test_text_stays_text_in_all_calls(text, tmp_path):
     options = {"env.kwargs.version": text, "env": {"kwargs": {"nested": text}}}

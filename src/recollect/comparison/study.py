@@ -9,7 +9,8 @@ The settings of a model override those of an environment, both override `options
 the file.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -166,21 +167,27 @@ def _settings(path: Path, where: str, data: Any) -> Settings:
 
 def seed_words(seeds: Any) -> list[Any] | None:
     """Seeds of a call in Python as words of --seeds: a number is a count, a sequence has the seeds."""
-    if seeds is None or isinstance(seeds, str | int):
-        return None if seeds is None else [seeds]
-    words = list(seeds)
-    return [f"{words[0]}-{words[0]}"] if len(words) == 1 else words
+    if seeds is None:
+        return None
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        return [seeds]
+    words = list(map(str, seeds))
+    if not words:
+        raise UsageError("seeds is empty; give at least one, or None for the default")
+    return [f"{words[0]}-{words[0]}"] if len(words) == 1 and words[0].isdigit() else words
 
 
 def _read_seeds(words: Sequence[str]) -> tuple[int, ...]:
     """The seeds that --seeds names, as numbers and ranges."""
-    bounds = [[_seed(number) for number in word.split("-")] for word in words]
-    if any(len(pair) > 2 or pair[-1] - pair[0] not in range(MOST_SEEDS) for pair in bounds):
+    ranges = [re.fullmatch("(.+?)-(.+)", word) for word in words]
+    pairs = [part.groups() if part else (word, word) for word, part in zip(words, ranges, strict=True)]
+    bounds = [(_seed(first), _seed(last)) for first, last in pairs]
+    if any(last - first not in range(MOST_SEEDS) for first, last in bounds):
         raise UsageError(
             f"--seeds {' '.join(words)}: a range is A-B with A <= B, of at most {MOST_SEEDS:,} seeds"
         )
-    numbers = [seed for pair in bounds for seed in range(pair[0], pair[-1] + 1)]
-    return _seeds(numbers, is_list="-" in words[0])
+    numbers = [seed for first, last in bounds for seed in range(first, last + 1)]
+    return _seeds(numbers, is_list=ranges[0] is not None)
 
 
 def _seed(word: str) -> int:
