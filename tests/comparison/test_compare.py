@@ -345,6 +345,24 @@ VERDICTS = (
 )
 
 
+@pytest.mark.parametrize("seconds", [0.25, 0.28, 0.37, 0.43])
+def test_a_run_that_is_stopped_while_it_imports_ends_at_once(seconds, tmp_path):
+    """A KeyboardInterrupt would be swallowed by an extension, and the run go on with half of numpy."""
+    executor = local_executor.LocalExecutor(2)
+    env = EnvConfig(id="CartPole-v1", num_envs=4)
+    config = RunConfig(env=env, steps=10_000_000, kernels="torch")
+    jobs = plan_jobs([replace(resolved_config(config), seed=seed) for seed in (1, 2)], tmp_path, 10, False)
+    for job in jobs:
+        executor.start(job, 10)
+    time.sleep(seconds)
+    executor.stop()
+    begun, ended = time.monotonic(), []
+    while not executor.idle:
+        ended += executor.ended()
+        time.sleep(0.01)
+    assert [fault for _, fault in ended] == [None, None] and time.monotonic() - begun < 3
+
+
 @pytest.mark.thorough
 def test_runs_stop_with_their_comparison_and_the_same_command_resumes_them(straight, tmp_path):
     """First by a signal, then because the comparison is killed."""

@@ -6,6 +6,7 @@ Its stdin closes when the process that started it ends, however that ends, so no
 """
 
 import contextlib
+import signal
 import socket
 import sys
 import threading
@@ -64,6 +65,9 @@ def stop_with_stdin() -> None:
 
 def main() -> int:
     """Read a request, execute it, and report how it ended by the exit code."""
+    # Until the run has handlers of its own, SIGINT ends the process without an exception: extensions that are
+    # being imported swallow a KeyboardInterrupt, and the run would go on with half of numpy.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     line = sys.stdin.readline()
     # After readline(): two threads that read stdin would divide the request between them.
     threading.Thread(target=stop_with_stdin, daemon=True).start()
