@@ -347,7 +347,7 @@ VERDICTS = (
 
 @pytest.mark.parametrize("seconds", [0.25, 0.28, 0.37, 0.43])
 def test_a_run_that_is_stopped_while_it_imports_ends_at_once(seconds, tmp_path):
-    """A KeyboardInterrupt would be swallowed by an extension, and the run go on with half of numpy."""
+    """A KeyboardInterrupt would be swallowed by an extension, and the run continue with half of numpy."""
     executor = local_executor.LocalExecutor(2)
     env = EnvConfig(id="CartPole-v1", num_envs=4)
     config = RunConfig(env=env, steps=10_000_000, kernels="torch")

@@ -218,6 +218,8 @@ def start_of(name, net, batch):
         return tuple((m, torch.randint(50, s.shape)) for m, s in state)
     if name == "slstm":
         return tuple((h, c, n.abs() + 0.1, m) for h, c, n, m in state)
+    if name == "linear_attention":  # its normaliser, the last entry, is a sum of positive keys
+        return tuple((torch.cat([s[..., :-1], s[..., -1:].abs() + 0.1], -1),) for (s,) in state)
     return state
 
 

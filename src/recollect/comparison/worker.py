@@ -66,7 +66,7 @@ def stop_with_stdin() -> None:
 def main() -> int:
     """Read a request, execute it, and report how it ended by the exit code."""
     # Until the run has handlers of its own, SIGINT ends the process without an exception: extensions that are
-    # being imported swallow a KeyboardInterrupt, and the run would go on with half of numpy.
+    # being imported swallow a KeyboardInterrupt, and the run would continue with half of numpy.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     line = sys.stdin.readline()
     # After readline(): two threads that read stdin would divide the request between them.
