@@ -6,9 +6,10 @@
 
 RUNS are run folders, folders above them, or the report.json of a study, which stands for the runs that it
 lists. Call it from the folder that paths of runs are relative to: the archive keeps them. Checkpoints, event
-files and pages are left out. Metrics and scores of single episodes keep 6 significant digits. All lines are
-kept, because reports count steps to a threshold by lines. Digests are those of the archived files; a run with
-a damaged or edited file is not archived.
+files and pages are left out. Metrics and scores of single episodes keep 6 significant digits. All lines of
+metrics are kept, because reports count steps to a threshold by lines. Training episodes, which are many, are
+kept for tasks of POPGym alone, as their mean in each iteration of its paper: reports read no more of them.
+Digests are those of the archived files; a run with a damaged or edited file is not archived.
 
 With `--by-task` there is one archive for each environment, `runs-ENVIRONMENT.zip`, with the random agent of
 that environment, and without runs that have not ended: a study that goes on for days changes only those of
@@ -26,17 +27,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from recollect.common.digests import check_files, digest, seal, unseal
 from recollect.common.errors import UsageError
 from recollect.reporting.archive import FILES
 from recollect.reporting.blocks import slugs
+from recollect.reporting.popgym_iterations import is_popgym, shorten_episodes
 
 DIGITS = 6
 EPOCH = (1980, 1, 1, 0, 0, 0)  # date of every file, so that equal runs give equal archives
-SHORTENED = {"metrics.jsonl", "evaluation.json"}
-ARCHIVED = [
-    name for name in FILES if name != "episodes.jsonl"
-]  # reports read episodes.jsonl only for the MMER of POPGym, and it is large
+EPISODES = "episodes.jsonl"
+SHORTENED = {"metrics.jsonl", "evaluation.json", EPISODES}
 
 
 def write_archive(paths: Sequence[Path], out: Path) -> int:
@@ -94,9 +96,15 @@ def _files(path: Path) -> Iterator[Path]:
         groups = json.loads(path.read_text())["groups"]
         folders: Iterable[Path] = (Path(run["folder"]) for group in groups for run in group["runs"])
     else:
-        folders = sorted({file.parent for name in ARCHIVED for file in path.rglob(name)})
+        folders = sorted({file.parent for name in FILES for file in path.rglob(name)})
     for folder in folders:
-        yield from (folder / name for name in ARCHIVED if (folder / name).is_file())
+        names = [name for name in FILES if name != EPISODES or _is_of_popgym(folder)]
+        yield from (folder / name for name in names if (folder / name).is_file())
+
+
+def _is_of_popgym(folder: Path) -> bool:
+    config = folder / "config.yaml"
+    return config.is_file() and is_popgym(yaml.safe_load(config.read_text(encoding="utf-8"))["env"]["id"])
 
 
 def _archived(file: Path) -> str:
@@ -116,15 +124,17 @@ def _archived(file: Path) -> str:
 
 def _text(file: Path) -> str:
     """The archived text of a file, as far as it does not depend on others."""
-    text = file.read_text(encoding="utf-8")
     if file.name not in SHORTENED:
-        return text
-    return "".join(f"{json.dumps(_shortened(json.loads(line)))}\n" for line in _documents(file, text))
+        return file.read_text(encoding="utf-8")
+    return "".join(f"{json.dumps(_shortened(document))}\n" for document in _documents(file))
 
 
-def _documents(file: Path, text: str) -> list[str]:
-    """The JSON documents of a file; of a running run, only complete lines."""
-    return text.split("\n")[:-1] if file.suffix == ".jsonl" else [text]
+def _documents(file: Path) -> Iterator[Any]:
+    """The JSON documents to archive of a file; of a running run, only complete lines."""
+    if file.name == EPISODES:
+        return shorten_episodes(file)
+    text = file.read_text(encoding="utf-8")
+    return map(json.loads, text.split("\n")[:-1] if file.suffix == ".jsonl" else [text])
 
 
 def _shortened(value: Any) -> Any:

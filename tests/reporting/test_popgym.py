@@ -4,11 +4,13 @@ import json
 import math
 import random
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from benchmarks.archive import restore, write_archive
 from benchmarks.report import evaluation, invent_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -327,6 +329,26 @@ def test_the_help_teaches(capsys):
     assert cli.main(["compare", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--protocol" in text and "MMER" in text
+
+
+def test_an_archive_has_the_mmer_of_all_episodes(invented, tmp_path, monkeypatch):
+    shutil.copytree(invented, tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    assert write_archive([Path("runs")], Path("runs.zip")) == 6
+    kept, packed = task_of(Path("runs")), task_of(Path("runs.zip"))
+    for there, here in zip(packed.models, kept.models, strict=True):
+        assert there.seeds == here.seeds and list(there.mmer) == pytest.approx(list(here.mmer), rel=1e-5)
+    assert packed.without == kept.without
+    with zipfile.ZipFile("runs.zip") as archive:
+        lines = [
+            archive.read(name).splitlines() for name in archive.namelist() if name.endswith("episodes.jsonl")
+        ]
+    assert {len(line) for line in lines} == {1, 2}  # one for each iteration
+    # An archive of what was restored from it is the same.
+    shutil.rmtree("runs")
+    restore(Path("runs.zip"))
+    write_archive([Path("runs")], Path("again.zip"))
+    assert Path("again.zip").read_bytes() == Path("runs.zip").read_bytes()
 
 
 @pytest.mark.thorough

@@ -7,6 +7,7 @@ Shapes.  E episodes of a run, B complete iterations.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,6 +88,17 @@ def read_iterations(folder: Path, total: int, files: Digests) -> TrainingIterati
     if not np.isfinite(means).any():
         return TrainingIterations(means, "without a training episode that ended in a complete iteration")
     return TrainingIterations(means)
+
+
+def shorten_episodes(path: Path) -> Iterator[dict[str, float]]:
+    """An entry for each iteration in which an episode ended: the step of the last end, and the mean return.
+
+    As lines of an episodes.jsonl they have the iteration means, and so the MMER, of all episodes.
+    """
+    steps, returns = _read(path)
+    for iteration in np.unique((steps - 1) // ITERATION):
+        within = (steps - 1) // ITERATION == iteration
+        yield {"step": int(steps[within].max()), "return": float(returns[within].mean())}
 
 
 class _BadLine(Exception):
