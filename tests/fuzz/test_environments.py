@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 import recollect
@@ -234,7 +234,24 @@ def stop_after_the_first(update):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+SEVEN = spaces.Box(7, 7, (), np.int8)
+ONE = spaces.Discrete(1)
+
+
 @drawn
+# All steps have one value, near 0, so the rounding of its parts is all by which steps can differ.
+@example(
+    Case(
+        spaces.Dict({"a": SEVEN, "b": SEVEN}),
+        ONE,
+        [Ending(2, False)],
+        1,
+        "deltanet",
+        "linear_attention",
+        False,
+    )
+)
+@example(Case(spaces.Dict({"a": SEVEN}), ONE, [Ending(1, False)], 1, "deltanet", "deltanet", False))
 @given(cases)
 def test_a_resumed_run_ends_like_an_uninterrupted_one(case):
     if not is_trained(case):
