@@ -175,6 +175,10 @@ BAD_INPUT = {
         ["eval", "random", "-e", "poc", "--running-rew-len", "-5"],
         "--running-rew-len is -5, at least 1 is needed",
     ),
+    "two environments": (
+        ["train", "ppo_gru", "-e", "CartPole-v1"],
+        "ENV is ppo_gru, and -e is CartPole-v1: give one of them; a model is named by --model",
+    ),
     "stray word": (["eval", "a", "b"], "unexpected argument 'b': this command takes RUN, and options"),
 }
 

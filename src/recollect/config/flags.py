@@ -6,6 +6,7 @@ has as an option.
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
@@ -129,7 +130,18 @@ def read_flags(
             taken = min(len(words), 1)
         settings.append(Setting(name, Words(words[:taken]), flag))
         loose += words[taken:]
-    return [*_positionals(loose, known, positional), *settings]
+    by_place = _positionals(loose, known, positional)
+    _check_once(by_place, settings)
+    return [*by_place, *settings]
+
+
+def _check_once(by_place: Sequence[Setting], settings: Sequence[Setting]) -> None:
+    """UsageError if an option has one value by its place and another by its flag: one was meant otherwise."""
+    for one, other in itertools.product(by_place, settings):
+        if one.name == other.name and one.value != other.value:
+            a, b = (" ".join(setting.value) for setting in (one, other))
+            hint = "; a model is named by --model" if one.name == "env.id" else ""
+            raise UsageError(f"{one.label} is {a}, and {other.label} is {b}: give one of them{hint}")
 
 
 def resolve(name: str, known: Iterable[str]) -> str:
