@@ -149,6 +149,23 @@ VIEWS = {
             ("target entropy", {"ppo.target_entropy": 2.42}),
         ),
     ),
+    "autoencode": View(
+        names=tuple(
+            (f"{name}, discount {discount:g}, entropy bonus {bonus:g}", settings)
+            for name, discount, bonus in (
+                ("GRU", 0.99, 0.0),
+                ("GRU", 0.99, 0.02),
+                ("GRU", 0.0, 0.0),
+                ("GRU", 0.0, 0.02),
+                ("LRU", 0.99, 0.02),
+                ("LRU", 0.0, 0.02),
+            )
+            for settings in [
+                {"model": f"ppo_{name.lower()}", "ppo.gamma": discount, "ppo.ent_coef": bonus},
+            ]
+        ),
+        pairs=((2, 0), (3, 1), (5, 4)),
+    ),
     "exploration": View(
         names=(("none", {"ppo.rnd_coef": 0.0}), ("weight 0.2", {"ppo.rnd_coef": 0.2})),
     ),
