@@ -98,13 +98,20 @@ def _files(path: Path) -> Iterator[Path]:
     else:
         folders = sorted({file.parent for name in FILES for file in path.rglob(name)})
     for folder in folders:
-        names = [name for name in FILES if name != EPISODES or _is_of_popgym(folder)]
-        yield from (folder / name for name in names if (folder / name).is_file())
+        yield from (folder / name for name in _names(folder))
+
+
+def _names(folder: Path) -> list[str]:
+    """The names of the files that are archived of a folder."""
+    names = [name for name in FILES if (folder / name).is_file()]
+    return names if _is_of_popgym(folder) else [name for name in names if name != EPISODES]
 
 
 def _is_of_popgym(folder: Path) -> bool:
-    config = folder / "config.yaml"
-    return config.is_file() and is_popgym(yaml.safe_load(config.read_text(encoding="utf-8"))["env"]["id"])
+    path = folder / "config.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    env = config.get("env") if isinstance(config, dict) else None
+    return isinstance(env, dict) and is_popgym(str(env.get("id")))
 
 
 def _archived(file: Path) -> str:
@@ -116,7 +123,7 @@ def _archived(file: Path) -> str:
     if data == before:  # of an earlier version, without digests
         return _text(file)
     check_files(file.parent, files)
-    names = [name for name in files if name in SHORTENED and (file.parent / name).is_file()]
+    names = [name for name in _names(file.parent) if name in SHORTENED and name in files]
     digests = {name: digest(_text(file.parent / name).encode()) for name in names}
     data = _shortened(data) if file.name in SHORTENED else data
     return json.dumps(seal(data, {**files, **digests}), indent=2) + "\n"

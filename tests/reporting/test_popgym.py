@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect import cli
+from recollect.common.digests import digest_file, seal, unseal
+from recollect.common.errors import UsageError
 from recollect.envs.suites import popgym
 from recollect.reporting import runs as run_files
 from recollect.reporting.popgym_iterations import ITERATION, iteration_means, mmer, read_iterations
@@ -349,6 +351,32 @@ def test_an_archive_has_the_mmer_of_all_episodes(invented, tmp_path, monkeypatch
     restore(Path("runs.zip"))
     write_archive([Path("runs")], Path("again.zip"))
     assert Path("again.zip").read_bytes() == Path("runs.zip").read_bytes()
+
+
+def test_only_what_is_archived_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = invent(Path("runs"), "ppo", 1)
+    (folder / "episodes.jsonl").write_text('{"step": 5, "return": null}\n')
+    with pytest.raises(UsageError, match=r"episodes.jsonl: line 1 has no step and return"):
+        write_archive([Path("runs")], Path("runs.zip"))
+    # Of another task the file is not archived. A config that is not of a run is a file like others.
+    other = invent_run(Path("others"), "CartPole-v1", "ppo", 1, lines=30)
+    shutil.copy(folder / "episodes.jsonl", other)
+    seal_files(other)
+    for name, text in (("a", ""), ("b", "batch: 1"), ("c", "env: 3")):
+        (Path("others") / name).mkdir()
+        (Path("others") / name / "config.yaml").write_text(text)
+    assert write_archive([Path("others")], Path("others.zip")) == 4
+    with zipfile.ZipFile("others.zip") as archive:
+        assert not any(name.endswith("episodes.jsonl") for name in archive.namelist())
+
+
+def seal_files(folder: Path) -> None:
+    """Digests of all results in the summary, as of a run that is finished."""
+    path = folder / "summary.json"
+    plain, _ = unseal(path.name, json.loads(path.read_text()))
+    names = ("config.yaml", "metrics.jsonl", "episodes.jsonl")
+    path.write_text(json.dumps(seal(plain, {name: digest_file(folder / name) for name in names})))
 
 
 @pytest.mark.thorough

@@ -138,7 +138,7 @@ def read_flags(
 def _check_once(by_place: Sequence[Setting], settings: Sequence[Setting]) -> None:
     """UsageError if an option has one value by its place and another by its flag: one was meant otherwise."""
     for one, other in itertools.product(by_place, settings):
-        if one.name == other.name and one.value != other.value:
+        if one.name == other.name and other.value and one.value != other.value:
             a, b = (" ".join(setting.value) for setting in (one, other))
             hint = "; a model is named by --model" if one.name == "env.id" else ""
             raise UsageError(f"{one.label} is {a}, and {other.label} is {b}: give one of them{hint}")

@@ -93,9 +93,13 @@ def read_iterations(folder: Path, total: int, files: Digests) -> TrainingIterati
 def shorten_episodes(path: Path) -> Iterator[dict[str, float]]:
     """An entry for each iteration in which an episode ended: the step of the last end, and the mean return.
 
-    As lines of an episodes.jsonl they have the iteration means, and so the MMER, of all episodes.
+    As lines of an episodes.jsonl they have the iteration means, and so the MMER, of all episodes. UsageError
+    if there is a line that is not that of an episode.
     """
-    steps, returns = _read(path)
+    try:
+        steps, returns = _read(path)
+    except _BadLine as error:
+        raise UsageError(f"{path}: {error}") from None
     for iteration in np.unique((steps - 1) // ITERATION):
         within = (steps - 1) // ITERATION == iteration
         yield {"step": int(steps[within].max()), "return": float(returns[within].mean())}
