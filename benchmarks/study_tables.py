@@ -166,6 +166,10 @@ VIEWS = {
         ),
         pairs=((2, 0), (3, 1), (5, 4)),
     ),
+    "autoencode_critic": View(
+        names=(("GRU, discount 0.99", {"ppo.gamma": 0.99}), ("GRU, discount 0", {"ppo.gamma": 0.0})),
+    ),
+    "autoencode_long": View(names=(("LRU, discount 0", {"ppo.gamma": 0.0}),)),
     "exploration": View(
         names=(("none", {"ppo.rnd_coef": 0.0}), ("weight 0.2", {"ppo.rnd_coef": 0.2})),
     ),
