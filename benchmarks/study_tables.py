@@ -151,7 +151,10 @@ VIEWS = {
     ),
     "autoencode": View(
         names=tuple(
-            (f"{name}, discount {discount:g}, entropy bonus {bonus:g}", settings)
+            (
+                f"{name}, discount {discount:g}, entropy bonus {bonus:g}",
+                {"model": f"ppo_{name.lower()}", "ppo.gamma": discount, "ppo.ent_coef": bonus},
+            )
             for name, discount, bonus in (
                 ("GRU", 0.99, 0.0),
                 ("GRU", 0.99, 0.02),
@@ -160,9 +163,6 @@ VIEWS = {
                 ("LRU", 0.99, 0.02),
                 ("LRU", 0.0, 0.02),
             )
-            for settings in [
-                {"model": f"ppo_{name.lower()}", "ppo.gamma": discount, "ppo.ent_coef": bonus},
-            ]
         ),
         pairs=((2, 0), (3, 1), (5, 4)),
     ),
