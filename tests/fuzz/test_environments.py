@@ -252,6 +252,17 @@ ONE = spaces.Discrete(1)
     )
 )
 @example(Case(spaces.Dict({"a": SEVEN}), ONE, [Ending(1, False)], 1, "deltanet", "deltanet", False))
+@example(
+    Case(
+        spaces.Tuple([SEVEN, spaces.Tuple([SEVEN])]),
+        spaces.Discrete(5),
+        [Ending(3, False)],
+        1,
+        "deltanet",
+        "linear_attention",
+        False,
+    )
+)
 @given(cases)
 def test_a_resumed_run_ends_like_an_uninterrupted_one(case):
     if not is_trained(case):

@@ -328,7 +328,7 @@ def test_values_near_0_agree_up_to_the_resolution_of_a_histogram():
     # A scalar near 0 has the rounding error of the sum that it is.
     assert agreement(ones, values, acted, ones.bool(), resolution=ScalarHead.resolution)["value_error"] < 1e-3
     with pytest.raises(DisagreementError, match="value_error"):
-        agreement(ones, acted + 4e-6, acted, ones.bool(), resolution=ScalarHead.resolution)
+        agreement(ones, acted + 1e-5, acted, ones.bool(), resolution=ScalarHead.resolution)
     with pytest.raises(DisagreementError, match="value_error"):
         agreement(ones, acted.double() + 5e-8, acted.double(), ones.bool())
 

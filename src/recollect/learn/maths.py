@@ -9,7 +9,7 @@ from torch import Tensor
 from ..common.errors import DisagreementError
 
 LARGEST_ERROR = 1e-2  # of ratio_error and value_error; beyond it the run stops
-ROUNDINGS = 2_000  # machine epsilons: the least spread that values are compared with
+ROUNDINGS = 5_000  # machine epsilons: the least spread that values are compared with
 LARGEST_BF16_ERROR = 0.2  # the same with products in bfloat16, which has 8 bits
 
 
@@ -79,7 +79,7 @@ def agreement(
     weight = valid / valid.sum().clamp(min=1)  # a rank may have no valid step in a minibatch
     # Relative to the spread of values. If they are nearly constant, 0.001 of their size is allowed for
     # instead, and `resolution` where all are 0. But a sum near 0 is rounded like its parts, whose size is
-    # about 1: with this least spread, a run warns of two machine epsilons, and stops at twenty.
+    # about 1: with this least spread, a run warns of five machine epsilons, and stops at fifty.
     rounding = ROUNDINGS * torch.finfo(acted.dtype).eps
     spread = (variance(weight, acted).sqrt() + 1e-3 * acted.abs().max() + resolution).clamp(min=rounding)
     largest = (ratio - 1).abs().max(), ((values - acted) * valid).abs().max() / spread
