@@ -170,6 +170,26 @@ VIEWS = {
         names=(("GRU, discount 0.99", {"ppo.gamma": 0.99}), ("GRU, discount 0", {"ppo.gamma": 0.0})),
     ),
     "autoencode_long": View(names=(("LRU, discount 0", {"ppo.gamma": 0.0}),)),
+    "repeat_previous": View(
+        names=(
+            ("moduli from 0.97, discount 0", {"actor.memory.r_min": 0.97, "ppo.gamma": 0.0}),
+            ("moduli from 0.5, discount 0", {"actor.memory.r_min": 0.5, "ppo.gamma": 0.0}),
+            ("moduli from 0.97, discount 0.99", {"actor.memory.r_min": 0.97, "ppo.gamma": 0.99}),
+            ("moduli from 0.5, discount 0.99", {"actor.memory.r_min": 0.5, "ppo.gamma": 0.99}),
+        ),
+        pairs=((0, 2), (0, 1)),
+    ),
+    "repeat_first": View(
+        names=(
+            ("GRU, discount 0", {"model": "ppo_gru", "ppo.gamma": 0.0}),
+            ("GRU, discount 0.99", {"model": "ppo_gru", "ppo.gamma": 0.99}),
+            ("no memory, discount 0", {"model": "ppo"}),
+        ),
+        pairs=((0, 1), (0, 2)),
+    ),
+    "discounts": View(
+        names=(("discount 0", {"ppo.gamma": 0.0}), ("discount 0.99", {"ppo.gamma": 0.99})),
+    ),
     "exploration": View(
         names=(("none", {"ppo.rnd_coef": 0.0}), ("weight 0.2", {"ppo.rnd_coef": 0.2})),
     ),

@@ -26,7 +26,7 @@ class LruConfig(BlockConfig):
     units: int = 64
     """Number of complex units of each layer."""
     r_min: float = 0.5
-    """Least initial modulus of the eigenvalues."""
+    """Least initial modulus r of the eigenvalues; r to the power of d of an input is left after d steps."""
     r_max: float = 0.999
     """Largest initial modulus of the eigenvalues; 1 would be no decay."""
 
