@@ -112,9 +112,10 @@ def fails(most: float) -> Judge:
 
 
 def popgym(name: str) -> list[Row]:
-    """Every memory, and none, on one task."""
+    """Every memory, and none, on one task, with the discount that the preset had when they were run."""
     models = "ppo_gru", "ppo_lstm", "ppo_mingru", "ppo_stack", "ppo"
-    return [Row(f"popgym:{name}", 2_000_000, model, seeds=3) for model in models]
+    options = {"ppo.gamma": 0.99}
+    return [Row(f"popgym:{name}", 2_000_000, model, seeds=3, options=options) for model in models]
 
 
 def toy_texts() -> list[Row]:

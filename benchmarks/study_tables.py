@@ -189,6 +189,7 @@ VIEWS = {
     ),
     "discounts": View(
         names=(("discount 0", {"ppo.gamma": 0.0}), ("discount 0.99", {"ppo.gamma": 0.99})),
+        pairs=((0, 1),),
     ),
     "exploration": View(
         names=(("none", {"ppo.rnd_coef": 0.0}), ("weight 0.2", {"ppo.rnd_coef": 0.2})),

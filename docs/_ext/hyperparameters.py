@@ -37,8 +37,9 @@ def render() -> str:
     tables = [
         "## Models\n",
         *_table("model (`-m`)", "in place of those of `ppo`", models),
-        "## Environments\n\nNames stand for all versions; `minigrid`, `popgym`, `memory_gym`, `atari` and "
-        "`meta` for all their environments. The last row is in place of the defaults below.\n",
+        "## Environments\n\nNames stand for all versions, `RepeatFirst` and so on for all levels; "
+        "`minigrid`, `popgym`, `memory_gym`, `atari` and `meta` for all their environments. The last row "
+        "is in place of the defaults below.\n",
         *_table("environment", "in place of those of any other", environments),
         "## All options\n\nOptions of memories are in [memories](memories.md#available-memories), those of "
         "encoders in [encoders](encoders.md); those of the critic are those of the actor.\n",

@@ -1,5 +1,7 @@
 """Presets are what they say, on tasks that begin from different settings."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -79,6 +81,25 @@ def test_a_model_has_the_memories_that_it_names(model, env_id):
     critic = type(agent.critic.memory).__name__ if isinstance(agent.critic, Branch) else "shared"
     assert (type(agent.actor.memory).__name__, critic) == WANTED[model]
     envs.adapter.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "gamma"),
+    [
+        ("popgym:RepeatFirstEasy", 0.0),
+        ("popgym:RepeatPreviousMedium", 0.0),
+        ("popgym:AutoencodeHard", 0.0),
+        ("popgym:CountRecallEasy", 0.0),
+        ("popgym:HigherLowerHard", 0.0),
+        ("popgym:ConcentrationEasy", 0.99),  # a card that is turned stays turned
+        ("popgym:NoisyPositionOnlyCartPoleEasy", 0.99),
+    ],
+)
+def test_games_in_which_no_action_changes_what_comes_later_have_a_discount_of_0(env_id, gamma):
+    easy = preset("ppo_gru", "popgym:NoisyPositionOnlyCartPoleEasy")
+    config = preset("ppo_gru", env_id)
+    assert config.ppo == replace(easy.ppo, gamma=gamma)
+    assert config.env.id == env_id and config.steps == easy.steps
 
 
 @pytest.mark.parametrize("model", MODELS)

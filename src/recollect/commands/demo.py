@@ -12,6 +12,7 @@ from ..common.option_values import Setting, Settings
 from ..config.assembly import configure
 from ..config.config import RunConfig
 from ..config.flags import last
+from ..config.presets import names_of
 from ..envs import EnvConfig
 from ..run import film
 from ..run.destination import Destination
@@ -122,8 +123,7 @@ def default_model(env_id: str) -> str:
 
 def default_steps(config: RunConfig) -> int:
     """Training steps that take at most about a minute on two cores."""
-    suite, _, name = config.env.id.rpartition(":")
-    steps = STEPS.get(name.partition("-")[0], STEPS.get(suite, OTHER_STEPS))
+    steps = next((STEPS[name] for name in names_of(config.env.id) if name in STEPS), OTHER_STEPS)
     transformers = {config.actor.memory.name, config.critic.memory.name} & TRANSFORMERS
     return steps // SLOWDOWN if transformers else steps
 

@@ -1,6 +1,7 @@
 """Presets: models by name, over the hyperparameters of each environment."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -53,61 +54,11 @@ def ppo_mingru(config: RunConfig) -> RunConfig:
     return recurrent(config, MinGruConfig, layers=2, keep=forget_bias(config))
 
 
-def ppo_rnn(config: RunConfig) -> RunConfig:
-    """An Elman network each for actor and critic."""
-    return recurrent(config, RnnConfig)
-
-
-def ppo_indrnn(config: RunConfig) -> RunConfig:
-    """An independently recurrent network (IndRNN) each for actor and critic."""
-    return recurrent(config, IndRnnConfig)
-
-
-def ppo_lmu(config: RunConfig) -> RunConfig:
-    """A Legendre memory unit each for actor and critic."""
-    return recurrent(config, LmuConfig)
-
-
-def ppo_lru(config: RunConfig) -> RunConfig:
-    """A linear recurrent unit each for actor and critic."""
-    return recurrent(config, LruConfig)
-
-
-def ppo_ffm(config: RunConfig) -> RunConfig:
-    """A fast and forgetful memory each for actor and critic."""
-    return recurrent(config, FfmConfig)
-
-
 def ppo_mamba(config: RunConfig) -> RunConfig:
     """A Mamba-2 each for actor and critic, at a learning rate of at most 1e-3."""
     # At 2.5e-3, an agent that had solved poc lost it again.
     ppo = replace(config.ppo, learning_rate=min(config.ppo.learning_rate, 1e-3))
     return replace(recurrent(config, MambaConfig), ppo=ppo)
-
-
-def ppo_linear_attention(config: RunConfig) -> RunConfig:
-    """Linear attention each for actor and critic."""
-    return recurrent(config, LinearAttentionConfig)
-
-
-def ppo_deltanet(config: RunConfig) -> RunConfig:
-    """A gated DeltaNet each for actor and critic."""
-    return recurrent(config, DeltaNetConfig)
-
-
-def ppo_mlstm(config: RunConfig) -> RunConfig:
-    """An mLSTM each for actor and critic."""
-    return recurrent(config, MlstmConfig)
-
-
-def ppo_slstm(config: RunConfig) -> RunConfig:
-    """An sLSTM each for actor and critic."""
-    return recurrent(config, SlstmConfig)
-
-
-def ppo_shm(config: RunConfig) -> RunConfig:
-    """A stable Hadamard memory each for actor and critic."""
-    return recurrent(config, ShmConfig)
 
 
 def forget_bias(config: RunConfig) -> float:
@@ -125,6 +76,16 @@ def recurrent(config: RunConfig, kind: type[LayeredConfig], **settings: Any) -> 
         return with_memory(branch, kind(width=max(64, layers[-1] // 2), **settings))
 
     return replace(config, actor=with_recurrence(config.actor), critic=with_recurrence(config.critic))
+
+
+def one_each(kind: type[LayeredConfig], name: str) -> Callable[[RunConfig], RunConfig]:
+    """The preset with such a memory each for actor and critic, at the hyperparameters of the task."""
+
+    def model(config: RunConfig) -> RunConfig:
+        return recurrent(config, kind)
+
+    model.__doc__ = f"{name} each for actor and critic."
+    return model
 
 
 def ppo_gpt(config: RunConfig) -> RunConfig:
@@ -280,17 +241,17 @@ MODELS: dict[str, Callable[[RunConfig], RunConfig]] = {
     "ppo_gru": ppo_gru,
     "ppo_lstm": ppo_lstm,
     "ppo_mingru": ppo_mingru,
-    "ppo_rnn": ppo_rnn,
-    "ppo_indrnn": ppo_indrnn,
-    "ppo_lmu": ppo_lmu,
-    "ppo_lru": ppo_lru,
-    "ppo_ffm": ppo_ffm,
+    "ppo_rnn": one_each(RnnConfig, "An Elman network"),
+    "ppo_indrnn": one_each(IndRnnConfig, "An independently recurrent network (IndRNN)"),
+    "ppo_lmu": one_each(LmuConfig, "A Legendre memory unit"),
+    "ppo_lru": one_each(LruConfig, "A linear recurrent unit"),
+    "ppo_ffm": one_each(FfmConfig, "A fast and forgetful memory"),
     "ppo_mamba": ppo_mamba,
-    "ppo_linear_attention": ppo_linear_attention,
-    "ppo_deltanet": ppo_deltanet,
-    "ppo_mlstm": ppo_mlstm,
-    "ppo_slstm": ppo_slstm,
-    "ppo_shm": ppo_shm,
+    "ppo_linear_attention": one_each(LinearAttentionConfig, "Linear attention"),
+    "ppo_deltanet": one_each(DeltaNetConfig, "A gated DeltaNet"),
+    "ppo_mlstm": one_each(MlstmConfig, "An mLSTM"),
+    "ppo_slstm": one_each(SlstmConfig, "An sLSTM"),
+    "ppo_shm": one_each(ShmConfig, "A stable Hadamard memory"),
     "ppo_gpt": ppo_gpt,
     "ppo_gpt_frozen": ppo_gpt_frozen,
     "ppo_published": ppo_published,
@@ -317,14 +278,21 @@ def filed_as(config: RunConfig) -> str:
     )
 
 
+def names_of(env_id: str) -> tuple[str, ...]:
+    """What the hyperparameters of an environment may be filed under, the most exact first:
+
+    its name without version, the same without POPGym's level of difficulty, and its suite.
+    """
+    suite, _, name = env_id.rpartition(":")
+    task = name.removeprefix("MiniGrid-").partition("-")[0]
+    return task, re.sub("(Easy|Medium|Hard)$", "", task), suite
+
+
 def preset(model: str, env_id: str) -> RunConfig:
     """The named model on an environment, with the hyperparameters of its task if it has some."""
     if model not in MODELS:
         raise UsageError(f"model {model!r} is unknown; {nearest(model, sorted(MODELS))}")
-    suite, _, name = env_id.rpartition(":")
-    # A task before its suite: the hyperparameters of a suite are for tasks that have none.
-    task = name.removeprefix("MiniGrid-").partition("-")[0]
-    tasks = [key for key in (task, suite) if key in TASKS]
-    config = TASKS[tasks[0]]() if tasks else default(env_id)
+    names = [name for name in names_of(env_id) if name in TASKS]
+    config = TASKS[names[0]]() if names else default(env_id)
     config = replace(config, env=replace(config.env, id=env_id), model=model)
     return MODELS[model](config)

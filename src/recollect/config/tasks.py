@@ -12,6 +12,8 @@ from .config import RunConfig
 TO_ZERO = Decay(final=0.0)
 # Only the last few steps matter, for velocities. Recurrent nets then start with gates half open.
 FLEETING = ("CartPoleMasked", "CartPoleNoVel")
+POPGYM_CARDS = ("RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "HigherLower")
+TOY_TEXTS = ("CliffWalking", "CliffWalkingSlippery", "FrozenLake", "FrozenLake8x8", "Taxi")
 
 
 def default(env_id: str) -> RunConfig:
@@ -237,6 +239,11 @@ def popgym() -> RunConfig:
     )
 
 
+def popgym_cards() -> RunConfig:
+    """As popgym, with a discount of 0: no action changes what comes later (studies/discounts.yaml)."""
+    return replace(popgym(), ppo=replace(popgym().ppo, gamma=0.0))
+
+
 def atari() -> RunConfig:
     """The usual hyperparameters for Atari: small steps, a small clip, and one encoder for both branches."""
     branch = BranchConfig(encoder=NatureConfig(features=512), hidden=(), activation="relu")
@@ -306,6 +313,7 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "minigrid": minigrid,
     "MemoryS17Random": minigrid_generalising,
     "popgym": popgym,
+    **dict.fromkeys(POPGYM_CARDS, popgym_cards),
     "memory_gym": memory_gym,
     "atari": atari,
     "meta": meta,
@@ -316,9 +324,5 @@ TASKS: dict[str, Callable[[], RunConfig]] = {
     "CartPoleMasked": cartpole_no_velocity,
     "CartPoleNoVel": cartpole_no_velocity,
     "LunarLanderNoVel": lunar_lander_no_velocity,
-    "CliffWalking": toy_text,
-    "CliffWalkingSlippery": toy_text,
-    "FrozenLake": toy_text,
-    "FrozenLake8x8": toy_text,
-    "Taxi": toy_text,
+    **dict.fromkeys(TOY_TEXTS, toy_text),
 }
