@@ -37,7 +37,7 @@ def render() -> str:
     tables = [
         "## Models\n",
         *_table("model (`-m`)", "in place of those of `ppo`", models),
-        "## Environments\n\nNames stand for all versions, `RepeatFirst` and so on for all levels; "
+        "## Environments\n\nNames stand for all versions, `popgym:RepeatFirst` and so on for all levels; "
         "`minigrid`, `popgym`, `memory_gym`, `atari` and `meta` for all their environments. The last row "
         "is in place of the defaults below.\n",
         *_table("environment", "in place of those of any other", environments),

@@ -77,7 +77,9 @@ def list_presets() -> None:
         names = "\n".join(name for name, build in tasks.TASKS.items() if build is task)
         table.add_row(names, _first_line(task.__doc__), f"{task().steps or 0:,} steps")
     Console().print(table)
-    print("CartPole stands for all its versions, RepeatFirst for all its levels, and so do the others;")
+    print(
+        "CartPole stands for all its versions, popgym:RepeatFirst for all its levels, and so do the others;"
+    )
     print("minigrid, popgym, memory_gym, atari and meta stand for all their environments.")
     print("Any other environment: observations and rewards normalised, learning rate annealed to 0.")
 

@@ -281,11 +281,11 @@ def filed_as(config: RunConfig) -> str:
 def names_of(env_id: str) -> tuple[str, ...]:
     """What the hyperparameters of an environment may be filed under, the most exact first:
 
-    its name without version, the same without POPGym's level of difficulty, and its suite.
+    its name without version, that of POPGym's game with any level of difficulty, and its suite.
     """
     suite, _, name = env_id.rpartition(":")
     task = name.removeprefix("MiniGrid-").partition("-")[0]
-    return task, re.sub("(Easy|Medium|Hard)$", "", task), suite
+    return task, f"{suite}:" + re.sub("(Easy|Medium|Hard)$", "", task), suite
 
 
 def preset(model: str, env_id: str) -> RunConfig:

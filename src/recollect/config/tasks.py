@@ -12,7 +12,9 @@ from .config import RunConfig
 TO_ZERO = Decay(final=0.0)
 # Only the last few steps matter, for velocities. Recurrent nets then start with gates half open.
 FLEETING = ("CartPoleMasked", "CartPoleNoVel")
-POPGYM_CARDS = ("RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "HigherLower")
+POPGYM_CARDS = [
+    f"popgym:{game}" for game in ("RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "HigherLower")
+]
 TOY_TEXTS = ("CliffWalking", "CliffWalkingSlippery", "FrozenLake", "FrozenLake8x8", "Taxi")
 
 
