@@ -5,6 +5,7 @@
     recollect compare studies/kernels_gpt2.yaml --report docs/results/kernels_gpt2
     recollect compare studies/kernels_short.yaml --report docs/results/kernels_short
     recollect compare studies/kernels_trxl.yaml --report docs/results/kernels_trxl
+    recollect compare studies/kernels_late_stack.yaml --report docs/results/kernels_late_stack
     python -m benchmarks.equivalence
 
 Prints native minus torch, in normalised scores, of each task and over all tasks of the files that belong
@@ -26,7 +27,12 @@ from .cells import table
 from .study_tables import Study
 
 RESULTS = Path(__file__).parents[1] / "docs/results"
-STUDIES = ("kernels", "kernels_memory"), ("kernels_gpt2", "kernels_short"), ("kernels_trxl",)
+STUDIES = (
+    ("kernels", "kernels_memory"),
+    ("kernels_gpt2", "kernels_short"),
+    ("kernels_trxl",),
+    ("kernels_late_stack",),
+)
 MARGIN = 0.05  # of the mean over all tasks, by its 90 % interval
 TASK_MARGIN = 0.1  # by which no task may be worse, by its 95 % interval
 

@@ -8,7 +8,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     peers, peers short, recurrent, transformers    speed compared with other libraries
     zoo                                            scores of the presets beside RL Zoo's settings
     memories                                       speed and size of each memory beside a GRU
-    equivalence, equivalence_short, _trxl          native kernels beside torch's
+    equivalence, _short, _trxl, _late_stack        native kernels beside torch's
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
     limits                                         LunarLander with errors of the tutorial's code
@@ -77,8 +77,10 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "delays": lambda out: delays.table(json.loads((out.parents[1] / delays.RESULTS).read_text())),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{
-        name: lambda out, i=i: equivalence.lines(equivalence.read(out.parents[1] / "docs" / "results")[i])
-        for i, name in enumerate(("equivalence", "equivalence_short", "equivalence_trxl"))
+        f"equivalence{name}": lambda out, i=i: equivalence.lines(
+            equivalence.read(out.parents[1] / "docs" / "results")[i]
+        )
+        for i, name in enumerate(("", "_short", "_trxl", "_late_stack"))
     },
 }
 

@@ -18,7 +18,7 @@ from ..native.program import coverage
 from ..native.sequences import NativeSequences
 
 # The memories of the studies of docs/kernels.md.
-STUDIED = ("mlp", "gru", "lstm", "stack", "mingru", "gpt2", "trxl", "gtrxl")
+STUDIED = ("mlp", "gru", "lstm", "stack", "late_stack", "mingru", "gpt2", "trxl", "gtrxl")
 WARN_ERROR = 1e-3  # of ratio_error or value_error; at 1e-2 the run stops (learn/maths.py)
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
