@@ -5,7 +5,8 @@
         -o docs/results/critic_memories/runs.zip
     python -m benchmarks.critic_memories
 
-and the same for critic_memories_privileged, whose arms are secondary.
+and the same for critic_memories_privileged, whose arms are secondary. The last command writes analysis.json
+beside the report.
 
 An arm is an actor and a critic in one task. Its score is the area under the training curve (areas.py) on a
 scale where 0 is a random agent and 1 the threshold or published score of the task; MiniGrid's highest return
@@ -27,7 +28,6 @@ Shapes.  n seeds of one arm, m of another, A arms, R resamples.
 
 import argparse
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -44,8 +44,10 @@ from recollect.reporting.groups import Group, group_runs
 from recollect.reporting.reference_scores import reference_score
 from recollect.reporting.runs import RunCollection, key_of, read_runs, task_config
 from recollect.reporting.significance import compare_means, holm
+from recollect.run.run_folder import write_json
 
 from .areas import task_areas
+from .cells import table
 
 STATE, LOAN = "LunarLander-v3", "probe:loan"
 TASKS = (STATE, "LunarLanderNoVel-v3", "CartPoleNoVel-v1", "PendulumNoVel-v1", "minigrid:MemoryS9", LOAN)
@@ -55,6 +57,7 @@ EQUIVALENT = 0.05  # the largest gain that counts as none
 WIDE = 0.2  # a task with a wider interval gets ten more seeds
 RESAMPLES = 10_000
 RESULTS = Path(__file__).parents[1] / "docs/results"
+ANALYSIS = Path("critic_memories/analysis.json")
 
 
 @dataclass(frozen=True)
@@ -256,8 +259,8 @@ def analyse(arms: Sequence[Arm], privileged: Sequence[Arm] = ()) -> dict[str, An
     present = {(arm.env, arm.actor, arm.critic): len(arm.areas) for arm in arms}
     missing = [name for name in product(TASKS, ACTORS, CRITICS) if name not in present]
     complete = {env for env in TASKS if not any(name[0] == env for name in missing)}
-    rho, interval = correlate(arms) if not missing else (math.nan, Interval(math.nan, math.nan))
-    without = without_each_task(arms)
+    rho, interval = (None, None) if missing else correlate(arms)
+    without = {} if missing else without_each_task(arms)
     return {
         "missing": [describe(*name) for name in missing],
         "fewer seeds": {
@@ -280,7 +283,7 @@ def analyse(arms: Sequence[Arm], privileged: Sequence[Arm] = ()) -> dict[str, An
             "rho": rho,
             "interval": interval,
             "without": without,
-            "holds": None if missing else interval.low > 0 and all(one > 0 for one in without.values()),
+            "holds": interval and interval.low > 0 and all(one > 0 for one in without.values()),
         },
     }
 
@@ -297,15 +300,25 @@ def is_wide(one: Gain) -> bool:
     )
 
 
-def table(result: Mapping[str, Any]) -> list[str]:
-    """Lines of Markdown."""
-    lines = ["| task | actor | critic | gain (95 %) | up to (90 %) | gain in explained variance |"]
-    lines.append("|---|---|---|---|---|---|")
+def lines(result: Mapping[str, Any]) -> list[str]:
+    """The gains of all arms, as Markdown."""
+    header = ["environment", "actor", "critic", "gain (95 %)", "up to (90 %)", "gain in explained variance"]
+    rows = []
     for one in (*result["gains"], *result["privileged"]):
         low, high = one["interval"]
-        cells = f"{one['by']:.3f} ({low:.3f} to {high:.3f}) | {one['highest']:.3f} | {one['explained']:.3f}"
-        lines.append(f"| {one['env']} | {one['actor']} | {one['critic']} | {cells} |")
-    return lines
+        cells = (
+            f"{one['by']:.3f} ({low:.3f} to {high:.3f})",
+            f"{one['highest']:.3f}",
+            f"{one['explained']:.3f}",
+        )
+        rows.append([one["env"], *(f"`{one[part]}`" for part in ("actor", "critic")), *cells])
+    return table(header, rows)
+
+
+def read(results: Path = RESULTS) -> dict[str, Any]:
+    """The analysis as it was written."""
+    result: dict[str, Any] = json.loads((results / ANALYSIS).read_text())
+    return result
 
 
 def main() -> None:
@@ -320,7 +333,8 @@ def main() -> None:
         parser.error(f"{first} does not exist: run the study and archive it, as --help shows")
     privileged = read_arms(read_runs([second])) if second.exists() else []
     result = analyse(read_arms(read_runs([first])), privileged)
-    print("\n".join(table(result)))
+    write_json(RESULTS / ANALYSIS, result)
+    print("\n".join(lines(result)))
     for name in ("h1", "h2", "h3", "missing", "fewer seeds", "extend"):
         print(name, json.dumps(result[name]))
 

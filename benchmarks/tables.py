@@ -9,6 +9,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     zoo                                            scores of the presets beside RL Zoo's settings
     memories                                       speed and size of each memory beside a GRU
     equivalence, _short, _trxl, _late_stack        native kernels beside torch's
+    critic_memories                                gains of critics with a memory
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
     limits                                         LunarLander with errors of the tutorial's code
@@ -34,6 +35,7 @@ from pathlib import Path
 
 from . import (
     cells,
+    critic_memories,
     critic_tables,
     delays,
     equivalence,
@@ -67,6 +69,9 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "memory tasks": return_tables.memory_tasks,
     "cards": return_tables.cards,
     "toy control": return_tables.toy_control,
+    "critic_memories": lambda out: critic_memories.lines(
+        critic_memories.read(out.parents[1] / "docs/results")
+    ),
     "critics": critic_tables.critics,
     "context": critic_tables.context,
     "gpt2ppo_peer": lambda out: gpt2ppo.table(gpt2ppo.load(out.parents[1] / gpt2ppo.OUT)),

@@ -138,6 +138,7 @@ def test_flags_override_the_settings_of_environments_and_models(tmp_path):
 def test_a_list_of_one_seed_is_that_seed(tmp_path):
     assert of_file(tmp_path, {**WHOLE, "seeds": [7]}).seeds == (7,)
     assert of_file(tmp_path, {**WHOLE, "seeds": 3}).seeds == (1, 2, 3)
+    assert of_file(tmp_path, {**WHOLE, "seeds": "7-9"}).seeds == (7, 8, 9)
 
 
 def test_the_seed_of_a_run_is_not_set(tmp_path):
@@ -157,6 +158,7 @@ WHOLE = {"environments": ["poc"], "models": ["ppo"]}
         ({**WHOLE, "sedes": 3}, "unknown entry 'sedes'; did you mean seeds"),
         ({**WHOLE, "seeds": 0}, "--seeds 0: numbers must be above 0 and each given once"),
         ({**WHOLE, "seeds": [1, 1]}, "--seeds 1 1: numbers must be above 0 and each given once"),
+        ({**WHOLE, "seeds": "9-7"}, "--seeds 9-7: a range is A-B with A <= B"),
         ({**WHOLE, "seeds": "many"}, "study.yaml: seeds takes whole numbers, or none for an empty list, not"),
         ({**WHOLE, "episodes": [1, 2]}, "study.yaml: episodes takes a whole number, not [1, 2]"),
         ({**WHOLE, "models": "ppo"}, "models must be a list, or a mapping from names to settings"),

@@ -123,8 +123,11 @@ def read_study(path: Path, imports: Sequence[str] = ()) -> Study:
     for key, name in (("environments", "env.id"), ("models", "model")):
         fields[key] = tuple(_variant(path, name, entry) for entry in _entries(path, key, data.get(key), name))
     if "seeds" in data:
-        is_list = isinstance(data["seeds"], list)
-        fields["seeds"] = _seeds(_value(path, "seeds", data, tuple[int, ...]), is_list)
+        seeds = data["seeds"]
+        if isinstance(seeds, str) and _range(seeds):
+            fields["seeds"] = _read_seeds([seeds])
+        else:
+            fields["seeds"] = _seeds(_value(path, "seeds", data, tuple[int, ...]), isinstance(seeds, list))
     if "episodes" in data:
         fields["episodes"] = _episodes(_value(path, "episodes", data, int))
     study = Study(**fields)
@@ -179,7 +182,7 @@ def seed_words(seeds: Any) -> list[Any] | None:
 
 def _read_seeds(words: Sequence[str]) -> tuple[int, ...]:
     """The seeds that --seeds names, as numbers and ranges."""
-    ranges = [re.fullmatch("(.+?)-(.+)", word) for word in words]
+    ranges = [_range(word) for word in words]
     pairs = [part.groups() if part else (word, word) for word, part in zip(words, ranges, strict=True)]
     bounds = [(_seed(first), _seed(last)) for first, last in pairs]
     if any(last - first not in range(MOST_SEEDS) for first, last in bounds):
@@ -188,6 +191,11 @@ def _read_seeds(words: Sequence[str]) -> tuple[int, ...]:
         )
     numbers = [seed for first, last in bounds for seed in range(first, last + 1)]
     return _seeds(numbers, is_list=ranges[0] is not None)
+
+
+def _range(word: str) -> re.Match[str] | None:
+    """A range A-B, and its ends."""
+    return re.fullmatch("(.+?)-(.+)", word)
 
 
 def _seed(word: str) -> int:
