@@ -28,6 +28,7 @@ import yaml
 
 from recollect.common.intervals import Floats, Interval, combined_factor, stratified
 from recollect.reporting.aggregate import improvement, pooled_iqm
+from recollect.reporting.scores import rounded
 from recollect.reporting.significance import holm, rank_test
 
 from . import study_tables
@@ -106,7 +107,7 @@ def cells_of(study: Study) -> list[Cell]:
         if study.has("finals", env, label):
             low, high = scales[env]
             final = study.of("finals", env, label)
-            normalised = [(score - low) / (high - low) for score in final["scores"]]
+            normalised = [(rounded(score) - low) / (high - low) for score in final["scores"]]
             scores |= dict(zip(final["seeds"], normalised, strict=True))
         seconds = [
             1e6 * run["seconds"] / run["steps"] for run in group["runs"] if run["status"] == "finished"

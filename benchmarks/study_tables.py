@@ -17,7 +17,7 @@ import numpy as np
 
 from recollect.common.intervals import iqm_weights, mean_weights
 from recollect.reporting.aggregate import Family, improvements, model_differences
-from recollect.reporting.scores import SCORE_RANGES, FinalScores, are_equal, weighted_mean_interval
+from recollect.reporting.scores import SCORE_RANGES, FinalScores, are_equal, rounded, weighted_mean_interval
 from recollect.reporting.significance import fisher, mann_whitney
 from recollect.reporting.summary import to_json_data
 from recollect.reporting.verdict import describe_equal_seeds
@@ -291,8 +291,8 @@ def read(results: Path, name: str) -> Study:
 
 
 def _recomputed(report: Entry) -> Entry:
-    """The report with intervals and tests recomputed from the scores of its seeds: a stored report may be of
-    an older version."""
+    """The report with scores as they are rounded now, and intervals and tests recomputed from them: a stored
+    report may be of an older version."""
     finals = [_final(entry) for entry in report["finals"]]
     trained = [final for final in finals if len(final.scores)]
     envs, labels = {final.env for final in trained}, list(dict.fromkeys(final.label for final in trained))
@@ -302,7 +302,7 @@ def _recomputed(report: Entry) -> Entry:
 
 
 def _final(entry: Entry) -> FinalScores:
-    scores = np.array(entry["scores"])
+    scores = np.array([rounded(score) for score in entry["scores"]])
     intervals = {
         name: weighted_mean_interval(scores, weights(len(scores)), SCORE_RANGES[entry["source"]])
         for name, weights in (("mean_interval", mean_weights), ("iqm_interval", iqm_weights))

@@ -31,6 +31,8 @@ from recollect.common.intervals import (
 from recollect.common.statistics import iqm
 from recollect.reporting import aggregate, curves, efficiency, scores, significance, verdict
 from recollect.reporting.curves import SeedSeries, resample, summarise_seeds
+from recollect.reporting.groups import Group
+from recollect.reporting.runs import Run
 from recollect.reporting.scores import FinalScores, Scale, weighted_mean_interval
 
 from ..helpers import sampled
@@ -313,6 +315,23 @@ def test_scores_are_normalised_between_the_low_end_and_the_best_run():
     np.testing.assert_allclose(scale.normalised(np.array([10.0, 20.0, 30.0])), [0, 0.5, 1])
     flat = Scale("E", low=10.0, high=10.0, low_is="worst", high_is="best")
     np.testing.assert_allclose(flat.normalised(np.array([10.0])), [0])
+
+
+def test_equal_scores_are_equal_however_their_sums_were_rounded():
+    """100 episodes of 3.2 have a mean of 3.2 but for the last digits, which depend on their order."""
+
+    def group(label, means):
+        runs = [
+            Run(Path(), {"seed": seed}, {"status": "finished"}, {}, {"mean": mean, "success": None})
+            for seed, mean in enumerate(means, 1)
+        ]
+        return Group("E", label, {}, runs)
+
+    below, above = 3.1999999999999926, 3.199999999999993
+    ends, _ = scores.final_scores([group("a", [below, above, above]), group("b", [above, below, below])])
+    assert aggregate.win_share(*(one.scores for one in ends)) == 0.5
+    (difference,) = aggregate.model_differences(ends)
+    assert difference.by == 0 and difference.interval == Interval(0, 0)
 
 
 def test_a_scale_begins_at_random_only_where_some_run_is_better():

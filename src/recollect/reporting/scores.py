@@ -120,10 +120,15 @@ def _source(groups: Sequence[Group]) -> ScoreSource:
     return "success" if all(is_number(e and e.get("success")) for e in evaluations) else "return"
 
 
+def rounded(score: float) -> float:
+    """Without the last digits, which depend on the order of a sum: equal scores would win or lose by them."""
+    return float(f"{score:.12g}")
+
+
 def _score(run: Run, source: ScoreSource) -> float:
     if source == "training" or run.evaluation is None:
-        return float(run.metrics["return"][-1])
-    return float(run.evaluation["success" if source == "success" else "mean"])
+        return rounded(run.metrics["return"][-1])
+    return rounded(run.evaluation["success" if source == "success" else "mean"])
 
 
 def _final_scores(group: Group, source: ScoreSource, scored: dict[int, float]) -> FinalScores:
