@@ -283,7 +283,7 @@ def analyse(arms: Sequence[Arm], privileged: Sequence[Arm] = ()) -> dict[str, An
             "rho": rho,
             "interval": interval,
             "without": without,
-            "holds": interval and interval.low > 0 and all(one > 0 for one in without.values()),
+            "holds": None if interval is None else interval.low > 0 and min(without.values()) > 0,
         },
     }
 

@@ -191,6 +191,7 @@ def mean_ranks(columns: Sequence[Column], memories: Sequence[str]) -> tuple[Floa
 
 def ranked(means: Floats) -> Floats:
     """Ranks within rows of means (R, M), 1 for the highest; equal means have their mean rank."""
+    means = means.round(9)  # those of equal scores in another order differ in the last digits
     above = (means[:, None, :] > means[:, :, None]).sum(2)
     equal = (means[:, None, :] == means[:, :, None]).sum(2)
     return np.asarray(above + (equal + 1) / 2, dtype=np.float64)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from recollect.common.intervals import iqm_weights, mean_weights
+from recollect.common.statistics import iqm
 from recollect.reporting.aggregate import Family, improvements, model_differences
 from recollect.reporting.scores import SCORE_RANGES, FinalScores, are_equal, rounded, weighted_mean_interval
 from recollect.reporting.significance import fisher, mann_whitney
@@ -307,7 +308,11 @@ def _final(entry: Entry) -> FinalScores:
         name: weighted_mean_interval(scores, weights(len(scores)), SCORE_RANGES[entry["source"]])
         for name, weights in (("mean_interval", mean_weights), ("iqm_interval", iqm_weights))
     }
-    return FinalScores(**entry | {"seeds": tuple(entry["seeds"]), "scores": scores} | intervals)
+    return FinalScores(
+        **entry
+        | {"seeds": tuple(entry["seeds"]), "scores": scores, "mean": float(scores.mean()), "iqm": iqm(scores)}
+        | intervals
+    )
 
 
 # The tables -----------------------------------------------------------------------------------

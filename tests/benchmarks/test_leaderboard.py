@@ -45,6 +45,12 @@ def test_ranks_are_those_of_sorting(means):
             assert rank[i] == pytest.approx(len(better) + (row.count(x) + 1) / 2)
 
 
+def test_means_of_equal_scores_in_another_order_share_a_place():
+    x = np.array([0.1, 0.2, 0.3])
+    assert x.mean() != x[::-1].mean()
+    assert ranked(np.array([[x.mean(), x[::-1].mean()]])).tolist() == [[1.5, 1.5]]
+
+
 def test_a_memory_that_always_wins_is_first():
     first, last = standings(complete(BOARD))
     assert (first.memory, first.rank, first.first) == ("gru", 1.0, 1.0)

@@ -76,7 +76,7 @@ BAD_INPUT = {
         "encoder no_such_module:Config: module no_such_module does not import: No module named "
         "'no_such_module'; install it, or put its folder on PYTHONPATH",
     ),
-    "model for an environment": (["train", "ppo_gru"], "ppo_gru is a model: name an environment, and"),
+    "model for an environment": (["train", "ppo_gru"], "ppo_gru is a model, not an environment; rec"),
     "model": (["train", "CartPole-v1", "-m", "ppoo"], "model 'ppoo' is unknown; did you mean ppo"),
     "memory": (["train", "CartPole-v1", "--actor", "stck"], "memory 'stck' is unknown; did you mean stack"),
     "field": (

@@ -139,6 +139,7 @@ def test_a_list_of_one_seed_is_that_seed(tmp_path):
     assert of_file(tmp_path, {**WHOLE, "seeds": [7]}).seeds == (7,)
     assert of_file(tmp_path, {**WHOLE, "seeds": 3}).seeds == (1, 2, 3)
     assert of_file(tmp_path, {**WHOLE, "seeds": "7-9"}).seeds == (7, 8, 9)
+    assert of_file(tmp_path, {**WHOLE, "seeds": ["1-2", 7]}).seeds == (1, 2, 7)
 
 
 def test_the_seed_of_a_run_is_not_set(tmp_path):
@@ -156,10 +157,16 @@ WHOLE = {"environments": ["poc"], "models": ["ppo"]}
     ("data", "message"),
     [
         ({**WHOLE, "sedes": 3}, "unknown entry 'sedes'; did you mean seeds"),
-        ({**WHOLE, "seeds": 0}, "--seeds 0: numbers must be above 0 and each given once"),
-        ({**WHOLE, "seeds": [1, 1]}, "--seeds 1 1: numbers must be above 0 and each given once"),
-        ({**WHOLE, "seeds": "9-7"}, "--seeds 9-7: a range is A-B with A <= B"),
-        ({**WHOLE, "seeds": "many"}, "study.yaml: seeds takes whole numbers, or none for an empty list, not"),
+        ({**WHOLE, "seeds": 0}, "study.yaml: seeds 0: numbers must be above 0 and each given once"),
+        ({**WHOLE, "seeds": []}, "study.yaml: seeds : numbers must be above 0 and each given once"),
+        ({**WHOLE, "seeds": [1, 1]}, "study.yaml: seeds 1 1: numbers must be above 0 and each given once"),
+        ({**WHOLE, "seeds": ["1-3", 2]}, "study.yaml: seeds 1-3 2: numbers must be above 0 and each given"),
+        ({**WHOLE, "seeds": "a-b"}, "study.yaml: seeds takes a whole number, not 'a'"),
+        ({**WHOLE, "seeds": "-3"}, "study.yaml: seeds -3: numbers must be above 0"),
+        ({**WHOLE, "seeds": 2.5}, "study.yaml: seeds takes a whole number, not '2.5'"),
+        ({**WHOLE, "seeds": None}, "study.yaml: seeds takes a whole number, not 'None'"),
+        ({**WHOLE, "seeds": "9-7"}, "study.yaml: seeds 9-7: a range is A-B with A <= B"),
+        ({**WHOLE, "seeds": "many"}, "study.yaml: seeds takes a whole number, not 'many'"),
         ({**WHOLE, "episodes": [1, 2]}, "study.yaml: episodes takes a whole number, not [1, 2]"),
         ({**WHOLE, "models": "ppo"}, "models must be a list, or a mapping from names to settings"),
         ({**WHOLE, "models": []}, "models must be a list, or a mapping from names to settings"),

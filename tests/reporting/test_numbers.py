@@ -332,6 +332,10 @@ def test_equal_scores_are_equal_however_their_sums_were_rounded():
     assert aggregate.win_share(*(one.scores for one in ends)) == 0.5
     (difference,) = aggregate.model_differences(ends)
     assert difference.by == 0 and difference.interval == Interval(0, 0)
+    assert scores.rounded(1e-17) == 0 and scores.rounded(3.2e-5) == 3.2e-5
+    ends, _ = scores.final_scores([group("a", [below]), group("b", [above])])
+    (scale,) = scores.scales(ends, {"E": {"mean": below}})
+    assert scale.low_is == "worst"
 
 
 def test_a_scale_begins_at_random_only_where_some_run_is_better():

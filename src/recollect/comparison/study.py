@@ -123,11 +123,9 @@ def read_study(path: Path, imports: Sequence[str] = ()) -> Study:
     for key, name in (("environments", "env.id"), ("models", "model")):
         fields[key] = tuple(_variant(path, name, entry) for entry in _entries(path, key, data.get(key), name))
     if "seeds" in data:
-        seeds = data["seeds"]
-        if isinstance(seeds, str) and _range(seeds):
-            fields["seeds"] = _read_seeds([seeds])
-        else:
-            fields["seeds"] = _seeds(_value(path, "seeds", data, tuple[int, ...]), isinstance(seeds, list))
+        words = data["seeds"] if isinstance(data["seeds"], list) else [data["seeds"]]
+        is_list = isinstance(data["seeds"], list)
+        fields["seeds"] = _read_seeds(list(map(str, words)), f"study {path}: seeds", is_list)
     if "episodes" in data:
         fields["episodes"] = _episodes(_value(path, "episodes", data, int))
     study = Study(**fields)
@@ -180,40 +178,33 @@ def seed_words(seeds: Any) -> list[Any] | None:
     return [f"{words[0]}-{words[0]}"] if len(words) == 1 and words[0].isdigit() else words
 
 
-def _read_seeds(words: Sequence[str]) -> tuple[int, ...]:
-    """The seeds that --seeds names, as numbers and ranges."""
-    ranges = [_range(word) for word in words]
+def _read_seeds(words: Sequence[str], label: str = "--seeds", is_list: bool = False) -> tuple[int, ...]:
+    """The seeds that words name, as numbers and ranges.
+
+    label    where the words stand
+    is_list  whether a single number is a seed; else it is a count, 10 for the seeds 1 to 10
+    """
+    ranges = [re.fullmatch("(.+?)-(.+)", word) for word in words]
     pairs = [part.groups() if part else (word, word) for word, part in zip(words, ranges, strict=True)]
-    bounds = [(_seed(first), _seed(last)) for first, last in pairs]
+    bounds = [(_seed(first, label), _seed(last, label)) for first, last in pairs]
+    text = f"{label} {' '.join(words)}"
     if any(last - first not in range(MOST_SEEDS) for first, last in bounds):
+        raise UsageError(f"{text}: a range is A-B with A <= B, of at most {MOST_SEEDS:,} seeds")
+    seeds = [seed for first, last in bounds for seed in range(first, last + 1)]
+    if not seeds or min(seeds) < 1 or len(set(seeds)) < len(seeds):
+        raise UsageError(f"{text}: numbers must be above 0 and each given once")
+    if is_list or len(words) > 1 or ranges[0]:
+        return tuple(seeds)
+    if seeds[0] > MOST_SEEDS:
         raise UsageError(
-            f"--seeds {' '.join(words)}: a range is A-B with A <= B, of at most {MOST_SEEDS:,} seeds"
+            f"{text} is the number of seeds, at most {MOST_SEEDS:,}; name single seeds as in --seeds A B"
         )
-    numbers = [seed for first, last in bounds for seed in range(first, last + 1)]
-    return _seeds(numbers, is_list=ranges[0] is not None)
+    return tuple(range(1, seeds[0] + 1))
 
 
-def _range(word: str) -> re.Match[str] | None:
-    """A range A-B, and its ends."""
-    return re.fullmatch("(.+?)-(.+)", word)
-
-
-def _seed(word: str) -> int:
-    number: int = value_of(Setting("seeds", Words([word]), "--seeds"), int)
+def _seed(word: str, label: str) -> int:
+    number: int = value_of(Setting("seeds", Words([word]), label), int)
     return number
-
-
-def _seeds(numbers: Sequence[int], is_list: bool = False) -> tuple[int, ...]:
-    """One number is a count, 10 for the seeds 1 to 10; several, or the list of a file, are seeds."""
-    if not numbers or min(numbers) < 1 or len(set(numbers)) < len(numbers):
-        words = " ".join(map(str, numbers))
-        raise UsageError(f"--seeds {words}: numbers must be above 0 and each given once")
-    if not is_list and len(numbers) == 1 and numbers[0] > MOST_SEEDS:
-        raise UsageError(
-            f"--seeds {numbers[0]} is the number of seeds, at most {MOST_SEEDS:,}; name single "
-            "seeds as in --seeds A B"
-        )
-    return tuple(numbers) if is_list or len(numbers) > 1 else tuple(range(1, numbers[0] + 1))
 
 
 def _episodes(number: int) -> int:

@@ -293,7 +293,7 @@ def preset(model: str, env_id: str) -> RunConfig:
     if model not in MODELS:
         raise UsageError(f"model {model!r} is unknown; {nearest(model, sorted(MODELS))}")
     if env_id in MODELS:
-        raise UsageError(f"{env_id} is a model: name an environment, and the model as -m {env_id}")
+        raise UsageError(f"{env_id} is a model, not an environment; recollect list envs lists environments")
     names = [name for name in names_of(env_id) if name in TASKS]
     config = TASKS[names[0]]() if names else default(env_id)
     config = replace(config, env=replace(config.env, id=env_id), model=model)

@@ -102,8 +102,8 @@ def _scale(finals: Sequence[FinalScores], random: Mapping[str, Any]) -> Scale:
     worst, best = float(scores.min()), float(scores.max())
     low_is: Literal["random", "worst"]
     # Otherwise the scale would be reversed, or have no length.
-    if chance is not None and chance < (best if reference is None else reference):
-        low, low_is = float(chance), "random"
+    if chance is not None and rounded(chance) < (best if reference is None else reference):
+        low, low_is = rounded(chance), "random"
     else:
         low, low_is = worst, "worst"
     if reference is None or reference <= low:
@@ -122,7 +122,7 @@ def _source(groups: Sequence[Group]) -> ScoreSource:
 
 def rounded(score: float) -> float:
     """Without the last digits, which depend on the order of a sum: equal scores would win or lose by them."""
-    return float(f"{score:.12g}")
+    return round(float(f"{score:.12g}"), 12)
 
 
 def _score(run: Run, source: ScoreSource) -> float:
