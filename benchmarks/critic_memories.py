@@ -6,7 +6,7 @@
     python -m benchmarks.critic_memories
 
 and the same for critic_memories_privileged, whose arms are secondary. The last command writes analysis.json
-beside the report.
+and gains.svg beside the report.
 
 An arm is an actor and a critic in one task. Its score is the area under the training curve (areas.py) on a
 scale where 0 is a random agent and 1 the threshold or published score of the task; MiniGrid's highest return
@@ -321,19 +321,50 @@ def read(results: Path = RESULTS) -> dict[str, Any]:
     return result
 
 
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """A forest plot of the gains, a panel for each task; the shade ends where a gain counts as one."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    tasks = [task for task in TASKS if any(one["env"] == task for one in result["gains"])]
+    figure, panels = plt.subplots(
+        len(tasks), 1, figsize=(7, 2.2 * len(tasks) + 0.5), sharex=True, squeeze=False, layout="constrained"
+    )
+    for task, axes in zip(tasks, panels[:, 0], strict=True):
+        some = [one for one in result["gains"] if one["env"] == task][::-1]
+        places = range(len(some))
+        axes.axvspan(-EQUIVALENT, EQUIVALENT, color="0.92")
+        axes.axvline(0, color="0.5", lw=1)
+        axes.hlines(places, *zip(*(one["interval"] for one in some), strict=True), lw=2)
+        axes.plot([one["by"] for one in some], places, "o", ms=5)
+        names = [f"{one['critic']} critic, {one['actor']} actor" for one in some]
+        axes.set_yticks(places, names)
+        axes.set_title(task, loc="left", fontsize="medium")
+    panels[-1, 0].set(xlabel="gain over the critic without memory (95 % interval)")
+    with plt.rc_context({"svg.hashsalt": "gains"}):  # equal results give equal files
+        figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def analyse_runs(results: Path = RESULTS) -> dict[str, Any]:
+    """The analysis of the archived runs."""
+    first, second = (
+        results / name / "runs.zip" for name in ("critic_memories", "critic_memories_privileged")
+    )
+    privileged = read_arms(read_runs([second])) if second.exists() else []
+    return analyse(read_arms(read_runs([first])), privileged)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.parse_args()
-    first, second = (
-        RESULTS / name / "runs.zip" for name in ("critic_memories", "critic_memories_privileged")
-    )
-    if not first.exists():
-        parser.error(f"{first} does not exist: run the study and archive it, as --help shows")
-    privileged = read_arms(read_runs([second])) if second.exists() else []
-    result = analyse(read_arms(read_runs([first])), privileged)
+    result = analyse_runs()
     write_json(RESULTS / ANALYSIS, result)
+    draw(result, (RESULTS / ANALYSIS).with_name("gains.svg"))
     print("\n".join(lines(result)))
     for name in ("h1", "h2", "h3", "missing", "fewer seeds", "extend"):
         print(name, json.dumps(result[name]))

@@ -152,6 +152,15 @@ def test_rank_correlations_by_hand():
     assert spearman(np.stack([x, x, x]), others) == pytest.approx([1, -1, 2 / np.sqrt(5)])
 
 
+def test_the_written_analysis_is_that_of_the_archived_runs():
+    written, again = critic_memories.read(), critic_memories.analyse_runs()
+    assert lines(written) == lines(again)
+    for part in ("missing", "fewer seeds", "extend"):
+        assert written[part] == again[part]
+    assert written["h1"]["holds"] == again["h1"]["holds"]
+    assert [one["holds"] for one in written["h2"]] == [one["holds"] for one in again["h2"]]
+
+
 def test_the_arms_are_those_of_the_study():
     """Each of its configs has a name of its own, and the score of a run is its normalised area."""
     configs = [config for config in read_study(STUDY).configs() if config.seed <= 202]
