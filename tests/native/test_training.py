@@ -250,8 +250,7 @@ def of_memory(memory: MemoryConfig) -> dict[str, BranchConfig]:
         (of_memory(MinGruConfig(width=8)), True),
         ({"critic": BranchConfig(memory=Gpt2Config(width=8, layers=1, heads=2))}, True),
         (of_memory(GtrxlConfig(width=8, layers=1, heads=2)), True),
-        # No study has shown that it learns as well.
-        (of_memory(LateStackConfig()), False),
+        (of_memory(LateStackConfig()), True),
         ({"critic": BranchConfig(activation="gelu")}, False),
         (dict.fromkeys(("actor", "critic"), BranchConfig(activation="gelu")), False),
         ({"algorithm": "a2c"}, False),
