@@ -420,6 +420,15 @@ def test_help_shows_the_defaults_of_the_environment_and_the_model():
     assert "(default 0.999)" in text and "--actor.memory.width" in text
 
 
+@pytest.mark.parametrize("words", [["CartPole-v1", "--lrr", "3"], ["ppo_gru", "-e", "CartPole-v1"]])
+def test_help_is_shown_beside_a_mistake_and_names_it(words):
+    with pytest.raises(UsageError) as mistake:
+        parse(TrainOptions, words, "recollect train")
+    text = help_of(TrainOptions, [*words, "--help"], "recollect train")
+    plain = help_of(TrainOptions, ["--help"], "recollect train")
+    assert text == f"{plain}\nThe other arguments are ignored: {mistake.value}\n"
+
+
 def test_every_type_of_the_config_can_be_described():
     for kind in (Scalar, tuple[str, ...], Path | None, *get_args(int | None)):
         assert describe(kind)

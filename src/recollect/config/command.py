@@ -100,15 +100,25 @@ def _check_complete(kind: type, values: dict[str, Any], positional: Sequence[str
 
 
 def help_of(kind: type, arguments: Sequence[str], prog: str) -> str:
-    """The help of a command; defaults are those of the environment and the model in the arguments."""
-    config = None
-    if {"config", "settings"} & set(get_type_hints(kind)):
-        from .assembly import configure
+    """The help of a command; defaults are those of the environment and the model in the arguments.
 
-        fields = options_of(kind)
-        words = [word for word in arguments if word not in HELP_FLAGS]
-        settings = read_flags(words, {**_options_of_train(), **fields}, getattr(kind, "POSITIONAL", ()))
-        config = configure(
-            setting for setting in settings if setting.name not in {*fields, *FILLED_IN} - {"config"}
-        )
-    return help_text(kind, prog, config, "--help-all" in arguments)
+    Other arguments that cannot be used are ignored, with a line why: help is most needed beside a mistake.
+    """
+    config, ignored = None, ""
+    if {"config", "settings"} & set(get_type_hints(kind)):
+        try:
+            config = _config_of([word for word in arguments if word not in HELP_FLAGS], kind)
+        except UsageError as error:
+            config, ignored = _config_of((), kind), f"\nThe other arguments are ignored: {error}\n"
+    return help_text(kind, prog, config, "--help-all" in arguments) + ignored
+
+
+def _config_of(words: Sequence[str], kind: type) -> Any:
+    """The config of one run of a command, as far as its arguments give it."""
+    from .assembly import configure
+
+    fields = options_of(kind)
+    settings = read_flags(words, {**_options_of_train(), **fields}, getattr(kind, "POSITIONAL", ()))
+    return configure(
+        setting for setting in settings if setting.name not in {*fields, *FILLED_IN} - {"config"}
+    )

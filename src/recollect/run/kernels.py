@@ -17,8 +17,6 @@ from ..native.nodes import UnsupportedError
 from ..native.program import coverage
 from ..native.sequences import NativeSequences
 
-# The memories of the studies of docs/kernels.md.
-STUDIED = ("mlp", "gru", "lstm", "stack", "late_stack", "mingru", "gpt2", "trxl", "gtrxl")
 WARN_ERROR = 1e-3  # of ratio_error or value_error; at 1e-2 the run stops (learn/maths.py)
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
@@ -31,8 +29,7 @@ def engine(config: RunConfig, agent: Agent, announce: Callable[[str], None]) -> 
     chosen: Engine
     try:
         try:
-            if not auto or _is_studied(config):
-                return _native(config, agent, announce)
+            return _native(config, agent, announce)
         except UnsupportedError as error:
             reason = "" if auto else str(error)
         chosen = _torch(agent, announce)
@@ -69,12 +66,6 @@ def _torch(agent: Agent, announce: Callable[[str], None]) -> Engine:
 def end_engine(learner: Learner) -> None:
     """Compute the agent as one from a file from now on: evaluations of both give the same numbers."""
     use(TORCH, learner.agent)
-
-
-def _is_studied(config: RunConfig) -> bool:
-    """Whether native runs with these memories have been shown to learn as well as torch's."""
-    branches = [config.actor] if config.critic.shared else [config.actor, config.critic]
-    return all(branch.memory.name in STUDIED for branch in branches)
 
 
 def computed_by(learner: Learner) -> dict[str, str]:
