@@ -273,6 +273,7 @@ def analyse(arms: Sequence[Arm], privileged: Sequence[Arm] = ()) -> dict[str, An
         "privileged": [vars(one) for one in gains(privileged)],
         "h1": {
             "highest": [one.highest for one in first],
+            "adjusted": holm([one.p for one in first]),  # of losses; added after the runs, and judges nothing
             "holds": all(one.highest < EQUIVALENT for one in first) if STATE in complete else None,
         },
         "h2": [

@@ -60,6 +60,8 @@ class TuneOptions(ExecutorOptions):
     """A file with the options to tune and their values, over the default ones: see docs/tuning.md."""
     imports: tuple[str, ...] = ()
     """Third-party memories named in the space file, which may then be imported."""
+    episodes: int | None = None
+    """Episodes of the evaluation of each run's last weights; None: 100."""
     out: str = "tune"
     """The folder of all searches; this one is kept in OUT/MODEL/ENV."""
     command: tuple[str, ...]
