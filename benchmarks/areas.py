@@ -61,4 +61,5 @@ def _group_areas(group: Group, grid: np.ndarray) -> FinalScores:
         mean_interval=mean_interval,
         iqm_interval=iqm_interval,
         mean_return=mean,
+        failed=group.failed,
     )

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from recollect.common.intervals import iqm_weights, mean_weights
+from recollect.common.intervals import are_equal, describe_equal, iqm_weights, mean_weights
 from recollect.common.statistics import iqm
 from recollect.reporting.aggregate import Family, improvements, model_differences
-from recollect.reporting.scores import SCORE_RANGES, FinalScores, are_equal, rounded, weighted_mean_interval
+from recollect.reporting.scores import SCORE_RANGES, FinalScores, rounded, weighted_mean_interval
 from recollect.reporting.significance import fisher, mann_whitney
 from recollect.reporting.summary import to_json_data
-from recollect.reporting.verdict import describe_equal_seeds
 
 from .areas import areas
 from .cells import table
@@ -310,7 +309,8 @@ def _final(entry: Entry) -> FinalScores:
     }
     return FinalScores(
         **entry
-        | {"seeds": tuple(entry["seeds"]), "scores": scores, "mean": float(scores.mean()), "iqm": iqm(scores)}
+        | {"seeds": tuple(entry["seeds"]), "failed": tuple(entry.get("failed", ()))}
+        | {"scores": scores, "mean": float(scores.mean()), "iqm": iqm(scores)}
         | intervals
     )
 
@@ -492,9 +492,7 @@ def _counts(pairs: Sequence[tuple[int, int]]) -> str:
 
 def _notes(equal: Iterable[int]) -> list[str]:
     """Lines below a table with intervals of no width, for each number of equal seeds."""
-    return [
-        line for n in sorted(equal) for line in ("", f"An interval without width: {describe_equal_seeds(n)}.")
-    ]
+    return [line for n in sorted(equal) for line in ("", f"An interval without width: {describe_equal(n)}.")]
 
 
 def _p(p: float) -> str:

@@ -6,7 +6,7 @@ import torch
 import recollect
 from recollect import cli, memory
 from recollect.agent.graphs import GraphedStep
-from recollect.agent.speed import faster
+from recollect.agent.speed import faster, full_precision
 from recollect.common import tree
 from recollect.learn import ppo
 
@@ -76,6 +76,24 @@ def test_calls_with_gradients_or_several_steps_are_not_captured():
         second, _ = step(rows.map(torch.ones_like), state)
     assert len(step._graphs) == 1
     assert torch.equal(first.cpu(), kept) and not torch.equal(second.cpu(), kept)
+
+
+def test_a_graph_is_of_one_precision():
+    """A validation with as many environments as training has inputs of the same shapes."""
+    _, learner, *_, rollout, _ = learner_on("fake", "gru")
+    agent, rows, state = learner.agent, rollout.send_row(0), learner.state.actor
+
+    def step(rows, state):
+        return rows.first * (2.0 if agent.actor.bf16 else 1.0), state
+
+    rows = rows._replace(first=torch.ones_like(rows.first))
+    agent.actor.forward = step
+    with torch.no_grad(), faster(agent, True, False, graphs=True):
+        rounded = agent.actor(rows, state)[0].cpu()
+        with full_precision(agent):
+            exact = agent.actor(rows, state)[0].cpu()
+        again = agent.actor(rows, state)[0].cpu()
+    assert (rounded == 2).all() and (exact == 1).all() and (again == 2).all()
 
 
 def test_a_branch_that_waits_for_the_device_cannot_be_captured():

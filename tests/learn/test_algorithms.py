@@ -98,8 +98,9 @@ class Played:
     """What returns are computed from."""
 
     def __init__(self, kinds):
-        """kinds (T, N): 0 goes on, 1 ends, 2 is cut; the row after an end is a tail row."""
-        self.terminated, self.truncated = kinds == 1, kinds == 2
+        """kinds (T, N): 0 goes on, 1 is terminated, 2 is truncated by the environment and 3 by a barrier; the
+        row after an end is a tail row."""
+        self.terminated, self.truncated, self.cut_short = kinds == 1, kinds >= 2, kinds == 3
         ended = self.terminated | self.truncated
         self.valid = torch.cat([torch.ones_like(ended[:1]), ~ended])
 
@@ -111,7 +112,7 @@ def played(draw):
     for n in range(envs):
         t = 0
         while t < steps:
-            kinds[t, n] = draw(st.integers(0, 2))
+            kinds[t, n] = draw(st.integers(0, 3))
             t += 1 if kinds[t, n] == 0 else 2  # nobody acts in a tail row
     return Played(kinds)
 
@@ -124,7 +125,8 @@ def test_returns_are_sums_to_the_end_of_an_episode_and_known_where_it_is_reached
     returns, known = reinforce.returns_to_go(rollout, reward, gamma)
     for t, n in torch.ones_like(valid).nonzero().tolist():
         ends = [u for u in range(t, len(valid)) if ended[u, n]]
-        assert bool(known[t, n]) == bool(valid[t, n] and ends)
+        # An episode that a barrier cut short has no return.
+        assert bool(known[t, n]) == bool(valid[t, n] and ends and not rollout.cut_short[ends[0], n])
         if known[t, n]:
             wanted = sum(gamma ** (u - t) * float(reward[u, n]) for u in range(t, ends[0] + 1))
             assert float(returns[t, n]) == pytest.approx(wanted)

@@ -238,6 +238,12 @@ def test_its_weights_follow_from_the_seed_and_are_not_those_of_the_agent():
     assert not torch.equal(one[name], other[name])
 
 
+def test_rollouts_may_be_shorter_than_the_predictor_has_batches(tmp_path):
+    options = ["--rollouts", "3", "--ppo.num-steps", "2", "--ppo.bptt", "2", "--ppo.num-minibatches", "1"]
+    run = run_quietly(assemble([*options, "--ppo.rnd-coef", "0.5", "--env.num-envs", "4"]), tmp_path)
+    assert metrics_of(run.folder)[-1]["intrinsic_reward"] > 0
+
+
 def test_it_is_off_by_default(tmp_path):
     run = run_quietly(small_config(rollouts=2), tmp_path)
     assert {row["intrinsic_reward"] for row in metrics_of(run.folder)} == {None}

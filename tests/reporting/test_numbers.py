@@ -18,6 +18,7 @@ from recollect.common.intervals import (
     Interval,
     band,
     iqm_weights,
+    mean_interval,
     mean_of_shares,
     mean_weights,
     paired_interval,
@@ -117,6 +118,15 @@ def test_one_seed_has_no_interval():
     assert stratified([np.array([1.0, 2.0]), np.array([3.0])], aggregate.pooled_iqm) is None
     curve = summarise_seeds(np.ones((1, 4)))
     assert curve.low is None and curve.iqm_low is None
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_the_interval_of_a_mean_over_episodes_holds_what_it_claims(n):
+    random = np.random.default_rng(n)
+    ends = np.array([mean_interval(random.normal(0, 1, n)) for _ in range(400)])
+    held = np.mean((ends[:, 0] <= 0) & (ends[:, 1] >= 0))
+    assert 0.95 - 3 * np.sqrt(0.95 * 0.05 / 400) <= held <= 0.985
+    assert mean_interval(np.ones(n)) is None and mean_interval(np.ones(1)) is None
 
 
 @pytest.mark.parametrize("n", [3, 5, 10])
@@ -420,6 +430,45 @@ def verdict_text(*finals: FinalScores) -> str:
 def test_a_clear_difference_is_called_one():
     text = verdict_text(final("a", [9, 10, 11, 10, 10]), final("b", [1, 2, 3, 2, 2]))
     assert "a has the highest mean, 10" in text and "It is better than b (8 lower" in text
+
+
+def test_a_model_whose_bad_runs_fail_is_not_called_better():
+    """Both learn with half of the seeds; bad runs of a end, those of b fail, so b has the higher mean."""
+    good, bad = np.arange(90.0, 100.0), np.arange(10.0)
+    a = final("a", np.concatenate([good, bad]))
+    b = replace(final("b", good + 1), failed=tuple(range(11, 21)))
+    (difference,) = aggregate.model_differences([a, b])
+    assert (difference.better, difference.failed) == ("b", 10)
+    # It wins all pairs with bad runs of a, half of those with good ones by its good ones, and none otherwise.
+    above = np.mean([(x > y) + 0.5 * (x == y) for x in good + 1 for y in good])
+    assert difference.wins == pytest.approx(0.25 * above + 0.25)
+    assert not difference.differs
+    text = verdict_text(a, b)
+    assert "b has the highest mean" in text and "better than" not in text
+    assert "Failed, and so in no mean, but below all scores in tests: 10 of 20 runs of b." in text
+    (improvement,) = aggregate.improvements([a, b], ["a", "b"])
+    assert improvement.probability == pytest.approx(1 - difference.wins)
+    # Without a failed run means are tested; where the rank test speaks for the other model, none is better.
+    assert aggregate.model_differences([a, final("b", good + 1)])[0].p == pytest.approx(
+        significance.compare_means(good + 1, a.scores)
+    )
+    few = replace(final("b", [200.0]), failed=tuple(range(2, 21)))
+    (difference,) = aggregate.model_differences([final("a", good), few])
+    assert difference.better == "b" and difference.p < 0.05 and not difference.differs
+
+
+def test_a_failed_run_never_reached_the_threshold():
+    runs = [
+        Run(Path(), {"seed": seed}, {"status": status}, series([10, 20], [0, 60]), None)
+        for seed, status in enumerate(["finished", "failed", "SIGINT"], 1)
+    ]
+    group = Group("E", "m", {}, runs)
+    assert group.failed == (2,)
+    (item,) = efficiency.efficiencies(
+        [curves.seed_series(group)], [efficiency.Threshold("E", 50.0, "target")]
+    )
+    np.testing.assert_equal(item.steps, [20, np.inf])
+    assert item.reached == 1 and np.isinf(item.seconds[1])
 
 
 def test_three_seeds_show_no_difference():

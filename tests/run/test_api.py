@@ -250,6 +250,13 @@ def test_successes_are_a_share_of_all_episodes_or_unknown(trained):
         assert replace(evaluation, successes=reported).summary()["success"] == success
 
 
+def test_equal_returns_have_no_interval(trained):
+    """Its width would be 0, however few they are."""
+    evaluation = replace(trained.evaluate(5), returns=[9.0] * 5)
+    assert evaluation.summary()["low"] is evaluation.summary()["high"] is None
+    assert repr(evaluation) == "Evaluation(CartPole-v1, 5 episodes, mean 9)"
+
+
 def test_values_are_short_where_they_are_printed(trained):
     assert repr(trained) == f"Trained(ppo on CartPole-v1, seed 3, finished, {trained.folder})"
     text = repr(trained.evaluate(5))

@@ -40,19 +40,20 @@ class GraphedStep:
     """A branch called for single steps without gradients; every other call goes to the branch itself.
 
     A graph reads and writes fixed memory. So inputs are copied into that of the graph, and outputs out of it:
-    the caller may keep them. There is one graph for each shape of the inputs. Weights are read where they
-    are, so the optimiser may change them, but nothing may replace their memory.
+    the caller may keep them. There is one graph for each shape of the inputs and each precision. Weights are
+    read where they are, so the optimiser may change them, but nothing may replace their memory.
     """
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
+    def __init__(self, step: Step, precision: Callable[[], Any] = lambda: None) -> None:
+        """precision: what, beside shapes, the operations of a step depend on."""
+        self._step, self._precision = step, precision
         self._graphs: dict[Any, _Graph] = {}
 
     def __call__(self, rows: Rows, state: Tree) -> tuple[Tensor, Tree]:
         if torch.is_grad_enabled() or len(rows.first) > 1:
             return self._step(rows, state)
         inputs = _inputs(rows, state)
-        key = tuple((name, x.shape, x.dtype) for name, x in inputs.items())
+        key = (self._precision(), *((name, x.shape, x.dtype) for name, x in inputs.items()))
         if key not in self._graphs:
             self._graphs[key] = _Graph(self._step, rows, state)
         return self._graphs[key].replay(inputs)

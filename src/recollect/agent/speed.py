@@ -29,7 +29,8 @@ def faster(agent: Agent, bf16: bool, compiled: bool, graphs: bool = False) -> It
         for branch in branches:
             _compile(branch)
     if graphs:
-        agent.actor.forward = GraphedStep(agent.actor.forward)  # type: ignore[method-assign]
+        graphed = GraphedStep(agent.actor.forward, precision=lambda: agent.actor.bf16)
+        agent.actor.forward = graphed  # type: ignore[method-assign]
     try:
         yield
     finally:

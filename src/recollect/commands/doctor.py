@@ -30,8 +30,8 @@ WIDTH = 18  # of the longest name: rules of Gymnasium
 class DoctorOptions:
     """Check this installation, and an environment if one is given. A bug report should contain the output.
 
-      recollect doctor
-      recollect doctor my_module:MyEnv-v0
+    recollect doctor
+    recollect doctor my_module:MyEnv-v0
     """
 
     POSITIONAL: ClassVar = ("env",)

@@ -10,6 +10,7 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common.digests import seal
 from ..common.errors import UsageError
+from ..common.intervals import describe_equal
 from ..config.options import Playing
 from ..config.presets import preset
 from ..envs import EnvConfig
@@ -103,12 +104,14 @@ def _summary(result: Evaluation) -> str:
     s: dict[str, Any] = result.summary()
     mode = "deterministic" if result.deterministic else "sampling"
     mode = "at random" if result.agent == "random" else mode
-    interval = "-" if s["low"] is None else f"{s['low']:.2f} to {s['high']:.2f}"
+    interval = "" if s["low"] is None else f"   95 % interval {s['low']:.2f} to {s['high']:.2f}"
     lines = [
         f"{result.agent} on {result.env}: {s['episodes']} episodes, {mode}, seed {result.seed}",
-        f"  return  mean {s['mean']:.2f}   95 % interval {interval}",
+        f"  return  mean {s['mean']:.2f}{interval}",
         f"          std {s['std']:.2f}   interquartile mean {s['iqm']:.2f}   length {s['length']:.1f}",
     ]
+    if not interval and s["episodes"] > 1:
+        lines.append(f"          {describe_equal(s['episodes'], 'episodes')}")
     if result.by_episode:
         means = np.mean(result.by_episode, axis=0)
         lines.append(f"  by episode of a trial  {' '.join(f'{x:.4g}' for x in means)}")

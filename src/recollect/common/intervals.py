@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .statistics import iqm
+from .statistics import bootstrap, iqm
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -61,6 +61,20 @@ def band(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
     ordered = np.sort(values, axis=0)
     low, high = ends_of_means(ordered, weights)
     return stretched(weights @ ordered, low, high, one_factor(len(values)))
+
+
+def mean_interval(values: Floats) -> Interval | None:
+    """The interval of the mean of few or many values (n,); None for one value, or if all are equal."""
+    if len(values) < 2 or are_equal(values):
+        return None
+    low, high = np.array(bootstrap(values))[:, None]
+    ends = stretched(values.mean(keepdims=True), low, high, one_factor(len(values)))
+    return Interval(float(ends[0][0]), float(ends[1][0]))
+
+
+def are_equal(values: Floats) -> bool:
+    """Whether several values (n,) are all the same, so that a bootstrap interval would have no width."""
+    return len(values) > 1 and bool(np.ptp(values) <= 1e-9 * (1 + abs(values[0])))
 
 
 def stretched(centre: Floats, low: Floats, high: Floats, factor: float) -> tuple[Floats, Floats]:
@@ -266,6 +280,13 @@ def mean_of_shares(shares: Floats, low: Floats, high: Floats) -> tuple[Floats, F
 def most_failures(n: int) -> float:
     """The largest probability of failure, with 95 % confidence, if none of n runs failed."""
     return float(1 - 0.05 ** (1 / n))
+
+
+def describe_equal(n: int, of: str = "seeds") -> str:
+    """In place of an interval, if n values are all equal: a binomial bound on others."""
+    return (
+        f"all {n} {of} are equal; with 95 % confidence, at most {most_failures(n):.0%} of further {of} differ"
+    )
 
 
 def _score_interval(share: Floats, variance: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:

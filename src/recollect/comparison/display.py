@@ -17,15 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ..common.format import duration, number, wrapped
-from ..common.intervals import Interval, mean_weights
+from ..common.intervals import Interval, are_equal, describe_equal, mean_weights
 from ..common.notebook import Output, terminal_page
 from ..config.data import to_dict
 from ..envs import EnvConfig
 from ..reporting.cells import range_cell
 from ..reporting.groups import group_runs
 from ..reporting.runs import Run
-from ..reporting.scores import SCORE_RANGES, are_equal, weighted_mean_interval
-from ..reporting.verdict import describe_equal_seeds
+from ..reporting.scores import SCORE_RANGES, weighted_mean_interval
 from ..run.bench import estimate_seconds
 from .jobs import Job, evaluation_row
 
@@ -242,7 +241,7 @@ class ComparisonDisplay:
         self.live_table.console.print(table)
         for group in self.groups:
             if are_equal(np.array(scores := self.scores(group))):
-                print(wrapped(f"{group.env}, {group.label}: {describe_equal_seeds(len(scores))}"))
+                print(wrapped(f"{group.env}, {group.label}: {describe_equal(len(scores))}"))
         for job in self.jobs:
             if job.state == "failed":
                 print(f"failed: {job.folder}: {job.error}")

@@ -97,7 +97,7 @@ class Novelty:
 
     def _train(self, rollout: Rollout, counted: Tensor, ranks: Ranks) -> None:
         rows, local_envs = _next_rows(rollout), ranks.block(rollout.num_envs)
-        for first in range(BATCHES):
+        for first in range(min(BATCHES, rollout.num_steps)):
             # Not steps in a row, which are much alike.
             steps = slice(first, None, BATCHES)
             mask = counted[steps].to(rollout.log_prob.dtype)

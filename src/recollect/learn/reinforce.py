@@ -4,8 +4,8 @@
 
 over the steps of episodes that end inside the rollout, because only there G is known. b is the mean of G,
 and G - b is divided by its standard deviation; with ppo.normalize_advantage off, b = 0. A truncated episode
-counts as ended. The critic is not trained, so its options have no effect, nor have those that A2C does not
-use.
+counts as ended, but not where a barrier or a failure cut it short. The critic is not trained, so its
+options have no effect, nor have those that A2C does not use.
 """
 
 import torch
@@ -23,7 +23,8 @@ from .settings import Coefficients, Draw, Plan, PPOConfig
 
 def returns_to_go(rollout: Rollout, reward: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
     """G (T, N), and where it is known: in valid steps of episodes that end inside the rollout."""
-    ended, valid = rollout.terminated | rollout.truncated, rollout.valid[:-1]
+    ended = rollout.terminated | (rollout.truncated & ~rollout.cut_short)
+    valid = rollout.valid[:-1]
     returns, known = torch.zeros_like(reward), torch.zeros_like(valid)
     ahead, ends = torch.zeros_like(reward[0]), torch.zeros_like(valid[0])
     # `ends` is true while an end lies ahead in the episode of step t. It is cleared on tail rows and set

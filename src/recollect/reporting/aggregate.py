@@ -45,13 +45,17 @@ class ModelDifference:
     p: float
     """Of equal means (compare_means); adjusted by Family.adjusted. NaN for a single seed."""
     wins: float
-    """Share of pairs of seeds in which `better` has the higher score; a tie counts half."""
+    """Share of pairs of seeds in which `better` has the higher score; a tie counts half, and a failed run
+    loses to any score."""
     wins_interval: Interval
+    failed: int
+    """Runs of the two that failed. They are in no mean; with any, p is that of the rank test, in which they
+    are below all scores."""
 
     @property
     def differs(self) -> bool:
-        """Whether the means differ at the 5 % level."""
-        return self.p < LEVEL
+        """Whether `better` is better at the 5 % level: with failed runs, not by its mean alone."""
+        return self.p < LEVEL and (self.wins > 0.5 or not self.failed)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def profiles(strata: Strata, grid: Floats) -> list[Profile]:
 
 def improvements(finals: Sequence[FinalScores], ranked: Sequence[str]) -> list[Improvement]:
     """Each pair of models over the environments in which both have scores, the higher ranked first."""
-    by_env = {(final.env, final.label): final.scores for final in finals}
+    by_env = {(final.env, final.label): final.ranked for final in finals}
     envs = sorted({final.env for final in finals})
     pairs: list[Improvement] = []
     for label, other in combinations(ranked, 2):
@@ -202,8 +206,9 @@ def model_differences(finals: Sequence[FinalScores]) -> list[ModelDifference]:
 
 def model_difference(better: FinalScores, worse: FinalScores) -> ModelDifference:
     """Compare two models of one environment."""
-    x, y = better.scores, worse.scores
-    wins, interval_of_wins = improvement([(x, y)])
+    x, y, ranked = better.scores, worse.scores, (better.ranked, worse.ranked)
+    wins, interval_of_wins = improvement([ranked])
+    failed = len(better.failed) + len(worse.failed)
     return ModelDifference(
         env=better.env,
         better=better.label,
@@ -212,9 +217,10 @@ def model_difference(better: FinalScores, worse: FinalScores) -> ModelDifference
         interval=stratified([x, y], difference_of_means),
         iqm_by=better.iqm - worse.iqm,
         iqm_interval=stratified([x, y], difference_of_iqms),
-        p=compare_means(x, y),
+        p=rank_test([ranked]) if failed else compare_means(x, y),
         wins=wins,
         wins_interval=interval_of_wins,
+        failed=failed,
     )
 
 

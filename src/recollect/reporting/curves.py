@@ -37,6 +37,8 @@ class SeedSeries:
     label: str
     kind: Literal["finished", "unfinished", "imported"]
     series: Sequence[Series]
+    failed: int = 0
+    """Runs that failed, which have no series."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def seed_series(group: Group) -> SeedSeries:
     """The finished runs of a group; the unfinished ones if it has no others."""
     runs = group.finished or group.runs
     kind: Literal["finished", "unfinished"] = "finished" if group.finished else "unfinished"
-    return SeedSeries(group.env, group.label, kind, [run.metrics for run in runs])
+    return SeedSeries(group.env, group.label, kind, [run.metrics for run in runs], len(group.failed))
 
 
 def panels(series: Sequence[SeedSeries]) -> list[Panel]:

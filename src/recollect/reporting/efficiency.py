@@ -1,7 +1,7 @@
 """Sample and time efficiency: steps and seconds until the training return reaches a threshold.
 
-A seed that does not reach it counts as later than all others. So reports use the median seed: a mean would
-cover only the seeds that succeeded.
+A seed that does not reach it, or whose run failed, counts as later than all others. So reports use the
+median seed: a mean would cover only the seeds that succeeded.
 """
 
 import math
@@ -95,8 +95,10 @@ def first_reached(series: Series, axis: str, value: float) -> float:
 
 
 def _efficiency(model: SeedSeries, value: float) -> Efficiency:
+    never = [np.inf] * model.failed
     steps, seconds = (
-        np.array([first_reached(series, axis, value) for series in model.series]) for axis in ("step", "time")
+        np.array([*(first_reached(series, axis, value) for series in model.series), *never])
+        for axis in ("step", "time")
     )
     paces = [s["step"][-1] / s["time"][-1] for s in model.series if "time" in s and s["time"][-1] > 0]
     pace = float(np.mean(paces)) if paces else np.nan

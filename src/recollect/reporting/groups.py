@@ -33,6 +33,11 @@ class Group:
         """The seeds of the finished runs."""
         return tuple(run.seed for run in self.finished)
 
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """The seeds whose run failed."""
+        return tuple(run.seed for run in self.runs if run.status == "failed" and run.seed not in self.seeds)
+
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:
     """Group runs that differ only in the seed; ordered by environment and label."""

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..common.format import number
+from ..common.intervals import describe_equal
 from .aggregate import MANY_MODELS, ModelDifference
 from .blocks import Block, Chart, DotRow, Line, Plot, Table, Text, slugs
 from .cells import interval_cell, p_cell, probability_cell
 from .curves import RANDOM
 from .scores import FinalScores
 from .summary import Summary
-from .verdict import describe_equal_seeds
 
 SCORE_NAMES = {
     "success": "success rate of the final weights",
@@ -43,7 +43,7 @@ def score_blocks(summary: Summary) -> Iterator[Block]:
             yield _score_table(title, finals, summary.random.get(env))
             for final in finals:
                 if final.all_equal:
-                    yield Text(f"{final.label}: {describe_equal_seeds(len(final.scores))}.")
+                    yield Text(f"{final.label}: {describe_equal(len(final.scores))}.")
             yield from _ceiling(finals)
 
 

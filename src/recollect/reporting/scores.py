@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ..common.intervals import Floats, Interval, band, iqm_weights, mean_weights
+from ..common.intervals import Floats, Interval, are_equal, band, iqm_weights, mean_weights
 from ..common.statistics import iqm
 from .groups import Group
 from .reference_scores import reference_score
@@ -39,16 +39,21 @@ class FinalScores:
     iqm_interval: Interval | None
     mean_return: float
     """Equal to the mean if scores are returns."""
+    failed: tuple[int, ...] = ()
+    """Seeds whose run failed, as one that diverged. They have no score, and are in no mean."""
+
+    @property
+    def ranked(self) -> Floats:
+        """The scores, with one below all others for each run that failed (n + failed,).
+
+        Without them a model whose bad runs diverge would be compared by its good ones alone.
+        """
+        return np.append(self.scores, np.full(len(self.failed), -np.inf))
 
     @property
     def all_equal(self) -> bool:
         """Whether all seeds have the same score, so that the interval of the mean has no width."""
         return are_equal(self.scores)
-
-
-def are_equal(scores: Floats) -> bool:
-    """Whether several scores (n,) are all the same."""
-    return len(scores) > 1 and bool(np.ptp(scores) <= 1e-9 * (1 + abs(scores[0])))
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,7 @@ def _final_scores(group: Group, source: ScoreSource, scored: dict[int, float]) -
         mean_interval=weighted_mean_interval(scores, mean_weights(len(scores)), ends),
         iqm_interval=weighted_mean_interval(scores, iqm_weights(len(scores)), ends),
         mean_return=float(np.mean(returns)),
+        failed=group.failed,
     )
 
 

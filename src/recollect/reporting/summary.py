@@ -177,7 +177,7 @@ def _notes(groups: Sequence[Group], finals: Sequence[FinalScores], partial: set[
     for group in groups:
         for run in group.runs:
             if run.status == "failed":
-                yield f"{run.folder} failed and has no score: those of its model leave it out."
+                yield f"{run.folder} failed: it is in no mean, and in tests below all scores."
             elif not run.finished:
                 state = (
                     "is running or has died" if run.status == "running" else f"was stopped by {run.status}"

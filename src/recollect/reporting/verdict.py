@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ..common.format import first_few, number
-from ..common.intervals import Interval, most_failures
+from ..common.intervals import Interval, describe_equal
 from .aggregate import Aggregate, Family, Improvement, ModelDifference
 from .cells import p_cell
 from .scores import FinalScores
@@ -49,9 +49,9 @@ def _confidence(family: Family, finals: Sequence[FinalScores]) -> str:
         text = "One test, at the 5 % level."
     else:
         text = (
-            f'"Better" holds at the 5 % level for all {tests} tests of this report together (Holm): every '
+            f'"Better" holds at the 5 % level for all {tests} tests of scores together (Holm): every '
             "pair of models in every environment and over all environments. If no models differ, at most one "
-            "report in 20 names a difference."
+            "verdict in 20 names a difference."
         )
     if min(len(final.seeds) for final in finals if len(final.seeds) > 1) < MIN_SEEDS:
         text += f" With fewer than {MIN_SEEDS} seeds the intervals assume normally distributed scores."
@@ -86,11 +86,11 @@ def _env_verdict(finals: Sequence[FinalScores], differences: Sequence[ModelDiffe
     mean = f"{_short(best.mean)} ({_spread(best)})" if best.mean_interval else _short(best.mean)
     if len(finals) == 1:
         text = f"{_quote(best.label)} reaches {mean} with {_seeds(counts)}."
-        return f"{text} There is no other model to compare it with."
+        return f"{text} There is no other model to compare it with.{_failures(finals)}"
     text = f"{_quote(best.label)} has the highest mean, {mean}, with {_seeds(counts)} each."
     against = [d for d in differences if d.env == best.env and d.better == best.label]
     better = [_describe(difference) for difference in against if difference.differs]
-    seeds = {final.label: len(final.seeds) for final in finals}
+    seeds = {final.label: len(final.ranked) for final in finals}
     untested = [d for d in against if not _can_differ(seeds[d.better], seeds[d.worse])]
     unclear = [_describe(d) for d in against if not d.differs and d not in untested]
     if better:
@@ -101,7 +101,19 @@ def _env_verdict(finals: Sequence[FinalScores], differences: Sequence[ModelDiffe
         text += f" There are too few seeds to compare it with {_listed([_describe(d) for d in untested])}."
     if better and min(counts) < MIN_SEEDS:
         text += f" This is only a hint: use at least {MIN_SEEDS} seeds per model."
-    return text
+    return text + _failures(finals)
+
+
+def _failures(finals: Sequence[FinalScores]) -> str:
+    """What became of the runs that failed, or ""."""
+    failures = [
+        f"{len(final.failed)} of {len(final.ranked)} runs of {_quote(final.label)}"
+        for final in finals
+        if final.failed
+    ]
+    return (
+        f" Failed, and so in no mean, but below all scores in tests: {_listed(failures)}." if failures else ""
+    )
 
 
 def _can_differ(n: int, m: int) -> bool:
@@ -137,15 +149,9 @@ def _overall_verdict(aggregates: Sequence[Aggregate], improvements: Sequence[Imp
 def _spread(final: FinalScores) -> str:
     """The interval of a mean; if all seeds are equal it has no width, so a bound on other seeds instead."""
     if final.all_equal:
-        return describe_equal_seeds(len(final.scores))
+        return describe_equal(len(final.scores))
     assert final.mean_interval is not None
     return f"95 % interval {_range(final.mean_interval)}"
-
-
-def describe_equal_seeds(n: int) -> str:
-    """A binomial bound on other seeds, if n seeds have the same score."""
-    share = most_failures(n)
-    return f"all {n} seeds are equal; with 95 % confidence, at most {share:.0%} of further seeds differ"
 
 
 def _describe(difference: ModelDifference) -> str:

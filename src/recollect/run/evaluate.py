@@ -9,8 +9,9 @@ import numpy as np
 from ..agent.agent import Agent
 from ..common import notebook, rng
 from ..common.errors import UsageError
+from ..common.intervals import mean_interval
 from ..common.option_values import Setting, value_of
-from ..common.statistics import bootstrap, iqm
+from ..common.statistics import iqm
 from ..common.threads import one_thread
 from ..envs import Array, EnvConfig, Envs, make_for_evaluation, reports_mask
 from ..envs.given import Factory
@@ -81,8 +82,9 @@ class Evaluation:
         return float(np.mean(self.returns))
 
     def summary(self) -> dict[str, Any]:
-        """Mean, standard deviation, interquartile mean, and the 95 % interval of the mean if it exists."""
-        low, high = bootstrap(self.returns) if len(self.returns) > 1 else (None, None)
+        """Mean, standard deviation, interquartile mean, and the 95 % interval of the mean: none for one
+        episode, or if all returns are equal."""
+        low, high = mean_interval(np.array(self.returns)) or (None, None)
         # A share of some would leave out those that report nothing, as where a time limit ends them.
         all_report = bool(np.isfinite(self.successes).all())
         return {
