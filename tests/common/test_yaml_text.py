@@ -31,6 +31,19 @@ def test_what_is_nested_too_deep_is_refused_and_not_composed(text):
         load_yaml(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"), [("a: 1\nb:\n  c: 2\n  c: 3\n", "3 and 4"), ("{c: 1, b: 2, c: 1}", "1 and 1")]
+)
+def test_a_key_that_stands_twice_is_refused(text, lines):
+    """PyYAML keeps the last value: the first section of a file would have no effect."""
+    with pytest.raises(yaml.YAMLError, match=f"'c' stands twice, in lines {lines}"):
+        load_yaml(text)
+
+
+def test_equal_keys_of_other_mappings_and_types_are_read():
+    assert load_yaml("a: {c: 1}\nb: {c: 2}\n1: 3\n'1': 4") == {"a": {"c": 1}, "b": {"c": 2}, 1: 3, "1": 4}
+
+
 def test_what_is_nested_less_is_read():
     data = load_yaml("[" * DEEPEST + "7" + "]" * DEEPEST)
     for _ in range(DEEPEST):

@@ -372,6 +372,22 @@ def test_a_config_file_may_say_where_a_run_is_kept(tmp_path):
     assert (options.out, options.quiet, options.config.steps) == (Path("elsewhere"), True, 7)
 
 
+def test_a_model_beside_a_file_with_another_memory_is_refused(tmp_path):
+    """The memory of the file would win, under the name of the model."""
+    file = tmp_path / "c.yaml"
+    file.write_text("env: {id: poc}\nactor: {memory: {name: mlp}}\ncritic: {memory: {name: mlp}}\n")
+    words = ["--config", str(file), "-m", "ppo_gru"]
+    with pytest.raises(
+        UsageError, match=r"actor\.memory\.name to mlp, and the model ppo_gru has gru: leave out"
+    ):
+        assemble(words)
+    config = assemble([*words, "--actor", "gru", "--critic", "lstm"])
+    assert (config.actor.memory.name, config.critic.memory.name) == ("gru", "lstm")
+    assert assemble(words[:2]).actor.memory.name == "mlp"
+    file.write_text("env: {id: poc}\nactor: {memory: {name: gru}}\nsteps: 5\n")
+    assert assemble(words).steps == 5
+
+
 def test_bench_and_train_read_the_same_config():
     words = ["poc", "-m", "ppo_gru", "--seed", "4"]
     assert (

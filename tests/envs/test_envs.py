@@ -517,9 +517,10 @@ def limited(*limits: int) -> gym.Env:
 
 
 @pytest.mark.parametrize(
-    "limits, option, first", [((4,), None, 4), ((4,), 9, 4), ((9,), 4, 4), ((4, 9), 7, 4)]
+    "limits, option, first",
+    [((4,), None, 4), ((4, 9), None, 4), ((4,), 9, 9), ((9,), 4, 4), ((4, 9), 7, 7)],
 )
-def test_of_several_time_limits_the_shortest_is_stated(limits, option, first):
+def test_of_several_time_limits_the_shortest_is_stated_unless_the_option_replaces_them(limits, option, first):
     envs = suite.make(case("mine", time_limit=option), factory=lambda: limited(*limits))
     assert envs.adapter.time_limit == first
     envs.reset(seeds(3))

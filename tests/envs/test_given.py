@@ -72,6 +72,20 @@ def test_classes_functions_and_instances_train_alike(env, tmp_path):
     assert recollect.resume(ours.folder, env=env, quiet=True).summary["status"] == "finished"
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("as_instance", [False, True])
+def test_a_time_limit_replaces_that_of_an_environment_that_is_given(wrapped, as_instance, tmp_path):
+    """Also a shorter one: a second wrapper around it would never be reached."""
+
+    def build():
+        env = gymnasium.wrappers.TimeLimit(Corridor(length=100), 5)
+        return gymnasium.wrappers.RecordEpisodeStatistics(env) if wrapped else env
+
+    for limit in (8, 3):
+        run = train(build() if as_instance else build, tmp_path / str(limit), {"env.time_limit": limit})
+        assert run.evaluate(2).lengths == [limit] * 2
+
+
 def test_an_instance_is_copied_and_stays_as_it_is(tmp_path):
     env = Corridor()
     env.reset(seed=0)

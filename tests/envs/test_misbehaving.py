@@ -313,7 +313,7 @@ def test_an_observation_of_another_shape_is_named(backend):
     ],
 )
 def test_an_observation_is_not_made_to_fit(backend, space, obs):
-    with pytest.raises(EnvDataError, match="returned an observation of shape"):
+    with pytest.raises(EnvDataError, match=r"returned an observation of (shape|type)"):
         play(envs_of(Reshapes, backend, kwargs={"space": space, "obs": obs}))
 
 
@@ -731,6 +731,11 @@ class Outside(Counter):
             np.array([-1, 0]),
             r"obs\[0\] = -1 at step 2; its space has the values 0 to 2",
         ),
+        (
+            spaces.MultiBinary((2, 2)),
+            np.array([[0, 1], [7, 1]], np.int8),
+            r"obs\[1, 0\] = 7 at step 2; its space has the values 0 and 1",
+        ),
     ],
 )
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -740,6 +745,37 @@ def test_a_discrete_observation_outside_of_its_space_is_named(space, value, mess
         play(envs)
 
 
+@pytest.mark.parametrize(
+    ("space", "value", "given"),
+    [
+        (spaces.Box(-100, 100, (2,), np.int8), np.array([300, 0]), "int64 with values from 0 to 300"),
+        (
+            spaces.Box(0, 255, (2,), np.uint8),
+            np.array([300, 0], np.uint16),
+            "uint16 with values from 0 to 300",
+        ),
+        (spaces.Box(0, 255, (2,), np.uint8), np.array([3, 0]), "int64 with values from 0 to 0"),
+        (spaces.Box(0, 1, (2,)), np.array([1j, 0]), "complex128"),
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_type_that_the_space_does_not_hold_is_named(space, value, given, backend):
+    """numpy would wrap some around: 300 as an int8 is 44."""
+    envs = make(EnvConfig(id="outside", num_envs=2, backend=backend), partial(Outside, space, value))
+    with pytest.raises(EnvDataError, match=rf"environment 0 .* an observation of type {given} at step"):
+        play(envs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_integers_of_another_type_are_read_where_they_fit(backend):
+    space = spaces.Box(-100, 100, (2,), np.int8)
+    envs = make(
+        EnvConfig(id="fits", num_envs=2, backend=backend), partial(Outside, space, np.array([-100, 7]))
+    )
+    seen = np.concatenate([obs for obs, _ in play(envs)])
+    assert set(seen.ravel()) == {0, -100, 7}
+
+
 class Paid(Counter):
     def __init__(self, reward):
         self.reward = reward
@@ -747,6 +783,23 @@ class Paid(Counter):
     def step(self, action):
         obs, _, terminated, truncated, info = super().step(action)
         return obs, self.reward, terminated, truncated, info
+
+
+class Ends(Counter):
+    def __init__(self, end):
+        self.end = end
+
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, self.end, truncated, info
+
+
+@pytest.mark.parametrize("end", [None, np.nan])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_end_that_is_unknown_is_refused(end, backend):
+    envs = make(EnvConfig(id="ends", num_envs=2, backend=backend), partial(Ends, end))
+    with pytest.raises(EnvDataError, match=rf"returned {end} for terminated or truncated, not a bool"):
+        play(envs)
 
 
 @pytest.mark.parametrize("reward", [np.nan, -np.inf])

@@ -315,7 +315,7 @@ def test_a_run_without_a_score_is_left_out(runs, tmp_path):
     (tmp_path / "a" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     summary = summarise(read_runs([tmp_path]))
     assert summary.finals == [] and "no return is known" in summary.left_out[0].reason
-    assert summary.verdict[0].text.startswith("No run is finished")
+    assert summary.verdict[0].text.startswith("No run has a score")
 
 
 def test_seeds_and_budgets_that_do_not_match_are_said(runs, tmp_path):

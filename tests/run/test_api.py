@@ -661,7 +661,7 @@ def test_what_takes_ids_names_the_class_that_it_got(tmp_path):
 def test_one_name_is_a_list_of_one(trained, monkeypatch, tmp_path):
     """The letters of a string are no names."""
     asked = []
-    monkeypatch.setattr("recollect.run.api.from_dict", lambda data, allowed, file: asked.append(allowed))
+    monkeypatch.setattr("recollect.run.api.from_dict", lambda data, allowed, *_: asked.append(allowed))
     with pytest.raises(AttributeError):
         recollect.load(trained.folder, imports="my_memory:EmaConfig")
     assert asked == [["my_memory:EmaConfig"]]

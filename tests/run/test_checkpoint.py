@@ -5,6 +5,7 @@ import os
 import pickle
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
 from hypothesis import given
@@ -111,6 +112,10 @@ def test_a_saved_environment_that_imports_a_module_needs_leave(trained, tmp_path
     checkpoint.write(tmp_path / "agent.safetensors", tensors, meta)
     with pytest.raises(UsageError, match="imports a module: allow it with -e"):
         api.load(tmp_path / "agent.safetensors")
+    # Of another environment the agent knows only the spaces.
+    for env in ("CartPole-v1", lambda: gymnasium.make("CartPole-v1")):
+        elsewhere = api.load(tmp_path / "agent.safetensors", env=env)
+        assert elsewhere.evaluate(2).returns and "stranger" not in elsewhere.config.env.id
     meta["config"]["env"]["id"] = "CartPole-v1"
     meta["config"]["actor"]["memory"]["name"] = "antigravity_of_a_stranger:Config"
     checkpoint.write(tmp_path / "agent.safetensors", tensors, meta)

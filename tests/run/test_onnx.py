@@ -150,7 +150,22 @@ def test_a_memory_that_takes_the_action_separately(tmp_path):
 
 def test_every_kind_of_observation(tmp_path):
     agent = built(MIXED, spaces.Discrete(4, start=-2), "gru")
-    assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), MIXED, 2, steps=15)
+    assert_equal_over_episodes(agent, Graph(agent, tmp_path / "agent.onnx"), MIXED, 3, steps=15)
+
+
+class Constant(torch.nn.Module):
+    """A layer that uses the number of environments as a constant."""
+
+    def forward(self, x):
+        return x.reshape(len(x), len(x[0]), -1)
+
+
+def test_a_graph_of_one_batch_size_is_refused(tmp_path):
+    agent = built(VECTOR, spaces.Discrete(4), "mlp")
+    agent.actor.encoder = torch.nn.Sequential(*agent.actor.encoder, Constant())
+    with pytest.raises(UsageError, match=r"batches of 2 alone .*write x\.shape\[0\] for len\(x\)"):
+        onnx_export.export(agent, tmp_path / "agent.onnx")
+    assert not (tmp_path / "agent.onnx").exists()
 
 
 @pytest.mark.thorough

@@ -181,8 +181,8 @@ class Player:
             shape = leaves[name].shape
             if leaf.kind != "discrete" and shape != (self.num_envs, *leaf.shape):
                 raise UsageError(
-                    f"observation {name!r} has shape {shape[1:]} in {len(leaves[name])} environments; this "
-                    f"agent needs shape {leaf.shape}, and its player acts in {self.num_envs}"
+                    f"observation {name!r} has shape {shape[1:]} in {next(iter(shape), 'no')} environments; "
+                    f"this agent needs shape {leaf.shape}, and its player acts in {self.num_envs}"
                 )
 
     def _check_values(self, leaves: Obs) -> None:

@@ -47,6 +47,18 @@ def _check_depth(text: str) -> None:
             raise yaml.YAMLError(f"its entries are nested more than {DEEPEST} deep")
 
 
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Refuse a key that stands twice: YAML forbids it, and PyYAML would drop the first value."""
+    lines: dict[tuple[str, str], int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        name, line = (key.tag, key.value), key.start_mark.line + 1
+        if name in lines:
+            raise yaml.YAMLError(f"{key.value!r} stands twice, in lines {lines[name]} and {line}")
+        lines[name] = line
+
+
 def _expanded(node: yaml.Node, counts: dict[int, int]) -> int:
     """The number of nodes if each alias were a copy.
 
@@ -60,6 +72,7 @@ def _expanded(node: yaml.Node, counts: dict[int, int]) -> int:
     counts[key] = 0
     parts: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
+        _check_keys(node)
         parts = [part for pair in node.value for part in pair]
     elif isinstance(node, yaml.SequenceNode):
         parts = node.value

@@ -74,7 +74,24 @@ def with_file(settings: Sequence[Setting]) -> list[Setting]:
     named = [name for setting in flags for name in _names(setting)]
     of_file = file_settings(data, str(path))
     check_imports(of_file, named, str(path))
+    _check_model(of_file, flags, str(path))
     return over(of_file, flags)
+
+
+def _check_model(of_file: Sequence[Setting], flags: Sequence[Setting], file: str) -> None:
+    """Refuse a model beside a file with other memories: those of the file would win, under its name."""
+    model = last(flags, "model")
+    if model is None:
+        return
+    env = last(flags, "env.id") or last(of_file, "env.id") or "CartPole-v1"
+    config = preset(model, env)
+    for option, branch in (("actor.memory.name", config.actor), ("critic.memory.name", config.critic)):
+        name = last(of_file, option)
+        if name not in (None, "shared", branch.memory.found_as()) and last(flags, option) is None:
+            raise UsageError(
+                f"{file} sets {option} to {name}, and the model {model} has {branch.memory.name}: leave out "
+                f"the model, or give --{option.split('.')[0]} as well, or take the memory out of the file"
+            )
 
 
 def _names(setting: Setting) -> Sequence[str]:
@@ -97,13 +114,17 @@ def _announce(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def from_dict(data: Mapping[str, Any], imports: Sequence[str] = (), file: str = "config") -> RunConfig:
+def from_dict(
+    data: Mapping[str, Any], imports: Sequence[str] = (), file: str = "config", elsewhere: bool = False
+) -> RunConfig:
     """A config that was saved. A name that would import a module counts only if it is in `imports`.
 
-    file  what errors name as the source
+    file       what errors name as the source
+    elsewhere  the agent is for another environment, so that of the file is not made
     """
     settings = _in_order(settings_in(data, file))
-    check_imports(settings, imports, "the file")
+    checked = [setting for setting in settings if not (elsewhere and setting.name == "env.id")]
+    check_imports(checked, imports, "the file")
     # Not over the preset: a saved config is complete, and presets change between versions. An option that an
     # old file lacks gets the default of its class, which must therefore mean what old versions did.
     return apply(*_with_parts(RunConfig(), settings))

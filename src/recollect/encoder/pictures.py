@@ -70,7 +70,8 @@ class PictureEncoder(nn.Module):
         """(n, *shape) uint8 -> (n, F)."""
         if pictures.ndim > 3 and self.leaf.channels_last:
             pictures = pictures.movedim(-1, -3)
-        pictures = pictures.reshape(len(pictures), *self.leaf.picture_shape)
+        # Not len(pictures), which an exported graph would have as a number.
+        pictures = pictures.reshape(pictures.shape[0], *self.leaf.picture_shape)
         if torch.is_grad_enabled() or not pictures.is_cpu or is_exporting():
             return self._features(pictures, float_type)
         return torch.cat([self._features(part, float_type) for part in pictures.split(PART)])
@@ -104,7 +105,7 @@ def distinct(x: Tensor) -> tuple[Tensor, Tensor]:
     for it, and in an exported graph.
     """
     if not x.is_cpu or is_exporting():
-        return x, torch.arange(len(x), device=x.device)
+        return x, torch.arange(x.shape[0], device=x.device)
     flat = x.flatten(1)
     # Eight bytes as one number; zeros complete the last.
     words = F.pad(flat, (0, -flat.shape[1] % 8)).view(torch.int64)

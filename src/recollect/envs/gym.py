@@ -62,7 +62,18 @@ def _build_given(factory: Factory, time_limit: int | None) -> gym.Env[Any, Any]:
             f"the environment's function returned {env!r:.80}; it must return a gymnasium.Env, or an "
             "environment of PettingZoo"
         )
-    return env if time_limit is None else gym.wrappers.TimeLimit(env, time_limit)
+    return env if time_limit is None else _limited(env, time_limit)
+
+
+def _limited(env: gym.Env[Any, Any], steps: int) -> gym.Env[Any, Any]:
+    """An environment with a time limit in place of any that it has, as `gym.make` replaces that of an id."""
+    limits, inner = [], env
+    while isinstance(inner, gym.Wrapper):
+        limits += [inner] if isinstance(inner, gym.wrappers.TimeLimit) else []
+        inner = inner.env
+    for limit in limits:
+        limit._max_episode_steps = steps
+    return env if limits else gym.wrappers.TimeLimit(env, steps)
 
 
 def _as_trials(factory: Factory, episodes: int) -> gym.Env[Any, Any]:

@@ -11,7 +11,7 @@ from gymnasium.vector.utils import concatenate, iterate
 
 from ..common.errors import EnvDataError, EnvFailedError, UsageError
 from .failures import ABORTED, FAILURES, Restarts, close_quietly, describe, join_info
-from .returned import read_reset, read_step
+from .returned import fits, read_reset, read_step, wraps
 from .spaces import Array
 
 # Errors that say all that is needed, and those that a restart cannot mend.
@@ -31,6 +31,7 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
         self._autoreset_envs: Array
         self._observations: Any
         self._restarts = restarts
+        self._wraps = wraps(self.single_observation_space)
         self._steps = 0
         # Failed in the last step: the next one restarts them. Until then the old ones stay, because their
         # rows may be rendered, and one that was never reset cannot be.
@@ -115,13 +116,15 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
 
     def _joined(self) -> Any:
         """The observations of all environments in the buffer."""
+        space = self.single_observation_space
         try:
-            self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
+            if self._wraps and not all(fits(space, obs) for obs in self._env_obs):
+                raise ValueError("another shape, type or range")
+            self._observations = concatenate(space, self._env_obs, self._observations)
         except Exception as error:
-            check_shapes(self.single_observation_space, self._env_obs, self._restarts.name, self._steps)
+            check_shapes(space, self._env_obs, self._restarts.name, self._steps)
             raise EnvDataError(
-                f"observations of {self._restarts.name} do not fit its space "
-                f"{self.single_observation_space}: {error}"
+                f"observations of {self._restarts.name} do not fit its space {space}: {error}"
             ) from error
         return self._observations
 
@@ -135,6 +138,10 @@ def check_shapes(space: gym.Space[Any], all_obs: Any, name: str, step: int) -> N
     for i, obs in enumerate(all_obs):
         if not space.contains(obs):
             given = f"shape {np.shape(obs)}" if isinstance(obs, np.ndarray) else repr(obs)[:80]
+            if isinstance(obs, np.ndarray) and obs.shape == space.shape:
+                given = f"type {obs.dtype}"
+                if obs.dtype.kind in "iuf" and obs.size:
+                    given += f" with values from {obs.min()} to {obs.max()}"
             raise EnvDataError(
                 f"environment {i} ({name}) returned an observation of {given} at step {step}; its space is "
                 f"{space}. Correct the environment, or its observation_space"

@@ -1,4 +1,4 @@
-"""The values of discrete observations."""
+"""The values of discrete and binary observations."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from .spaces import Obs, ObsSpec
 
 
 class Outside(NamedTuple):
-    """A value that the space of a discrete observation does not have.
+    """A value that the space of a discrete or binary observation does not have.
 
     name  of the leaf, with the component if there are several
     env   the environment that returned it
@@ -17,19 +17,20 @@ class Outside(NamedTuple):
 
     name: str
     env: int
-    value: int
+    value: float
     rule: str
 
 
 class Ranges:
-    """The ranges of the discrete leaves of an observation."""
+    """The ranges of the discrete and binary leaves of an observation."""
 
     def __init__(self, spec: ObsSpec) -> None:
         self._leaves = {name: leaf for name, leaf in spec.leaves.items() if leaf.kind == "discrete"}
         self._sizes = {name: np.array(leaf.sizes, np.uint64) for name, leaf in self._leaves.items()}
+        self._binary = [name for name, leaf in spec.leaves.items() if leaf.kind == "binary"]
 
     def find_outside(self, obs: Obs) -> Outside | None:
-        """The first index that is outside of its range, in the leaves of `ObsSpec.split`."""
+        """The first value that is outside of its range, in the leaves of `ObsSpec.split`."""
         for name, sizes in self._sizes.items():
             # As unsigned numbers, negative ones are large: one comparison checks both ends.
             if name in obs and (obs[name].view(np.uint64) >= sizes).any():
@@ -38,4 +39,9 @@ class Ranges:
                 key = f"{name}[{place}]" if len(sizes) > 1 else name
                 rule = f"its space has the values {start} to {start + size - 1}"
                 return Outside(key, env, int(obs[name][env, place]) + start, rule)
+        for name in self._binary:
+            if name in obs and (outside := (obs[name] != 0) & (obs[name] != 1)).any():
+                env, *places = (int(i) for i in np.argwhere(outside)[0])
+                value = obs[name][env, *places].item()
+                return Outside(f"{name}{places}", env, value, "its space has the values 0 and 1")
         return None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from ..common.errors import EnvDataError
@@ -28,10 +29,11 @@ def read_step(result: Any, env: int, kind: object) -> tuple[Any, float, bool, bo
             "observation, the reward, terminated, truncated, and info, a dict: correct the environment"
         )
     obs, reward, terminated, truncated, info = result
-    if terminated is None or truncated is None:
-        raise EnvDataError(
-            f"step of {_name(env, kind)} returned None for terminated or truncated, not a bool"
-        )
+    for end in (terminated, truncated):
+        if end is None or (isinstance(end, float) and end != end):  # NaN would count as true
+            raise EnvDataError(
+                f"step of {_name(env, kind)} returned {end} for terminated or truncated, not a bool"
+            )
     try:
         # Most are floats. A string of digits would be a number, and so, with a warning, an array of one.
         if not isinstance(reward, float) and (isinstance(reward, str) or np.ndim(reward)):
@@ -43,6 +45,30 @@ def read_step(result: Any, env: int, kind: object) -> tuple[Any, float, bool, bo
             "the environment"
         ) from None
     return obs, number, bool(terminated), bool(truncated), info
+
+
+def fits(space: gym.Space[Any], obs: Any) -> bool:
+    """Whether each part has the shape of its space, a type for it, and no integer that the type of the space
+    does not have: writing would cast, broadcast and wrap around."""
+    if isinstance(space, gym.spaces.Dict):
+        return all(fits(part, obs[name]) for name, part in space.spaces.items())
+    if isinstance(space, gym.spaces.Tuple):
+        return all(fits(part, x) for part, x in zip(space.spaces, obs, strict=True))
+    x = np.asarray(obs)
+    if x.shape != space.shape or not np.can_cast(x.dtype, space.dtype, "same_kind"):
+        return False
+    if x.dtype == space.dtype or x.dtype.kind not in "iu" or space.dtype.kind not in "iu" or not x.size:
+        return True
+    most = np.iinfo(space.dtype)
+    return bool(x.min() >= most.min and x.max() <= most.max)
+
+
+def wraps(space: gym.Space[Any]) -> bool:
+    """Whether a space has integers that numpy would wrap around where they are written."""
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
+        return any(map(wraps, parts))
+    return isinstance(space, gym.spaces.Box) and space.dtype.kind in "iu" and space.dtype.itemsize < 8
 
 
 def _name(env: int, kind: object) -> str:

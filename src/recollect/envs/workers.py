@@ -31,7 +31,7 @@ from gymnasium.vector.utils import (
 from ..common.errors import EnvDataError, UsageError
 from .failures import ABORTED, FAILURES, Failure, Restarts, close_quietly, describe, join_info
 from .local import check_shapes
-from .returned import read_reset, read_step
+from .returned import fits, read_reset, read_step
 from .spaces import Array
 
 # To close an environment, before its process is killed. Less than a run has after a signal
@@ -252,22 +252,12 @@ def _answer(env: gym.Env[Any, Any], command: str, data: Any, index: int, memory:
     else:
         obs, *result = read_step(env.step(data), index, env)
     try:
-        if not _fits(env.observation_space, obs):
+        if not fits(env.observation_space, obs):
             return "misfit", obs
         write_to_shared_memory(env.observation_space, index, obs, memory)
     except Exception:
         return "misfit", obs
     return "result", result
-
-
-def _fits(space: gym.Space[Any], obs: Any) -> bool:
-    """Whether each part has the shape of its space and a type for it: writing would cast and broadcast."""
-    if isinstance(space, gym.spaces.Dict):
-        return all(_fits(part, obs[name]) for name, part in space.spaces.items())
-    if isinstance(space, gym.spaces.Tuple):
-        return all(_fits(part, x) for part, x in zip(space.spaces, obs, strict=True))
-    x = np.asarray(obs)
-    return x.shape == space.shape and np.can_cast(x.dtype, space.dtype, "same_kind")
 
 
 def leave_group(parent: int) -> None:

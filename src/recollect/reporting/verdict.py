@@ -28,7 +28,11 @@ def verdict(
 ) -> list[Statement]:
     """A paragraph for each environment, one over all of them, and one on confidence."""
     if not finals:
-        return [Statement("", "No run is finished, so there is no verdict.")]
+        text = (
+            "No run has a score, so there is no verdict: a score is the evaluation of a finished run, or the "
+            "mean return of its last 100 training episodes."
+        )
+        return [Statement("", text)]
     envs = dict.fromkeys(final.env for final in finals)
     statements: list[Statement] = []
     for env in envs:

@@ -224,7 +224,8 @@ def load(
     env_id, factory = (None, None) if env is None else resolve_environment(env)
     allowed = [*listed(imports), *([env_id] if env_id and factory is None else [])]
     path = hub.download(str(path)) if str(path).startswith(hub.PREFIX) else path
-    agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path)))
+    elsewhere = env_id is not None
+    agent, config = load_agent(Path(path), lambda data: from_dict(data, allowed, str(path), elsewhere))
     if env_id and env_id != config.env.id:
         # The saved backend was chosen for the environment of training, and may not offer this one. A callable
         # has arguments of its own.

@@ -164,6 +164,14 @@ def export(agent: Agent, path: Path) -> None:
             verbose=False,
         )
     assert program is not None
+    fixed = [
+        str(x.name) for x in program.model.graph.inputs if x.shape is None or isinstance(x.shape[0], int)
+    ]
+    if fixed:
+        raise UsageError(
+            f"the graph would take batches of {EXAMPLES} alone ({', '.join(fixed)}), because a memory or an "
+            "encoder uses the number of environments as a constant; in its code, write x.shape[0] for len(x)"
+        )
     spec = agent.action_spec
     facts = {"recollect": __version__, "actions": spec.kind, "sizes": list(spec.sizes)}
     program.model.metadata_props.update({name: json.dumps(fact) for name, fact in facts.items()})

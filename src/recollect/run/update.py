@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Generator
 from contextlib import closing
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -47,8 +48,9 @@ class Update:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        if not 0 <= rate < math.inf:  # a positive condition, which NaN does not fulfil
-            raise UsageError(f"learning_rate is {rate}, it must be finite and at least 0")
+        # A positive condition, which NaN does not fulfil.
+        if not isinstance(rate, Real) or not 0 <= rate < math.inf:
+            raise UsageError(f"learning_rate is {rate!r}, it must be a finite number of at least 0")
         if self._scheduled > 0:
             self._learner.optimizer.rate_factor = rate / self._scheduled
         elif self._learner.iteration < self.config.init.critic_rollouts:

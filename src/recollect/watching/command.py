@@ -24,7 +24,7 @@ from .episodes import watch as play
 from .film_notes import describe_steps, enlarge
 from .film_strip import draw_frames
 from .internals import Internals, MemoryTrace, compute_internals
-from .labels import name_actions, parse_labels
+from .labels import name_actions, name_observations, parse_labels
 from .options import WatchOptions
 from .watch_page import Gallery, missing_package, render_pair, render_player
 
@@ -98,13 +98,16 @@ def _path(options: WatchOptions) -> Path | None:
         raise UsageError(f"-o {target}: use {WINDOW}, or a file that ends in {', '.join(suffixes)}")
     if options.beside is not None and (path is None or path.suffix.lower() != PAGE):
         raise UsageError("--beside shows two agents on a page: use -o FILE.html")
-    parse_labels(options.labels)  # before episodes are played
     return path
 
 
 @one_thread()
 def _show(options: WatchOptions, path: Path | None, trained: Trained) -> None:
     """Show episodes of an agent."""
+    agent, given = trained.agent, parse_labels(options.labels)
+    # Wrong names are an error before episodes are played.
+    name_actions(agent.action_spec, trained.config.env.id, given, {})
+    name_observations(agent.obs_spec, trained.config.env.id, given, {})
     if path is None:
         _write_film(path, trained, options)
         return
