@@ -147,7 +147,9 @@ def format_scores(result: Evaluation) -> str:
     """The mean return, its confidence interval over the episodes, and the success rate if reported."""
     s = result.summary()
     success = "" if s["success"] is None else f"   success {s['success']:.0%}"
-    return f"mean return {s['mean']:8.1f}   95 % interval {s['low']:.1f} to {s['high']:.1f}{success}"
+    equal = f"all {s['episodes']} returns are equal"
+    interval = equal if s["low"] is None else f"95 % interval {s['low']:.1f} to {s['high']:.1f}"
+    return f"mean return {s['mean']:8.1f}   {interval}{success}"
 
 
 def scope_note(config: RunConfig, settings: Settings) -> str:
