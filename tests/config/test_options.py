@@ -422,6 +422,8 @@ def test_every_option_is_explained(command, columns, monkeypatch):
     kind = COMMANDS[command]
     text = help_of(kind, ["--help-all"], f"recollect {command}")
     assert text.startswith(f"usage: recollect {command}") and kind.__doc__.split()[0] in text
+    given = [line.strip() for line in kind.__doc__.splitlines() if line.strip().startswith("recollect ")]
+    assert {f"  {line}" for line in given} <= set(text.splitlines())  # each on a line of its own
     examples = re.compile("  (recollect|-)")  # which are not wrapped
     assert [x for x in text.splitlines() if len(x) > min(int(columns), 100) and not examples.match(x)] == []
     texts = descriptions(kind)

@@ -28,10 +28,12 @@ WIDTH = 18  # of the longest name: rules of Gymnasium
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """Check this installation, and an environment if one is given. A bug report should contain the output.
+    """Check this installation, and an environment if one is given.
 
-    recollect doctor
-    recollect doctor my_module:MyEnv-v0
+      recollect doctor
+      recollect doctor my_module:MyEnv-v0
+
+    A bug report should contain the output.
     """
 
     POSITIONAL: ClassVar = ("env",)

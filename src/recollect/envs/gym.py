@@ -67,13 +67,13 @@ def _build_given(factory: Factory, time_limit: int | None) -> gym.Env[Any, Any]:
 
 def _limited(env: gym.Env[Any, Any], steps: int) -> gym.Env[Any, Any]:
     """An environment with a time limit in place of any that it has, as `gym.make` replaces that of an id."""
-    limits, inner = [], env
+    limited, inner = False, env
     while isinstance(inner, gym.Wrapper):
-        limits += [inner] if isinstance(inner, gym.wrappers.TimeLimit) else []
+        if isinstance(inner, gym.wrappers.TimeLimit):
+            inner._max_episode_steps = steps  # private, but wrappers between cannot be built again
+            limited = True
         inner = inner.env
-    for limit in limits:
-        limit._max_episode_steps = steps
-    return env if limits else gym.wrappers.TimeLimit(env, steps)
+    return env if limited else gym.wrappers.TimeLimit(env, steps)
 
 
 def _as_trials(factory: Factory, episodes: int) -> gym.Env[Any, Any]:

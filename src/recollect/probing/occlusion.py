@@ -35,7 +35,7 @@ from .samples import Sample, affordable, find_donors, take_sample
 
 LONGEST = 64  # steps
 SOURCES = 1000  # steps whose input is changed
-EACH = 10  # of them for each number of steps since the start: more than these are not kept free for it
+EACH = 10  # of them, reserved for each number of steps since the start; fewer where there are many numbers
 FEWEST_EACH = 2  # an input is replaced by that of another source of the same number
 GRADIENTS = (*range(1, 9), 16, 32, 64)  # steps later
 NUMBER = 6  # of the generator: contents.py has 5
