@@ -244,6 +244,19 @@ def test_rollouts_may_be_shorter_than_the_predictor_has_batches(tmp_path):
     assert metrics_of(run.folder)[-1]["intrinsic_reward"] > 0
 
 
+def test_a_rollout_of_which_no_step_counts_leaves_the_predictor():
+    s = prepared()
+    second_rollout(s)
+    novelty = s.learner.novelty
+    novelty.learn(s.rollout, ALONE)
+    before = {
+        name: x.clone() for name, x in novelty.tensors().items() if name.startswith("networks.predictor")
+    }
+    s.rollout.cut_short[:] = s.rollout.valid[:T]
+    novelty.learn(s.rollout, ALONE)
+    assert all(torch.equal(x, novelty.tensors()[name]) for name, x in before.items())
+
+
 def test_it_is_off_by_default(tmp_path):
     run = run_quietly(small_config(rollouts=2), tmp_path)
     assert {row["intrinsic_reward"] for row in metrics_of(run.folder)} == {None}

@@ -457,6 +457,17 @@ def test_a_model_whose_bad_runs_fail_is_not_called_better():
     assert difference.better == "b" and difference.p < 0.05 and not difference.differs
 
 
+def test_a_model_that_wins_only_because_its_bad_runs_failed_is_said_to_lose():
+    """One seed in twenty reaches 200 and the others fail: nearly every run of a is better."""
+    few = replace(final("b", [200.0]), failed=tuple(range(2, 21)))
+    text = verdict_text(final("a", np.arange(90.0, 100.0)), few)
+    assert "b has the highest mean, 200" in text
+    assert (
+        "But with failed runs counted, a run of it is more likely to lose against one of a (P = 0.95" in text
+    )
+    assert "no detectable difference" not in text and "better than" not in text
+
+
 def test_a_failed_run_never_reached_the_threshold():
     runs = [
         Run(Path(), {"seed": seed}, {"status": status}, series([10, 20], [0, 60]), None)

@@ -100,8 +100,10 @@ class Novelty:
         for first in range(min(BATCHES, rollout.num_steps)):
             # Not steps in a row, which are much alike.
             steps = slice(first, None, BATCHES)
+            if not counted[steps].any():  # of all ranks: nothing to learn, and momentum alone would move it
+                continue
             mask = counted[steps].to(rollout.log_prob.dtype)
-            weight = send((mask / mask.sum().clamp(min=1))[:, local_envs].contiguous(), rollout.device)
+            weight = send((mask / mask.sum())[:, local_envs].contiguous(), rollout.device)
             self.optimizer.zero_grad()
             (weight * self.distillation(slice_rows(rows, steps))).sum().backward()
             ranks.all_reduce_sum(self.optimizer.gradient)

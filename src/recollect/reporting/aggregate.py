@@ -55,7 +55,12 @@ class ModelDifference:
     @property
     def differs(self) -> bool:
         """Whether `better` is better at the 5 % level: with failed runs, not by its mean alone."""
-        return self.p < LEVEL and (self.wins > 0.5 or not self.failed)
+        return self.p < LEVEL and not self.loses
+
+    @property
+    def loses(self) -> bool:
+        """Whether `better` has the higher mean because its bad runs failed, and loses in the rank test."""
+        return self.p < LEVEL and self.failed > 0 and self.wins < 0.5
 
 
 @dataclass(frozen=True)

@@ -155,9 +155,17 @@ def _difference_row(d: ModelDifference) -> list[str]:
         number(d.iqm_by),
         interval_cell(d.iqm_interval),
         p_cell(d.p),
-        "-" if np.isnan(d.p) else "differ (95 %)" if d.differs else "no detectable difference",
+        _result(d),
         f"{d.wins:.2f} ({probability_cell(d.wins_interval)})",
     ]
+
+
+def _result(d: ModelDifference) -> str:
+    if np.isnan(d.p):
+        return "-"
+    if d.loses:
+        return "differ (95 %): the second is better, with failed runs"
+    return "differ (95 %)" if d.differs else "no detectable difference"
 
 
 def aggregate_blocks(summary: Summary) -> Iterator[Block]:

@@ -96,9 +96,12 @@ def _env_verdict(finals: Sequence[FinalScores], differences: Sequence[ModelDiffe
     better = [_describe(difference) for difference in against if difference.differs]
     seeds = {final.label: len(final.ranked) for final in finals}
     untested = [d for d in against if not _can_differ(seeds[d.better], seeds[d.worse])]
-    unclear = [_describe(d) for d in against if not d.differs and d not in untested]
+    loses = [_beaten_by(d) for d in against if d.loses]
+    unclear = [_describe(d) for d in against if not d.differs and not d.loses and d not in untested]
     if better:
         text += f" It is better than {_listed(better)}."
+    if loses:
+        text += f" But with failed runs counted, a run of it is more likely to lose against {_listed(loses)}."
     if unclear:
         text += f" There is no detectable difference from {_listed(unclear)}."
     if untested:
@@ -162,6 +165,13 @@ def _describe(difference: ModelDifference) -> str:
     """The worse model, and how much lower its mean is."""
     interval = f", {_range(difference.interval)}" if difference.interval else ""
     return f"{_quote(difference.worse)} ({_short(difference.by)} lower{interval})"
+
+
+def _beaten_by(difference: ModelDifference) -> str:
+    """The model with the lower mean, and P(a run of it beats one with the higher mean)."""
+    low, high = difference.wins_interval
+    probability = f"P = {1 - difference.wins:.2f}, {1 - high:.2f} to {1 - low:.2f}"
+    return f"one of {_quote(difference.worse)} ({probability})"
 
 
 def _describe_improvement(pair: Improvement) -> str:
