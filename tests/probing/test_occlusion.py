@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from recollect.agent.agent import build_agent
+from recollect.common.intervals import Interval
 from recollect.envs import EnvConfig, make
 from recollect.probing import probe
 from recollect.probing.interventions import Altered, altered, record_inputs
-from recollect.probing.occlusion import _cut_window, _params, choose_sources
-from recollect.probing.open_loop import number_episodes
+from recollect.probing.occlusion import Dependence, _cut_window, _params, choose_sources
+from recollect.probing.open_loop import Estimate, number_episodes
 from recollect.probing.samples import draw_sample, find_donors, take_sample
+from recollect.probing.verdict import judge_dependence
 from recollect.run.recording import record_deterministic
 
 from ..helpers import MEMORIES, branch, lively, sampled
@@ -67,6 +69,13 @@ def test_the_first_input_counts_where_only_it_matters(delay, far):
     numbers = delay + 1 - far  # that are followed by so many steps
     assert by[far] * numbers == pytest.approx(TURNED / 2, rel=0.3)
     assert by[1] * delay == pytest.approx(by[far] * numbers, rel=0.05)
+
+
+def test_the_step_that_is_named_is_not_one_of_few_episodes():
+    """Few episodes last for 40 steps, so that the estimate there is large and wide."""
+    sure = Dependence(1, 900, Estimate(0.05, Interval(0.04, 0.06)), None)
+    rare = Dependence(40, 20, Estimate(0.09, Interval(0.02, 0.3)), None)
+    assert "that of the step before the action changes its policy most" in judge_dependence([sure, rare])
 
 
 def test_an_input_in_the_middle_of_an_episode_counts():

@@ -15,7 +15,7 @@ import torch
 from recollect.envs import EnvConfig
 from recollect.probing import probe
 from recollect.probing.interventions import Noisy
-from recollect.probing.open_loop import average_steps, number_episodes
+from recollect.probing.open_loop import are_enough, average_steps, number_episodes
 from recollect.probing.screen import write_text
 from recollect.reporting.summary import to_json_data
 from recollect.run.recording import Record
@@ -179,6 +179,22 @@ def test_means_are_over_steps_and_intervals_over_episodes():
     assert average_steps(x * 0 + 1, all_steps, episode, is_share=True).interval.low < 0.95
     # Steps of no episode do not count.
     assert average_steps(x, all_steps, np.where(x == 1, -1, episode)).value == 0
+
+
+@pytest.mark.parametrize("few", [5, 10])
+def test_the_interval_of_a_mean_holds_where_few_of_many_episodes_have_such_a_step(few):
+    """40 episodes, of which a few have steps: the others say nothing about the mean."""
+    random, episodes = np.random.default_rng(few), 40
+    episode = np.tile(np.arange(episodes), (20, 1))
+    mask = np.zeros(episode.shape, dtype=bool)
+    mask[:, :few] = True
+    within = 0
+    for _ in range(300):
+        x = 10 + random.normal(size=episodes) + 0.3 * random.normal(size=episode.shape)
+        low, high = average_steps(x, mask, episode).interval
+        within += low <= 10 <= high
+    assert within / 300 > 0.89
+    assert are_enough(mask, episode) and not are_enough(mask & (episode < 4), episode)
 
 
 def test_steps_that_are_played_after_the_share_of_an_environment_do_not_count():

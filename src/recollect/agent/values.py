@@ -123,7 +123,7 @@ class HistogramHead(ValueHead):
     """HL-Gauss (Farebrother et al., 2024): a histogram over bins of equal width in symlog space.
 
     The histogram of a target is a normal distribution around it, cut to the bins. Its mean is the target, up
-    to 5e-6 of the width of a bin, except in the outermost bins.
+    to 5e-6 of the width of a bin and rounding, except in the outermost bins.
     """
 
     # A hundredth of a bin. Logits have rounding errors of 1e-7 of their size, also where V is 0.

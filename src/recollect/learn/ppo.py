@@ -121,7 +121,8 @@ def loss(agent: Agent, batch: Batch, cfg: PPOConfig, now: Coefficients) -> Loss:
     policy = mean(batch.weight, policy_loss(ratio, batch.advantage, now.clip))
     value = mean(batch.weight, critic.loss(batch.value, batch.target, cfg.clip_value))
     bonus = mean(batch.weight, entropy)
-    kl = mean(batch.weight, (ratio - 1 - log_ratio).detach())  # never negative (Schulman's third estimator)
+    # Schulman's third estimator: never negative, but for rounding.
+    kl = mean(batch.weight, (ratio - 1 - log_ratio).detach())
     clip_fraction = mean(batch.weight, (ratio - 1).abs() > now.clip)
     total = policy + cfg.vf_coef * value - now.entropy * bonus
     predictions = losses(heads, batch)

@@ -71,7 +71,7 @@ class Shm(SequenceMemory):
         value, key, query, calibration, eta = self.input(self.norm(self.embed(x))).split(sizes, -1)
         decay = 1 + torch.tanh(theta[..., :, None] * calibration[..., None, :])
         add = (torch.sigmoid(eta) * value)[..., :, None] * _positive(key)[..., None, :]
-        # C may exceed 1, so a matrix can overflow, and infinity times 0 would outlast a reset.
+        # C may exceed 1, so a carried matrix may be infinite, and infinity times 0 would outlast a reset.
         start = start.masked_fill(first[0, :, None], 0.0)
         memory = self.sequences.linear(decay.flatten(2), add.flatten(2), first, start)
         read = memory.unflatten(2, (self.size, self.size)) @ _positive(query)[..., None]

@@ -67,7 +67,7 @@ class Mlstm(SequenceMemory):
         self.gates = nn.Linear(width, 2 * heads)
         self.norm = nn.LayerNorm(width // heads)
         self.output = nn.Linear(width, width, bias=False)
-        with torch.no_grad():  # as the authors: input gates near 0, forget gates from short to long
+        with torch.no_grad():  # as the authors: input gates of 1, forget gates from short to long
             self.gates.weight.zero_()
             self.gates.bias.copy_(torch.cat([torch.zeros(heads), torch.linspace(3.0, 6.0, heads)]))
 

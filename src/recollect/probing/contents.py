@@ -33,8 +33,8 @@ from ..envs import Array
 from ..run.recording import Record
 from .directions import Directions, unravel
 from .interventions import Spread
-from .linear import FEWEST_EPISODES, Measure, ReadOut, fit, leave_out_unknown
-from .open_loop import FEWEST, Effect
+from .linear import Measure, ReadOut, fit, leave_out_unknown
+from .open_loop import Effect, are_enough
 from .parts import Part, measure_parts
 from .readout import Material, flatten
 from .samples import (
@@ -143,7 +143,7 @@ def measure_contents(
     # The state after a recorded step is the state before the next one.
     chosen[1:] = unravel(material.selected, material.parts.score, False)[:-1]
     sample = draw_sample(agent, record, chosen, episode, random, STEPS)
-    if sample is None or len(sample.row) < FEWEST or len(np.unique(sample.episode)) < FEWEST_EPISODES:
+    if sample is None or not are_enough(sample.episode >= 0, sample.episode):
         return None
     held = choose_held(answers, record.hidden)
     quantities = _Erasing(agent, record, material, sample).measure(held, random) if held else []
@@ -262,9 +262,10 @@ class _Erasing:
         return None if moved is None else measure_effect(self.agent, self.sample, *moved)
 
     def _states(self, w: Floats, distance: Floats) -> tuple[Tree, Array] | None:
-        """The states, moved, and where the distance is known (S,); None: at too few steps."""
+        """The states, moved, and where the distance is known (S,); None: at too few steps or in too few
+        episodes."""
         known, state = np.isfinite(distance), self.sample.state
-        if known.sum() < FEWEST:
+        if not are_enough(known, self.sample.episode):
             return None
         flat, slope = flatten(state), torch.from_numpy(self.directions.slope(w))
         step = torch.from_numpy(np.nan_to_num(distance)).to(flat)[:, None] * slope.to(flat)
@@ -299,7 +300,7 @@ def _replace_all(agent: Agent, sample: Sample, visited: Spread) -> Effect | None
 def exchange(agent: Agent, sample: Sample, donors: Array) -> Effect | None:
     """The policy with the states of donors (S,); -1: there is none."""
     exists = donors >= 0
-    if exists.sum() < FEWEST:
+    if not are_enough(exists, sample.episode):
         return None
     return measure_effect(agent, sample, take(sample.state, np.where(exists, donors, 0)), exists)
 

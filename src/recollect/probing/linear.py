@@ -161,6 +161,8 @@ def swap_episodes(values: Floats, parts: Split, places: Places) -> Floats:
     longest = int(places.step.max()) + 1
     for part in parts:
         names, which = np.unique(places.episode[part], return_inverse=True)
+        if len(names) < 2:  # no other episode
+            continue
         table = np.full((len(names), longest), np.nan)
         table[which, places.step[part]] = values[part]
         out[part] = table[(which + 1) % len(names), places.step[part]]

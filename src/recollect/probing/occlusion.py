@@ -30,7 +30,7 @@ from ..envs import Array
 from ..memory import Memory
 from ..run.recording import Record
 from .interventions import Altered, altered, record_inputs
-from .open_loop import FEWEST, Estimate, average_steps
+from .open_loop import Estimate, are_enough, average_steps
 from .samples import Sample, affordable, find_donors, take_sample
 
 LONGEST = 64  # steps
@@ -71,7 +71,7 @@ class Shifted(Altered):
 class Window(NamedTuple):
     """The steps from each source on.
 
-    rows    (K + 1, S, ...); after the end of an episode the last row of the record
+    rows    (K + 1, S, ...); after the end of an episode those of the next, after that of the record its last
     inside  whether a row is of the episode of its source (K + 1, S)
     """
 
@@ -94,7 +94,7 @@ def measure_dependence(
         return []
     donors = find_donors(sample)
     keep = donors >= 0
-    if keep.sum() < FEWEST:
+    if not are_enough(keep, sample.episode):
         return []
     inputs = record_inputs(agent.actor, record)
     shift = inputs[sample.row[donors], sample.env[donors]] - inputs[sample.row, sample.env]
@@ -140,7 +140,7 @@ def _average(
     """Means over sources, for each number of steps with enough of them."""
     for back in range(1, len(divergence)):
         inside = window.inside[back]
-        if inside.sum() < FEWEST:
+        if not are_enough(inside, sample.episode):
             return
         weight = inside * sample.weight
         gradient = average_steps(lengths[back], weight, sample.episode) if back in lengths else None

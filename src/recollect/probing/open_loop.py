@@ -33,6 +33,7 @@ from ..run.recording import Record
 from .ablate import Alteration
 from .interventions import CHUNK, Alter, Sequences, Swapped, altered, split_sequences
 from .limited import limit, most_steps
+from .linear import FEWEST_EPISODES
 from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
 FEWEST = 20  # steps, below which nothing is measured
@@ -94,7 +95,8 @@ class OpenLoop:
     length: MemoryLength | None
     """The steps of memory that keep nearly all of the policy; None if a reset at every step changes none."""
     patching: Patching | None
-    """None for Box actions, and where the episodes took different actions at fewer than 20 steps."""
+    """None for Box actions, and where the episodes took different actions at fewer than 20 steps or in fewer
+    than 5 of them."""
 
 
 @torch.no_grad()
@@ -226,7 +228,7 @@ def _measure_patching(
     # A choice that the action mask forbids at this step could not be followed.
     allowed = agent.policy.evaluate(unchanged, other)[0] > FORBIDDEN
     differ = (lasts & allowed & (chosen != other).any(-1)).numpy() & (episode >= 0)
-    if differ.sum() < FEWEST:
+    if not are_enough(differ, episode):
         return None
     follows, stays = ((patched == x).all(-1).numpy() for x in (other, chosen))
     return Patching(
@@ -249,13 +251,22 @@ def number_episodes(record: Record, episodes: int) -> Array:
     return np.where(record.valid & scored, number, -1)
 
 
+def are_enough(mask: Array, episode: Array) -> bool:
+    """Whether a mask (...) has enough steps, of enough episodes, for a mean with an interval.
+
+    episode  number of the episode (...)
+    """
+    return bool(mask.sum() >= FEWEST and len(np.unique(episode[mask])) >= FEWEST_EPISODES)
+
+
 def average_steps(x: Array, mask: Array, episode: Array, is_share: bool = False) -> Estimate:
     """The mean of x (T, N) over the steps of a mask, with an interval that resamples whole episodes.
 
     mask     whether a step counts, or its weight (T, N)
     episode  number of the episode (T, N); -1: of none
     """
-    counted = episode >= 0
+    # An episode without such a step says nothing about the mean, so it does not count as one of many.
+    counted = (episode >= 0) & (mask > 0)
     _, index = np.unique(episode[counted], return_inverse=True)
     chosen = mask[counted].astype(np.float64)
     counts = np.bincount(index, chosen)
@@ -263,10 +274,9 @@ def average_steps(x: Array, mask: Array, episode: Array, is_share: bool = False)
     value, count = float(sums.sum() / counts.sum()), len(counts)
     if is_share and value in (0, 1):
         # Resamples of equal values would give an interval of width 0.
-        low, high = share_interval(np.array(value), int((counts > 0).sum()))
+        low, high = share_interval(np.array(value), count)
     else:
         drawn, times = resamples(tuple(mean_weights(count)))
-        steps = drawn @ counts
-        means = np.divide(drawn @ sums, steps, out=np.full(len(steps), value), where=steps > 0)
+        means = (drawn @ sums) / (drawn @ counts)
         low, high = stretched(np.array(value), *quantiles(means, times), one_factor(count))
     return Estimate(value, Interval(max(float(low), 0.0), min(float(high), 1.0 if is_share else np.inf)))

@@ -99,7 +99,8 @@ def judge_patching(policy: OpenLoop | None) -> str | None:
 
 def judge_dependence(dependence: Sequence[Dependence]) -> str | None:
     """On which earlier step the policy depends most; None if on none."""
-    most = max(dependence, key=lambda one: one.occlusion.value, default=None)
+    # By the lower end: of many numbers of steps, the largest estimate would be one of few episodes.
+    most = max(dependence, key=lambda one: one.occlusion.interval.low, default=None)
     if most is None or most.occlusion.interval.low < LEAST:
         return None
     steps = "the step" if most.back == 1 else f"{most.back} steps"
