@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+import recollect
 from recollect import cli
 from recollect.agent.agent import BranchConfig
 from recollect.commands.train import TrainOptions
@@ -261,6 +262,38 @@ def test_a_mistake_names_the_flag_as_it_was_written(arguments, error):
     with pytest.raises(UsageError) as caught:
         assemble(["-e", "poc", "-m", "ppo_gru", *arguments.split()])
     assert error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("--critic shared --critic.width 8", "--critic.width has no effect on a shared critic, which takes"),
+        ("-m ppo_trxl --critic.prev-action", "--critic.prev-action has no effect on a shared critic"),
+        (
+            "--critic.log-std 2",
+            "--critic.log-std has no effect: only an actor has actions; set actor.log_std",
+        ),
+        ("--env.trial 3 --actor.prev-action false", "--actor.prev-action is false, but trials always have"),
+        ("--ppo.predict-coef 0.5", "--ppo.predict-coef weighs predictions, and the agent makes none"),
+    ],
+)
+def test_an_option_that_another_one_leaves_without_effect_is_refused(arguments, error):
+    with pytest.raises(UsageError, match=re.escape(error)):
+        parse(TrainOptions, ["poc", "-m", "ppo_gru", *arguments.split()], "recollect train")
+
+
+def test_an_option_of_python_that_has_no_effect_is_refused():
+    with pytest.raises(UsageError, match=r"critic\.width has no effect on a shared critic"):
+        recollect.train("poc", "ppo_gru", options={"critic": "shared", "critic.width": 8})
+
+
+@pytest.mark.parametrize("options", [["--critic", "shared"], ["--env.trial", "3"], ["--critic", "gru"]])
+def test_a_file_may_list_options_without_effect(options, tmp_path):
+    config = assemble(["-e", "poc", "-m", "ppo_gru", *options])
+    write_yaml(config, tmp_path / "config.yaml")
+    words = ["--config", str(tmp_path / "config.yaml"), "--critic.head-hidden", "8", "--critic.init", "torch"]
+    read = parse(TrainOptions, words, "recollect train").config
+    assert read.critic.head_hidden == (8,) and read.critic.shared == config.critic.shared
 
 
 # Commands -------------------------------------------------------------------------------------

@@ -553,9 +553,11 @@ def test_options_that_games_do_not_have_are_refused():
     with pytest.raises(UsageError, match=r"env\.self_play is -1; it must be at least 1, or 0"):
         EnvConfig(self_play=-1)
     with pytest.raises(
-        UsageError, match=r"returned <.*CartPole.*>; it must return an environment of PettingZoo"
+        UsageError, match=r"env\.self_play needs a game of several agents .*CartPole.* has one"
     ):
         games(lambda: gymnasium.make("CartPole-v1"))
+    with pytest.raises(UsageError, match=r"returned 3; it must return an environment of PettingZoo"):
+        games(lambda: 3)
     with pytest.raises(UsageError, match=r"Train with --env\.self-play"):
         games(self_play=0)
     with pytest.raises(UsageError, match=r"cannot be built: .* unexpected keyword argument 'foo'"):

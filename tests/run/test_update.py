@@ -110,13 +110,25 @@ def test_a_resumed_run_goes_on_with_the_learning_rate_that_was_set(tmp_path, cap
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("rate", [-1e-3, math.nan, math.inf, None, "0.1"])
+@pytest.mark.parametrize("rate", [-1e-3, math.nan, math.inf, None, "0.1", True])
 def test_a_bad_learning_rate_is_refused(rate, tmp_path):
     def set_rate(update):
         update.learning_rate = rate
 
     with pytest.raises(UsageError, match=f"learning_rate is {rate!r}, it must be a finite number of"):
         train(tmp_path, set_rate)
+
+
+def test_a_callback_whose_iterator_has_ended_raises_that_error(tmp_path):
+    rates = iter([1e-3, 5e-4])
+
+    def set_rate(update):
+        update.learning_rate = next(rates)
+
+    with pytest.raises(StopIteration):
+        train(tmp_path, set_rate)
+    (summary,) = tmp_path.rglob("summary.json")
+    assert json.loads(summary.read_text())["status"] == "failed"
 
 
 def test_an_agent_is_saved_on_the_way(tmp_path):

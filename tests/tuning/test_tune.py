@@ -288,6 +288,17 @@ def check_config(config):
         branch.memory.build(8, 2)
 
 
+def test_options_that_change_nothing_are_not_tuned():
+    """No hidden layers cannot be halved, and in trials the previous action is always an input."""
+    assert "hidden" not in build_space(config_builder("ppo", "FrozenLake-v1"), None, [])
+    assert "hidden" in build_space(config_builder("ppo", "CartPole-v1"), None, [])
+    assert "prev_action" in build_space(config_builder("ppo_gru", "meta:Bandit"), None, ["env.trial"])
+    in_trials = cache(
+        lambda words: assemble(["-e", "meta:Bandit", "-m", "ppo_gru", "--env.trial", "3", *words])
+    )
+    assert "prev_action" not in build_space(in_trials, None, ["env.trial"])
+
+
 @pytest.mark.parametrize("model", sampled(MODELS, *list(MODELS)[::4]))
 def test_every_proposal_is_a_valid_run_and_its_changed_options_define_it(model):
     for seed, env in enumerate(TASKS[: 2 if model == "trpo" else 4]):  # no trpo for minigrid
@@ -410,6 +421,7 @@ BAD = {
     "environment": (["-e", "Nowhere-v1", "-m", "ppo"], "Nowhere"),
     "trials": ([*OPTIONS, "--trials", "0"], "--trials is 0, at least 1 is needed"),
     "option": ([*OPTIONS, "--ppo.gama", "1"], "unknown option --ppo.gama"),
+    "option of tune": ([*OPTIONS, "--trails", "3"], "unknown option --trails; did you mean --trials"),
     "seed": (
         [*OPTIONS, "--seed", "3"],
         "several seeds: --seeds N or --seeds A B, not --seed",

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+import recollect
 from recollect import cli
 from recollect.agent.agent import BranchConfig, build_agent
 from recollect.agent.normalize import RewardScale
@@ -685,6 +686,9 @@ def test_two_agents_are_shown_side_by_side(shown, tmp_path, capsys) -> None:
     assert cli.main(["watch", folder, "--beside", "nothing", "-o", str(page), "--episodes", "2"]) == 2
     printed = capsys.readouterr()
     assert "nothing does not exist" in printed.err and "episodes" not in printed.out  # before any is played
+    for beside in (shown[0], shown[0].folder):
+        recollect.watch(shown[0], tmp_path / "again.html", episodes=2, beside=beside)
+        assert (tmp_path / "again.html").read_bytes() == page.read_bytes()
 
 
 def test_the_page_plays_scrubs_and_changes_episodes(shown) -> None:

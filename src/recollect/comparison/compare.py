@@ -15,6 +15,7 @@ from ..common.output_paths import check_out_folder
 from ..common.signals import Signals
 from ..config.calls import arguments
 from ..config.command import parse
+from ..config.flags import options_of
 from ..envs.given import check_id
 from ..probing.measure import FEWEST
 from ..reporting.popgym_iterations import is_popgym
@@ -149,7 +150,7 @@ def execute(options: CompareOptions) -> Compared:
     if options.report is not None:
         check_out_folder(options.report, f"--report {options.report}")
     # Resolved, because the hashes in run folders are of resolved configs.
-    configs = study.configs(resolved_config)
+    configs = study.configs(resolved_config, options_of(CompareOptions))
     options.check_devices(config.device for config in configs)
     jobs = plan_jobs(configs, out, study.episodes, options.probe)
     display = ComparisonDisplay(jobs, options.jobs, options.quiet)

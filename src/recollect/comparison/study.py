@@ -51,17 +51,20 @@ class Study:
     flags: Settings = ()
     """For all runs; they override everything else."""
 
-    def configs(self, decide: Callable[[RunConfig], RunConfig] | None = None) -> list[RunConfig]:
+    def configs(
+        self, decide: Callable[[RunConfig], RunConfig] | None = None, others: Iterable[str] = ()
+    ) -> list[RunConfig]:
         """All runs, seed by seed, so that an unfinished comparison has equally many seeds of each model.
 
         decide  as resolved_config; called once for each model in each environment, not for each seed
+        others  options of the command, for the error about an unknown one
         """
         if not self.environments:
             raise UsageError("a comparison needs a study file, or at least one environment: -e ID ...")
         if not self.models:
             raise UsageError("a comparison needs at least one model: -m PRESET ...")
         configs = [
-            self._config(environment, model, self.seeds[0])
+            self._config(environment, model, self.seeds[0], others)
             for environment in self.environments
             for model in self.models
         ]
@@ -69,7 +72,7 @@ class Study:
             configs = [decide(config) for config in configs]
         return [replace(config, seed=seed) for seed in self.seeds for config in configs]
 
-    def _config(self, environment: Variant, model: Variant, seed: int) -> RunConfig:
+    def _config(self, environment: Variant, model: Variant, seed: int, others: Iterable[str]) -> RunConfig:
         # The lowest first. `over` also drops a setting whose quantity a higher layer gives in another unit.
         layers = PINNED, self.options, environment.options, model.options, self.flags
         settings: list[Setting] = reduce(over, layers, [])
@@ -80,7 +83,7 @@ class Study:
             Setting("model", model.name, "-m"),
             Setting("seed", seed, "--seeds"),
         )
-        return configure([*named, *settings])
+        return configure([*named, *settings], others)
 
 
 def override(

@@ -10,7 +10,7 @@ from typing import Any
 from ..agent.agent import BranchConfig
 from ..common.errors import UsageError
 from ..common.named import NamedConfig
-from ..common.option_values import Setting, Words
+from ..common.option_values import Setting, Words, value_of
 from ..encoder import EncoderConfig
 from ..envs import is_third_party
 from ..memory import MemoryConfig
@@ -18,7 +18,7 @@ from ..memory.mlp import MlpConfig
 from . import recurrent_ppo
 from .config import RunConfig
 from .data import read_yaml, settings_in
-from .flags import RENAMED, apply, last, options_of, over, read_flags, resolve
+from .flags import RENAMED, apply, last, long_name, options_of, over, read_flags, resolve, values_in
 from .presets import preset
 
 OPTIONS = options_of(RunConfig)
@@ -28,6 +28,10 @@ PARTS: dict[str, type[NamedConfig]] = {
     "critic.memory.name": MemoryConfig,
     "actor.encoder.name": EncoderConfig,
     "critic.encoder.name": EncoderConfig,
+}
+# Options of a critic that are those of its head.
+OF_SHARED = {
+    f"critic.{name}" for name in ("memory.name", "shared", "value", "head_hidden", "activation", "init")
 }
 
 
@@ -48,6 +52,34 @@ def configure(settings: Iterable[Setting], others: Iterable[str] = ()) -> RunCon
     config = apply(*_with_parts(preset(model, env_id), settings), others)
     sets_minibatches = any(setting.name == "ppo.num_minibatches" for setting in settings)
     return config if sets_minibatches else _with_fewer_minibatches(config)
+
+
+def check_effect(config: RunConfig, given: Iterable[Setting]) -> None:
+    """Raise UsageError for an option that has no effect because of another one.
+
+    given  what was written for this run alone; a file may list every option, and a study has options of
+           several models
+    """
+    for setting in given:
+        name = long_name(resolve(setting.name, OPTIONS), values_in(config))
+        branch, _, option = name.partition(".")
+        if branch == "critic" and config.critic.shared and name not in OF_SHARED:
+            raise UsageError(
+                f"{setting.label} has no effect on a shared critic, which takes the features of the actor: "
+                f"set actor.{option.removeprefix('memory.')}, or give the critic a memory of its own"
+            )
+        if name == "critic.log_std":
+            raise UsageError(f"{setting.label} has no effect: only an actor has actions; set actor.log_std")
+        if config.env.trial > 1 and option in ("prev_action", "prev_reward") and not value_of(setting, bool):
+            raise UsageError(
+                f"{setting.label} is false, but trials always have the previous action and reward as inputs "
+                "(env.trial)"
+            )
+        if name == "ppo.predict_coef" and not (config.actor.predict or config.critic.predict):
+            raise UsageError(
+                f"{setting.label} weighs predictions, and the agent makes none: give actor.predict or "
+                "critic.predict"
+            )
 
 
 def _with_fewer_minibatches(config: RunConfig) -> RunConfig:

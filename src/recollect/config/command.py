@@ -43,10 +43,12 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, options: Mapping[s
             example = f"{prog} {'' if 'env.id' in positional else '... -e '}CartPole-v1"
             raise UsageError(f"{prog} needs an environment, as in: {example}{_swallowed(settings, known)}")
         # Late, because it imports torch; commands without a config start without it.
-        from .assembly import configure, with_file
+        from .assembly import check_effect, configure, with_file
 
-        settings = with_file(settings)
-        values["config"] = configure((setting for setting in settings if setting.name not in fields), fields)
+        given, settings = settings, with_file(settings)
+        config = configure((setting for setting in settings if setting.name not in fields), fields)
+        check_effect(config, (one for one in given if one.name not in {*fields, "config"}))
+        values["config"] = config
     rest = tuple(setting for setting in settings if setting.name not in fields)
     if "settings" in hints:
         values["settings"] = rest

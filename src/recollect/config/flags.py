@@ -222,7 +222,7 @@ def apply(config: T, settings: Iterable[Setting], others: Iterable[str] = ()) ->
     others  options of the command that are not of the config, for the error about an unknown one
     """
     known = types_in(config)
-    settings = [setting._replace(name=_long_name(setting.name, known)) for setting in settings]
+    settings = [setting._replace(name=long_name(setting.name, known)) for setting in settings]
     # The preset's value in the other unit would otherwise remain, and end the run early or contradict this
     # one.
     settings += [Setting(name, None, name) for name in _replaced(settings) if name in known]
@@ -256,7 +256,8 @@ def unknown(setting: Setting, known: Iterable[str]) -> UsageError:
     return UsageError(f"unknown option {setting.label}; {guess}")
 
 
-def _long_name(name: str, known: Mapping[str, Any]) -> str:
+def long_name(name: str, known: Mapping[str, Any]) -> str:
+    """The name of an option; --critic.width stands for --critic.memory.width."""
     branch, _, option = name.partition(".")
     long = f"{branch}.memory.{option}"
     return long if name not in known and long in known else name

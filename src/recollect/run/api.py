@@ -11,7 +11,7 @@ from ..common.devices import check_name, choose, find_device
 from ..common.errors import UsageError
 from ..common.names import listed
 from ..common.option_values import Setting, value_of
-from ..config.assembly import OPTIONS, configure, from_dict
+from ..config.assembly import OPTIONS, check_effect, configure, from_dict
 from ..config.config import RunConfig
 from ..config.data import read_yaml, settings_in
 from ..config.flags import resolve
@@ -110,6 +110,7 @@ def _prepare(
         # A config file among the options may name another model.
         fields = {"env.id": env_id, **({"model": model} if model else {}), **(options or {})}
         config = configure(settings_in(fields, "options"))
+        check_effect(config, (one for one in settings_in(options or {}, "options") if one.name != "config"))
     steps, seed = (
         value_of(Setting(name, number, name), int | None)
         for name, number in (("steps", steps), ("seed", seed))

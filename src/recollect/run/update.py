@@ -49,7 +49,7 @@ class Update:
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
         # A positive condition, which NaN does not fulfil.
-        if not isinstance(rate, Real) or not 0 <= rate < math.inf:
+        if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 <= rate < math.inf:
             raise UsageError(f"learning_rate is {rate!r}, it must be a finite number of at least 0")
         if self._scheduled > 0:
             self._learner.optimizer.rate_factor = rate / self._scheduled
@@ -88,6 +88,11 @@ def run_through(updates: Updates, on_rollout: OnRollout | None) -> "Trained":
             except StopIteration as end:
                 trained: Trained = end.value
                 return trained
+            except RuntimeError as raised:
+                # What Python makes of a StopIteration in a generator.
+                if isinstance(error, StopIteration) and raised.__cause__ is error:
+                    raise error from None
+                raise
             try:
                 if on_rollout is not None:
                     on_rollout(update)

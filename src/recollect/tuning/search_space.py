@@ -127,8 +127,9 @@ def default_space(config: RunConfig, memories: Mapping[str, Sequence[MemoryConfi
     # A shared critic uses the actor's memory, so sharing is an option only where the two are equal.
     if config.actor.memory == config.critic.memory:
         space["critic.shared"] = Choices((False, True))
-    actor = _branch_space(config.actor, memories["actor"])
-    critic = actor if config.critic.shared else _branch_space(config.critic, memories["critic"])
+    trials = config.env.trial > 1
+    actor = _branch_space(config.actor, memories["actor"], trials)
+    critic = actor if config.critic.shared else _branch_space(config.critic, memories["critic"], trials)
     # One dimension for both branches where they agree: half as many dimensions to search.
     if actor == critic:
         space |= actor
@@ -138,18 +139,21 @@ def default_space(config: RunConfig, memories: Mapping[str, Sequence[MemoryConfi
     return {name: dimension for name, dimension in space.items() if name not in unused}
 
 
-def _branch_space(config: BranchConfig, memories: Sequence[MemoryConfig]) -> SearchSpace:
-    """Sizes of a branch: of its memory where that has any, else of its hidden layers."""
+def _branch_space(config: BranchConfig, memories: Sequence[MemoryConfig], trials: bool) -> SearchSpace:
+    """Sizes of a branch: of its memory where that has any, else of its hidden layers.
+
+    trials  whether episodes are those of trials, in which the previous action is always an input
+    """
     space: SearchSpace = {}
     for size in ("width", "layers", "context", "frames"):
         sizes = {getattr(memory, size) for memory in memories if hasattr(memory, size)}
         if sizes:
             near = {n for x in sizes for n in ((x, x + 1, max(1, x - 1)) if size == "layers" else _near(x))}
             space[f"memory.{size}"] = Choices(tuple(sorted(near)))
-    if not any(hasattr(memory, "width") for memory in memories):
+    if config.hidden and not any(hasattr(memory, "width") for memory in memories):
         layers = ([max(1, width * factor // 2) for width in config.hidden] for factor in (1, 2, 4))
-        space["hidden"] = Choices(tuple(map(format_value, layers)))
-    if has_memory(*memories) and not any(memory.action_apart for memory in memories):
+        space["hidden"] = Choices(tuple(dict.fromkeys(map(format_value, layers))))
+    if not trials and has_memory(*memories) and not any(memory.action_apart for memory in memories):
         space["prev_action"] = Choices((False, True))
     return space
 

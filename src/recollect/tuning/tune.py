@@ -19,7 +19,7 @@ from ..config.assembly import OPTIONS
 from ..config.calls import arguments
 from ..config.command import parse
 from ..config.config import RunConfig
-from ..config.flags import read_flags
+from ..config.flags import options_of, read_flags
 from ..envs.given import check_id
 from ..reporting.page import render_page
 from ..run.build import resolved_config
@@ -137,11 +137,13 @@ def spec_of(options: TuneOptions) -> TuningSpec:
     """The search: the preset, its search space, the seeds and the evaluation."""
     study = override(Study(), [options.env], [options.model], options.seeds, options.episodes)
 
+    others = options_of(TuneOptions)
+
     # Display, proposals and results ask for the same few configs many times.
     @cache
     def build_config(words: tuple[str, ...]) -> RunConfig:
         flags = (*options.settings, *read_flags(words, OPTIONS))
-        return replace(study, flags=flags, seeds=(1,)).configs()[0]
+        return replace(study, flags=flags, seeds=(1,)).configs(others=others)[0]
 
     fixed = [setting.name for setting in options.settings]
     space = build_space(build_config, options.space, fixed, options.imports)

@@ -38,7 +38,7 @@ def watch(  # noqa: PLR0913 (options by keyword, each with a default)
     episodes: int = 10,
     shown: int = 3,
     seed: int = 0,
-    beside: str | None = None,
+    beside: str | Path | Trained | None = None,
     labels: Sequence[str] = (),
     sample: bool = False,
     device: str = "cpu",
@@ -49,7 +49,7 @@ def watch(  # noqa: PLR0913 (options by keyword, each with a default)
 
     run      a run folder, a checkpoint, a saved agent, or what train and load return
     out      ends in .html, .mp4, .gif or .webp
-    beside   a second agent, shown next to the first on the page
+    beside   a second agent, shown next to the first on the page, given in the same ways
     labels   names, as ["actions=left,right", "observations=position,speed"]
     env      an environment for an agent that is given as a path; None: that of training
     imports  names of third-party memories and encoders that the file may import
@@ -63,7 +63,7 @@ def watch(  # noqa: PLR0913 (options by keyword, each with a default)
         out=str(out),
         episodes=episodes,
         shown=shown,
-        beside=beside,
+        beside=None if beside is None else str(beside.folder if isinstance(beside, Trained) else beside),
         labels=tuple(listed(labels)),
         seed=seed,
         sample=sample,

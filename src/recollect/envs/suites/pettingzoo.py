@@ -145,8 +145,12 @@ def _in_turn(factory: Callable[..., Any], **kwargs: Any) -> Any:
     from pettingzoo import ParallelEnv
     from pettingzoo.utils.conversions import parallel_to_aec
 
-    env = _checked(factory(**kwargs))
-    return parallel_to_aec(env) if isinstance(env, ParallelEnv) else env
+    env = factory(**kwargs)
+    if isinstance(env, gymnasium.Env):
+        raise UsageError(
+            f"env.self_play needs a game of several agents (PettingZoo), and {env!r:.80} has one"
+        )
+    return parallel_to_aec(env) if isinstance(_checked(env), ParallelEnv) else env
 
 
 def _checked(env: Any) -> Any:
