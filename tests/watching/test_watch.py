@@ -686,9 +686,6 @@ def test_two_agents_are_shown_side_by_side(shown, tmp_path, capsys) -> None:
     assert cli.main(["watch", folder, "--beside", "nothing", "-o", str(page), "--episodes", "2"]) == 2
     printed = capsys.readouterr()
     assert "nothing does not exist" in printed.err and "episodes" not in printed.out  # before any is played
-    for beside in (shown[0], shown[0].folder):
-        recollect.watch(shown[0], tmp_path / "again.html", episodes=2, beside=beside)
-        assert (tmp_path / "again.html").read_bytes() == page.read_bytes()
 
 
 def test_the_page_plays_scrubs_and_changes_episodes(shown) -> None:
@@ -727,6 +724,13 @@ def recaller(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recaller")
     config = small_config("probe:recall", backend="own", actor=branch("gru"), critic=branch("gru"))
     return run_quietly(replace(config, rollouts=1), folder).folder
+
+
+def test_the_second_agent_is_given_as_the_first_one_is(recaller, tmp_path) -> None:
+    run, pages = recollect.load(recaller), [tmp_path / f"{i}.html" for i in range(3)]
+    for page, beside in zip(pages, (str(recaller), recaller, run), strict=True):
+        recollect.watch(run, page, episodes=2, beside=beside)
+    assert pages[0].read_bytes() == pages[1].read_bytes() == pages[2].read_bytes()
 
 
 def test_an_environment_that_nobody_draws_is_shown_as_numbers(recaller, tmp_path, capsys) -> None:
