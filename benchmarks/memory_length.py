@@ -13,16 +13,18 @@ because the cards that are gone from the deck say a little (0.02 to 0.12 of the 
 estimates are compared with it:
 
 score      fewest last steps that keep nearly all of the score
-policy     fewest last steps that keep nearly all of the policy at the recorded steps
-largest    the earlier input whose change has the largest effect on the policy
-farthest   the farthest earlier input whose effect is above 0.01 nats
+rewarded   fewest last steps that keep nearly all of the policy at the recorded steps with a reward
+policy     the same at all recorded steps
+largest    the earlier input whose change surely has the largest effect on the policy
+farthest   the farthest earlier input whose effect is surely above 0.01 nats
 gradient   the earlier input with the largest gradient
 
 Scores are on a scale where 0 is the best that an agent without a memory reaches, and 1 the best of all. An
 agent solves its task from 0.95 on, in the study's own evaluation: on other episodes than those of the probe.
-A run that failed does not solve its task. Where an episode is as long as the horizon, no estimate can be too
-large; these tasks are counted apart. The last three estimators see 64 earlier inputs, so a horizon of 65 is
-the largest that they could give: they are not judged by it.
+A run that failed does not solve its task. In the T-maze an episode is as long as the horizon, so no estimate
+can be too large: it is counted apart. The last three estimators see 64 earlier inputs, so a horizon of 65 is
+the largest that they could give: they are not judged by it. The last four are over all steps, also those
+where no action is better than another: what an agent depends on there has no known length.
 
 Shapes.  A agents.
 """
@@ -40,7 +42,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from recollect.common.intervals import Floats, Interval
+from recollect.common.intervals import Floats, Interval, one_factor, stretched
 from recollect.envs import make_for_evaluation
 from recollect.probing.ablate import (
     average,
@@ -55,12 +57,13 @@ from recollect.probing.memory_length import MemoryLength
 from recollect.probing.occlusion import LONGEST, Dependence, measure_dependence
 from recollect.probing.open_loop import measure_open_loop, number_episodes
 from recollect.probing.verdict import LEAST
-from recollect.reporting.significance import holm
+from recollect.reporting.significance import holm, mann_whitney
 from recollect.run import api
 from recollect.run.recording import record_deterministic
 from recollect.run.run_folder import write_json
 
-Estimator = Literal["score", "policy", "largest", "farthest", "gradient"]
+Estimator = Literal["score", "rewarded", "policy", "largest", "farthest", "gradient"]
+LENGTHS: tuple[Estimator, ...] = ("score", "rewarded", "policy")  # those with an interval
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 EPISODES, SEED = 50, 1_000_003
 SOLVED, HALF = 0.95, 0.5
@@ -69,6 +72,15 @@ SOLVED, HALF = 0.95, 0.5
 GUESSED = {"success": 0.5, "return": -0.5}
 CALIBRATED = Interval(0.8, 1.25)
 UNKNOWN = 0.05  # share of agents for which a calibrated estimator may say nothing
+COVERED = 0.95  # share of agents whose interval must contain the horizon
+FEWEST_TASKS, FEWEST_MEMORIES, FEWEST_AGENTS = (
+    5,
+    3,
+    10,
+)  # without which nothing is decided; agents of a memory
+EQUAL = 0.99  # from this score on the agents of a task do as well as each other
+ATTENTION, RECURRENT = ("gpt2", "gtrxl"), ("gru", "lstm")
+ENDS_AT_HORIZON = "tmaze"
 GRADIENTS = range(1, LONGEST + 1)  # numbers of steps; the probe's own table has fewer
 RESAMPLES = 10_000
 RESULTS = Path(__file__).parents[1] / "docs/results/memory_length"
@@ -83,14 +95,12 @@ class Agent:
     seed: int
     horizon: int
     """Steps without which no agent solves the task."""
-    longest: int
-    """The most steps of an episode; with as many as the horizon no estimate is too large."""
     score: float
     """In the evaluation of the study. 0: without a memory; 1: the best."""
     estimates: dict[str, float | None]
     """By estimator; infinite: more than was measured; None: the estimator says nothing."""
     intervals: dict[str, tuple[float, float]]
-    """95 %, of `score` and `policy`."""
+    """95 %, of the estimators that have one."""
 
 
 # Measurements ---------------------------------------------------------------------------------
@@ -131,16 +141,20 @@ def measure(folder: Path) -> Agent:
     unchanged = average(whole, by)
     losses = [measure_loss(play, unchanged, by) for play in plays]
     episode = number_episodes(record, EPISODES)
-    policy = measure_open_loop(agent, record, resets, recorded, episode)
+    at_rewards = np.where(record.reward != 0, episode, -1)
+    rewarded, policy = (
+        measure_open_loop(agent, record, resets, recorded, counted).length
+        for counted in (at_rewards, episode)
+    )
     dependence = measure_dependence(agent, record, episode, SEED, GRADIENTS)
-    lengths = {"score": measure_memory_length(unchanged, losses, longest), "policy": policy.length}
+    score = measure_memory_length(unchanged, losses, longest)
+    lengths = {"score": score, "rewarded": rewarded, "policy": policy}
     known: dict[str, MemoryLength] = {key: length for key, length in lengths.items() if length}
     return Agent(
         task=task_name(env.id, env.kwargs),
         memory=trained.config.actor.memory.name,
         seed=trained.config.seed,
         horizon=horizon_of(env.id, env.kwargs),
-        longest=longest,
         score=evaluated_score(folder),
         estimates={**dict.fromkeys(ESTIMATORS), **{key: x.steps for key, x in known.items()}}
         | single_inputs(dependence),
@@ -161,7 +175,7 @@ def single_inputs(dependence: Sequence[Dependence]) -> dict[str, float]:
     estimates = {}
     above = [one for one in dependence if one.occlusion.interval.low > LEAST]
     if above:
-        estimates["largest"] = 1.0 + max(above, key=lambda one: one.occlusion.value).back
+        estimates["largest"] = 1.0 + max(above, key=lambda one: one.occlusion.interval.low).back
         estimates["farthest"] = 1.0 + max(one.back for one in above)
     gradients = {one.back: one.gradient.value for one in dependence if one.gradient}
     if gradients and max(gradients.values()) > 0:
@@ -181,12 +195,20 @@ def measure_all(report: Path, agents_file: Path, jobs: int) -> None:
         if run["status"] == "failed"
     }
     write_json(agents_file, known)
-    todo = [folder for folder in runs if folder not in known]
+    todo, failures = [folder for folder in runs if folder not in known], []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        for folder, agent in zip(todo, pool.map(measure, map(Path, todo)), strict=True):
+        measured = [(folder, pool.submit(measure, Path(folder))) for folder in todo]
+        for folder, future in measured:
+            # One that cannot be measured must not keep the others from it.
+            if error := future.exception():
+                failures.append(f"{folder}: {error}")
+                continue
+            agent = future.result()
             known[folder] = asdict(agent)
             write_json(agents_file, known)
             print(f"{len(known)} agents  {agent.task}  {agent.memory}  {agent.estimates}", flush=True)
+    if failures:
+        raise SystemExit("\n".join(["not measured:", *failures]))
 
 
 def failed_agent(settings: Mapping[str, Any], seed: int) -> Agent:
@@ -198,7 +220,6 @@ def failed_agent(settings: Mapping[str, Any], seed: int) -> Agent:
         memory=settings["actor.memory.name"],
         seed=seed,
         horizon=horizon_of(settings["env.id"], kwargs),
-        longest=0,
         score=0.0,
         estimates=dict.fromkeys(ESTIMATORS),
         intervals={},
@@ -220,8 +241,9 @@ def read_agents(agents_file: Path) -> list[Agent]:
 def analyse(agents: Sequence[Agent]) -> dict[str, Any]:
     """All hypotheses, as plain data."""
     solved, half = ([one for one in agents if one.score >= least] for least in (SOLVED, HALF))
-    open_ended = [one for one in solved if one.longest > one.horizon]
+    open_ended = [one for one in solved if not one.task.startswith(ENDS_AT_HORIZON)]
     chosen = {"primary": open_ended, "all tasks": solved, "half solved": half}
+    equal = [one for one in agents if one.score >= EQUAL]
     return {
         "agents": len(agents),
         "solved": len(solved),
@@ -230,13 +252,15 @@ def analyse(agents: Sequence[Agent]) -> dict[str, Any]:
             name: {label: calibrate(within_reach(some, name), name) for label, some in chosen.items()}
             for name in ESTIMATORS
         },
-        "used": compare_memories(solved),
+        "coverage": {name: covers(open_ended, name) for name in LENGTHS},
+        "used": compare_memories(equal),
+        "attention": compare_attention(equal),
     }
 
 
 def within_reach(agents: Sequence[Agent], name: Estimator) -> list[Agent]:
     """The agents in tasks whose horizon is below the largest estimate; resets have none but the episode."""
-    return [one for one in agents if name in ("score", "policy") or one.horizon <= LONGEST]
+    return [one for one in agents if name in LENGTHS or one.horizon <= LONGEST]
 
 
 def count_solved(agents: Sequence[Agent], task: str) -> dict[str, str]:
@@ -260,20 +284,47 @@ def calibrate(agents: Sequence[Agent], name: Estimator) -> dict[str, Any] | None
     factors = np.array([agent.estimates[name] / agent.horizon for agent in known])
     slope, interval = slope_interval(known, name)
     middle, unknown = float(np.median(factors)), 1 - len(known) / len(agents)
-    within = CALIBRATED.low <= min(interval.low, middle) and max(interval.high, middle) <= CALIBRATED.high
+    memories = median_factors(known, factors)
+    values = [*interval, middle, *memories.values()]
+    enough = len({agent.task for agent in known}) >= FEWEST_TASKS and len(memories) >= FEWEST_MEMORIES
+    within = CALIBRATED.low <= min(values) and max(values) <= CALIBRATED.high
+    families = {agent.task.partition(" ")[0] for agent in known}
     return {
         "agents": len(agents),
         "unknown": unknown,
         "exact": float((factors == 1).sum() / len(agents)),
         "factor": middle,
+        "memories": memories,
         "slope": slope,
         "interval": interval,
-        "calibrated": within and unknown <= UNKNOWN,
-        "coverage": coverage(agents, name) if name in ("score", "policy") else None,
+        "families": {
+            family: slope_interval([one for one in known if one.task.startswith(family)], name)[0]
+            for family in sorted(families)
+        },
+        "calibrated": within and unknown <= UNKNOWN if enough else None,
+        "coverage": coverage(agents, name) if name in LENGTHS else None,
     }
 
 
-def coverage(agents: Sequence[Agent], name: str) -> dict[str, float | int]:
+def median_factors(agents: Sequence[Agent], factors: Floats) -> dict[str, float]:
+    """The median of factors (A,) for each memory with enough agents: an estimator may suit only most."""
+    of_memory: dict[str, list[float]] = {}
+    for agent, factor in zip(agents, factors, strict=True):
+        of_memory.setdefault(agent.memory, []).append(factor)
+    return {
+        memory: float(np.median(some))
+        for memory, some in sorted(of_memory.items())
+        if len(some) >= FEWEST_AGENTS
+    }
+
+
+def covers(agents: Sequence[Agent], name: Estimator) -> bool | None:
+    """Whether the intervals of an estimator contain the horizon in as many agents as they should."""
+    counted = coverage(agents, name)
+    return counted["contained"] / counted["of"] >= COVERED if counted["of"] >= FEWEST_AGENTS else None
+
+
+def coverage(agents: Sequence[Agent], name: str) -> dict[str, int]:
     """How many intervals contain the horizon, of all agents and of those whose interval has a width."""
     pairs = [(agent.horizon, agent.intervals.get(name, (math.inf, math.inf))) for agent in agents]
     wide = [(horizon, x) for horizon, x in pairs if x[0] < x[1]]
@@ -283,7 +334,8 @@ def coverage(agents: Sequence[Agent], name: str) -> dict[str, float | int]:
 
 def slope_interval(agents: Sequence[Agent], name: Estimator) -> tuple[float, Interval]:
     """The least-squares slope of an estimator over the horizon, both as logarithms, so that long horizons
-    count no more than short ones; the interval resamples tasks, because a horizon belongs to a task."""
+    count no more than short ones; the interval resamples tasks, because a horizon belongs to a task, and is
+    widened for few of them as the intervals of reports are."""
     tasks: dict[str, list[tuple[float, float]]] = {}
     for agent in agents:
         pair = math.log2(agent.horizon), math.log2(agent.estimates[name] or math.nan)
@@ -294,9 +346,9 @@ def slope_interval(agents: Sequence[Agent], name: Estimator) -> tuple[float, Int
     counts = random.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=RESAMPLES)
     slopes = _slope(np.concatenate([[np.ones(len(sums))], counts]) @ sums)
     known = slopes[np.isfinite(slopes)]
-    if not len(known):
+    if not len(known) or len(sums) < 2:
         return math.nan, Interval(-math.inf, math.inf)
-    low, high = np.quantile(known, [0.025, 0.975])
+    low, high = stretched(slopes[0], *np.quantile(known, [0.025, 0.975]), one_factor(len(sums)))
     return float(slopes[0]), Interval(float(low), float(high))
 
 
@@ -315,22 +367,45 @@ def _slope(sums: Floats) -> Floats:
     )
 
 
-def compare_memories(solved: Sequence[Agent]) -> list[dict[str, Any]]:
-    """For each task, whether memories that solve it differ in the steps that their policy depends on."""
+def compare_memories(agents: Sequence[Agent]) -> list[dict[str, Any]]:
+    """For each task, whether memories with equal scores differ in the steps that their policy depends on."""
     rows: list[dict[str, Any]] = []
-    for task in sorted({agent.task for agent in solved}):
-        lengths: dict[str, list[float]] = {}
-        for agent in solved:
-            steps = agent.estimates["policy"]
-            if agent.task == task and steps is not None:
-                lengths.setdefault(agent.memory, []).append(steps)
+    for task, lengths in lengths_of(agents).items():
         several = {memory: steps for memory, steps in lengths.items() if len(steps) > 2}
         if len(several) > 1:
             medians = {memory: float(np.median(steps)) for memory, steps in sorted(several.items())}
             rows.append({"task": task, "medians": medians, "p": rank_differences([*several.values()])})
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row["adjusted"] = p
-    return rows
+    return adjusted(rows)
+
+
+def compare_attention(agents: Sequence[Agent]) -> list[dict[str, Any]]:
+    """For each task, the probability that a policy with attention depends on more steps than one with a GRU
+    or an LSTM; 0.5: neither."""
+    rows: list[dict[str, Any]] = []
+    for task, lengths in lengths_of(agents).items():
+        one, other = (
+            [steps for memory in kind for steps in lengths.get(memory, [])] for kind in (ATTENTION, RECURRENT)
+        )
+        if min(len(one), len(other)) > 2:
+            above = np.sign(np.subtract.outer(np.minimum(one, 1e9), np.minimum(other, 1e9)))
+            more = float((above + 1).mean() / 2)
+            rows.append({"task": task, "more": more, "p": mann_whitney(one, other)})
+    return adjusted(rows)
+
+
+def lengths_of(agents: Sequence[Agent]) -> dict[str, dict[str, list[float]]]:
+    """Task -> memory -> the steps that the policies of its agents depend on."""
+    lengths: dict[str, dict[str, list[float]]] = {}
+    for agent in sorted(agents, key=lambda one: one.task):
+        steps = agent.estimates["policy"]
+        if steps is not None:
+            lengths.setdefault(agent.task, {}).setdefault(agent.memory, []).append(steps)
+    return lengths
+
+
+def adjusted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with p-values adjusted over the tasks."""
+    return [{**row, "adjusted": p} for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True)]
 
 
 def rank_differences(groups: Sequence[Sequence[float]]) -> float:

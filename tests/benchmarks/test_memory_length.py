@@ -2,14 +2,17 @@
 
 import json
 import math
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
 from benchmarks.memory_length import (
     ESTIMATORS,
+    LENGTHS,
     Agent,
     analyse,
     calibrate,
+    covers,
     evaluated_score,
     horizon_of,
     measure_all,
@@ -19,27 +22,29 @@ from benchmarks.memory_length import (
 )
 
 from benchmarks import memory_length
+from recollect.common.errors import UsageError
 from recollect.common.intervals import Interval
 from recollect.probing.occlusion import Dependence
 from recollect.probing.open_loop import Estimate
 
 
-def agent(horizon, memory="gru", seed=1, reached=1.0, longest=100, **estimates):
+def agent(horizon, memory="gru", seed=1, reached=1.0, name="task", **estimates):
     """An agent whose estimates are its horizon where nothing else is given."""
     estimates = dict.fromkeys(ESTIMATORS, float(horizon)) | estimates
-    intervals = {key: (estimates[key], estimates[key]) for key in ("score", "policy") if estimates[key]}
-    return Agent(f"task {horizon}", memory, seed, horizon, longest, reached, estimates, intervals)
+    intervals = {key: (estimates[key], estimates[key]) for key in LENGTHS if estimates[key]}
+    return Agent(f"{name} {horizon}", memory, seed, horizon, reached, estimates, intervals)
 
 
-HORIZONS = (3, 8, 21, 65)
+HORIZONS = (3, 8, 21, 32, 65)
+MEMORIES = ("gru", "lru", "gpt2")
 
 
-def agents(memories=("gru", "lru"), **estimates):
+def agents(memories=MEMORIES, **estimates):
     return [
         agent(h, memory, seed, **{key: f(h) for key, f in estimates.items()})
         for h in HORIZONS
         for memory in memories
-        for seed in (1, 2, 3)
+        for seed in (1, 2)
     ]
 
 
@@ -47,7 +52,28 @@ def test_exact_estimates_are_calibrated():
     result = calibrate(agents(), "score")
     assert result["slope"] == pytest.approx(1) and result["interval"] == pytest.approx((1, 1))
     assert result["calibrated"] and (result["exact"], result["factor"], result["unknown"]) == (1, 1, 0)
-    assert result["coverage"] == {"contained": 24, "of": 24, "wide contained": 0, "wide": 0}
+    assert result["memories"] == dict.fromkeys(sorted(MEMORIES), 1) and result["families"] == {"task": 1}
+    assert result["coverage"] == {"contained": 30, "of": 30, "wide contained": 0, "wide": 0}
+    assert covers(agents(), "score") and not covers(agents(score=lambda h: h + 1.0), "score")
+    assert covers(agents()[:4], "score") is None
+
+
+def test_an_estimate_that_is_wrong_for_one_memory_is_not():
+    """Most agents have the right one, so neither the median of all nor the slope is far off."""
+    many = [
+        agent(h, memory, seed, score=h * (2.0 if memory == "gpt2" else 1.0))
+        for h in HORIZONS
+        for memory in MEMORIES
+        for seed in (1, 2)
+    ]
+    result = calibrate(many, "score")
+    assert result["factor"] == 1 and result["slope"] == pytest.approx(1) and result["exact"] > 0.6
+    assert result["memories"]["gpt2"] == 2 and result["calibrated"] is False
+
+
+def test_too_few_tasks_or_memories_decide_nothing():
+    assert calibrate(agents(memories=("gru", "lru")), "score")["calibrated"] is None
+    assert calibrate([one for one in agents() if one.horizon > 3], "score")["calibrated"] is None
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.4])
@@ -58,8 +84,8 @@ def test_an_estimate_in_proportion_but_too_small_or_large_is_not(factor):
 
 
 def test_an_estimate_that_follows_only_the_shorter_horizons_is_not():
-    result = calibrate(agents(score=lambda h: min(h, 8.0)), "score")
-    assert result["factor"] > 0.65 and result["interval"].low < 0.8 and not result["calibrated"]
+    result = calibrate(agents(score=lambda h: min(h, 21.0)), "score")
+    assert result["factor"] == 1 and result["interval"].low < 0.8 and not result["calibrated"]
     flat = calibrate(agents(score=lambda h: 12.0), "score")
     assert flat["slope"] == pytest.approx(0) and not flat["calibrated"]
 
@@ -69,8 +95,9 @@ def test_an_estimator_that_is_often_silent_is_not():
         return None if horizon == 65 else float(horizon)
 
     result = calibrate(agents(policy=silent), "policy")
-    assert result["unknown"] == 0.25 and result["slope"] == pytest.approx(1) and not result["calibrated"]
-    assert result["coverage"]["contained"] == 18 and result["coverage"]["of"] == 24
+    assert result["unknown"] == pytest.approx(0.2) and result["slope"] == pytest.approx(1)
+    assert not result["calibrated"]
+    assert result["coverage"]["contained"] == 24 and result["coverage"]["of"] == 30
     assert calibrate(agents(policy=lambda h: None), "policy") is None
     one_task = calibrate([agent(8, seed=seed) for seed in (1, 2)], "score")
     assert math.isnan(one_task["slope"]) and not one_task["calibrated"]
@@ -84,30 +111,35 @@ def test_intervals_with_a_width_are_counted_apart():
 
 def test_agents_that_do_not_solve_their_task_and_episodes_that_end_at_the_horizon_are_apart():
     failing = [agent(65, seed=9, reached=0.6), agent(65, seed=10, reached=0.05, score=2.0)]
-    ending = [agent(11, seed=seed, longest=11) for seed in (1, 2)]
+    ending = [agent(11, seed=seed, name="tmaze") for seed in (1, 2)]
     some = [agent(8, seed=4, policy=math.inf), agent(8, seed=5, policy=None)]
     result = analyse([*agents(), *failing, *ending, *some])
-    assert (result["agents"], result["solved"]) == (30, 28)
-    assert result["by_task"]["task 65"] == {"gru": "3 of 5", "lru": "3 of 3"}
+    assert (result["agents"], result["solved"]) == (36, 34)
+    assert result["by_task"]["task 65"] == {"gpt2": "2 of 2", "gru": "2 of 4", "lru": "2 of 2"}
     counts = {label: one["agents"] for label, one in result["calibration"]["score"].items()}
-    assert counts == {"primary": 26, "all tasks": 28, "half solved": 29}
-    assert result["calibration"]["policy"]["primary"]["unknown"] == pytest.approx(2 / 26)
+    assert counts == {"primary": 32, "all tasks": 34, "half solved": 35}
+    assert result["calibration"]["policy"]["primary"]["unknown"] == pytest.approx(2 / 32)
     assert result["calibration"]["score"]["primary"]["exact"] == 1
+    assert result["coverage"] == {"score": True, "rewarded": True, "policy": False}
     # What sees 64 earlier inputs could not be above a horizon of 65.
-    assert result["calibration"]["largest"]["primary"]["agents"] == 26 - 6
+    assert result["calibration"]["largest"]["primary"]["agents"] == 32 - 6
 
 
 def test_memories_of_equal_return_that_use_different_memory():
-    """The GRU's policy depends on what it needs, that of the LRU on twice as much in the longest task."""
+    """The GRU's policy depends on what it needs, that of the GPT-2 on twice as much in the longest task."""
     many = [
-        agent(h, memory, seed, policy=float(h * (1 + (memory == "lru" and h == 65))))
+        agent(h, memory, seed, policy=float(h * (1 + (memory == "gpt2" and h == 65))))
         for h in HORIZONS
-        for memory in ("gru", "lru")
+        for memory in ("gru", "gpt2")
         for seed in range(8)
     ]
-    used = {row["task"]: row for row in analyse(many)["used"]}
-    assert used["task 65"]["medians"] == {"gru": 65, "lru": 130} and used["task 65"]["adjusted"] < 0.01
-    assert all(used[f"task {h}"]["adjusted"] == 1 for h in HORIZONS[:3])
+    many += [agent(3, "gpt2", seed, reached=0.96, policy=9.0) for seed in range(9)]  # of a lower return
+    result = analyse(many)
+    used, attention = ({row["task"]: row for row in result[name]} for name in ("used", "attention"))
+    assert used["task 65"]["medians"] == {"gpt2": 130, "gru": 65} and used["task 65"]["adjusted"] < 0.01
+    assert all(used[f"task {h}"]["adjusted"] == 1 for h in HORIZONS[:4])
+    assert attention["task 65"]["more"] == 1 and attention["task 65"]["adjusted"] < 0.01
+    assert attention["task 3"]["more"] == 0.5 and attention["task 3"]["adjusted"] == 1
 
 
 def test_equal_ranks_are_rarely_told_apart():
@@ -163,18 +195,23 @@ def test_finished_runs_of_the_report_are_measured_once(tmp_path, monkeypatch):
         def __exit__(self, *error):
             pass
 
-        def map(self, _, folders):
-            folders = list(folders)
-            asked.extend(str(folder) for folder in folders)
-            return [agent(8, seed=int(folder.name)) for folder in folders]
+        def submit(self, _, folder):
+            asked.append(str(folder))
+            future = Future()
+            if folder.name == "2":
+                future.set_exception(UsageError("no such file"))
+            else:
+                future.set_result(agent(8, seed=int(folder.name)))
+            return future
 
     monkeypatch.setattr(memory_length, "ProcessPoolExecutor", Pool)
     measure_all(report, file, 1)
     report.write_text(json.dumps({"groups": [{"runs": runs, "settings": settings}]}))
-    measure_all(report, file, 1)
+    with pytest.raises(SystemExit, match="not measured:\nruns/2: no such file"):
+        measure_all(report, file, 1)
     assert asked == ["runs/0", "runs/1", "runs/2"]
     measured = read_agents(file)
     failed = next(one for one in measured if one.task == "probe:recall delay 7")
-    assert [one for one in measured if one is not failed] == [agent(8, seed=seed) for seed in range(3)]
+    assert [one for one in measured if one is not failed] == [agent(8, seed=seed) for seed in range(2)]
     assert (failed.score, failed.seed, failed.memory, failed.horizon) == (0.0, 8, "gru", 8)
     assert analyse(measured)["by_task"]["probe:recall delay 7"] == {"gru": "0 of 1"}

@@ -24,7 +24,8 @@ class Task:
     secret   S sizes: an episode draws one number below each
     show     secret (N, S), steps so far (N,) -> observation
     earn     secret (N, S), steps so far (N,), action -> reward (N,)
-    length   steps of an episode
+    length   steps of an episode, or of the longest one
+    lengths  secret (N, S) -> steps of its episode (N,); None: `length`
     endless  whether episodes never terminate and are truncated after `length` steps
     reports  whether success is reported: an episode whose last reward is above 0 is one
     """
@@ -35,6 +36,7 @@ class Task:
     earn: Earn
     secret: tuple[int, ...] = ()
     length: int = 1
+    lengths: Callable[[Array], Array] | None = None
     endless: bool = False
     reports: bool = False
 
@@ -155,21 +157,35 @@ def box() -> Task:
 
 
 def recall(delay: int = 3, lead: int = 0) -> Task:
-    """A sign is shown, after `lead` others; reward 1 if the action `delay` steps later equals it, else -1."""
-    last = lead + delay
+    """A sign is shown, after up to `lead` others; 1 if the action `delay` steps later equals it, else -1.
+
+    How many come before it is drawn for each episode, so that no step of it is always the one that counts.
+    """
+
+    def others(secret: Array) -> Array:
+        return secret[:, lead + 1] if lead else np.zeros(len(secret), dtype=np.int64)
+
+    def sign(secret: Array, place: Array) -> Array:
+        return secret[np.arange(len(secret)), np.minimum(place, lead)]
 
     def show(secret: Array, steps: Array) -> Array:
-        signs = 2.0 * secret[np.arange(len(steps)), np.minimum(steps, lead)] - 1.0
-        return np.stack([np.where(steps <= lead, signs, 0.0), steps == last], axis=-1, dtype=np.float32)
+        before = others(secret)
+        signs = np.where(steps <= before, 2.0 * sign(secret, steps) - 1.0, 0.0)
+        return np.stack([signs, steps == before + delay], axis=-1, dtype=np.float32)
+
+    def earn(secret: Array, steps: Array, action: Array) -> Array:
+        before = others(secret)
+        return np.where(steps == before + delay, _score(action == sign(secret, before)), 0.0)
 
     return Task(
         observation=_vector(2),
         action=spaces.Discrete(2),
-        secret=(2,) * (lead + 1),
-        length=last + 1,
+        secret=(2,) * (lead + 1) + ((lead + 1,) if lead else ()),
+        length=lead + delay + 1,
+        lengths=lambda secret: others(secret) + delay + 1,
         reports=True,
         show=show,
-        earn=lambda secret, steps, action: np.where(steps == last, _score(action == secret[:, lead]), 0.0),
+        earn=earn,
     )
 
 

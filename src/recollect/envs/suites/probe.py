@@ -52,7 +52,8 @@ class Probe(SeededTask):
         reward = np.where(live, task.earn(self._secret, self._steps, action), 0.0)
         self._steps += live
         self._start_episodes()
-        terminated = live & (self._steps >= task.length) & (not task.endless)
+        length = task.length if task.lengths is None else task.lengths(self._secret)
+        terminated = live & (self._steps >= length) & (not task.endless)
         truncated = live & (self._steps >= self._limit) & ~terminated
         self._ended = terminated | truncated
         success = np.where(self._ended, reward > 0, np.nan) if task.reports else None
