@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 import tomllib
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from recollect import cli
@@ -20,6 +22,7 @@ from recollect.learn import ppo
 from recollect.learn.learner import Learner
 from recollect.memory.rnn import GruConfig
 from recollect.run import bench
+from recollect.run.film import write_film
 
 from ..helpers import metrics_of, run_quietly, small_config
 
@@ -409,6 +412,20 @@ def test_a_film_of_what_the_agent_does(run, tmp_path, suffix) -> None:
     assert cli.main(["eval", str(run), "--render", str(film)]) == 0
     head = film.read_bytes()[:12]
     assert head.startswith(b"GIF89a") if suffix == "gif" else b"ftyp" in head
+
+
+@pytest.mark.parametrize("suffix", ["gif", "webp", "mp4"])
+def test_a_film_is_written_without_holding_its_frames(tmp_path, suffix) -> None:
+    """A thousand frames of LunarLander are 720 MB."""
+    pytest.importorskip("imageio_ffmpeg" if suffix == "mp4" else "PIL")
+    frames = (np.full((100, 500, 3), shade, dtype=np.uint8) for shade in range(100))  # 15 MB
+    tracemalloc.start()
+    try:
+        write_film(tmp_path / f"film.{suffix}", frames, 25)
+        assert tracemalloc.get_traced_memory()[1] < 3e6
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / f"film.{suffix}").stat().st_size > 0
 
 
 @pytest.mark.thorough

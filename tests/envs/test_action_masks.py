@@ -142,7 +142,7 @@ def test_a_random_baseline_has_the_config_of_the_agents_beside_it():
 
 
 def test_a_film_of_random_actions_keeps_to_the_mask(tmp_path, monkeypatch):
-    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: None)
+    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: list(frames))
     monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros(1))
     for kind in (Gates, GatesWithMethod):
         config = with_reported_mask(EnvConfig(id=registered(kind, monkeypatch)))

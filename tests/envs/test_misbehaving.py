@@ -449,7 +449,7 @@ def test_no_aborted_episode_is_recorded(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_film_has_no_aborted_episode(tmp_path, monkeypatch):
-    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: films.append(frames))
+    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: films.append(list(frames)))
     films, config = [], EnvConfig(id=registered(Drawn, monkeypatch), on_error="restart")
     assert film.render(None, config, str(tmp_path / "x.gif"), 12, 0) == [6.0] * 12
     assert [frame[0, 0, 0] for frame in films[0]] == [*range(7)] * 12
@@ -891,7 +891,7 @@ def test_recordings_and_films_say_which_episodes_were_cut(monkeypatch, tmp_path)
         record_deterministic(trained.agent, envs, 2, 0)
     envs.adapter.close()
     monkeypatch.setattr(film, "TIME_LIMIT", 7)
-    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: None)
+    monkeypatch.setattr(film, "write_film", lambda path, frames, fps: list(frames))
     monkeypatch.setattr(film, "_render", lambda envs, env: np.zeros(1))
     with pytest.warns(UserWarning, match="2 of 2 episodes were truncated after 7 steps"):
         film.render(None, EnvConfig(id=registered(Endless, monkeypatch)), str(tmp_path / "x.gif"), 2, 0)

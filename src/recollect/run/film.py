@@ -5,7 +5,9 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +64,13 @@ def _play_and_show(
         # Index 1: one seed per episode, as `recollect watch` uses. Index 0 is that of evaluations, which have
         # one seed per environment.
         seeds = rng.env_seeds(seed, rng.Purpose.EVALUATE, 1, episodes)
-        frames = _play_frames(player, envs, env.id, seeds, returns, lengths, live=target == WINDOW)
+        # A film has no aborted episodes, so frames of one that may be are held back until it has ended.
+        live = target == WINDOW or env.on_error != "restart"
+        frames = _play_frames(player, envs, env.id, seeds, returns, lengths, live)
         if target == WINDOW:
             show_window(frames, envs.adapter.fps, env.id)
         else:
-            write_film(Path(target), list(frames), envs.adapter.fps)
+            write_film(Path(target), frames, envs.adapter.fps)
     finally:
         envs.adapter.close()
     warn_of_limit(envs.imposed_limit, lengths)
@@ -179,12 +183,14 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def write_film(path: Path, frames: Sequence[Array], fps: int) -> None:
-    """Write frames (H, W, 3) as a film, in the format of the file name's suffix."""
-    resized = [_resize(frame) for frame in frames]
+def write_film(path: Path, frames: Iterable[Array], fps: int) -> None:
+    """Write frames (H, W, 3) as a film, in the format of the file name's suffix.
+
+    Frames are taken one by one, so an iterator need not hold those of whole episodes.
+    """
     write = _write_mp4 if path.suffix.lower() == ".mp4" else _write_images
     with whole_file(path) as temporary:
-        write(temporary, resized, fps)
+        write(temporary, map(_resize, frames), fps)
 
 
 def _resize(frame: Array) -> Array:
@@ -194,42 +200,49 @@ def _resize(frame: Array) -> Array:
     return np.ascontiguousarray(frame[: len(frame) // 2 * 2, : frame.shape[1] // 2 * 2])
 
 
-def _write_images(path: Path, frames: Sequence[Array], fps: int) -> None:
+def _write_images(path: Path, frames: Iterator[Array], fps: int) -> None:
     """Write an animated .gif or .webp."""
     try:
         from PIL import Image
     except ImportError as error:
         raise UsageError(f"{path.name}: needs Pillow: {install_hint('video')}") from error
+    palette = path.suffix.lower() == ".gif"
+
+    def reduced(frame: Array) -> Image.Image:
+        image = Image.fromarray(frame)
+        if image.width > MAX_WIDTH:
+            image = image.reduce(-(-image.width // MAX_WIDTH))
+        return image.convert("P", palette=Image.Palette.ADAPTIVE) if palette else image
+
     # A gif has at most 50 frames per second; about 25 look as smooth at half the size.
     every = max(1, round(fps / 25))
-    images = [Image.fromarray(frame) for frame in frames[::every]]
-    if images[0].width > MAX_WIDTH:
-        images = [image.reduce(-(-image.width // MAX_WIDTH)) for image in images]
-    if path.suffix.lower() == ".gif":
-        images = [image.convert("P", palette=Image.Palette.ADAPTIVE) for image in images]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=1000 * every // fps, loop=0)
+    first, *others = map(reduced, islice(frames, 0, None, every))
+    first.save(path, save_all=True, append_images=others, duration=1000 * every // fps, loop=0)
 
 
-def _write_mp4(path: Path, frames: Sequence[Array], fps: int) -> None:
+def _write_mp4(path: Path, frames: Iterator[Array], fps: int) -> None:
     try:
         import imageio_ffmpeg
     except ImportError as error:
         raise UsageError(f"{path.name}: needs ffmpeg: {install_hint('video')}") from error
-    height, width = frames[0].shape[:2]
+    first = next(frames)
+    height, width = first.shape[:2]
     # 1, because `_resize` made the sides even; the default of 16 would rescale every frame.
     writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, macro_block_size=1)
-    # The writer is a generator, which has to be started before it takes frames.
-    writer.send(None)
-    for frame in frames:
-        writer.send(frame)
-    writer.close()
+    count = 0
+    with closing(writer):
+        # The writer is a generator, which has to be started before it takes frames.
+        writer.send(None)
+        for frame in chain([first], frames):
+            writer.send(frame)
+            count += 1
     # An ffmpeg that could not write the last frames ends without a word.
     try:
         written, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
     except (OSError, RuntimeError):
         written = 0
-    if written != len(frames):
-        raise OSError(errno.EIO, f"ffmpeg has written {written} of {len(frames)} frames")
+    if written != count:
+        raise OSError(errno.EIO, f"ffmpeg has written {written} of {count} frames")
 
 
 # A window -------------------------------------------------------------------------------------
