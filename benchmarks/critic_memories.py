@@ -28,16 +28,24 @@ Shapes.  n seeds of one arm, m of another, A arms, R resamples.
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.common.intervals import Floats, Interval, factor, iqm_weights, stratified
+from recollect.common.intervals import (
+    Floats,
+    Interval,
+    factor,
+    iqm_weights,
+    one_factor,
+    stratified,
+    stretched,
+)
 from recollect.common.statistics import iqm
 from recollect.reporting.aggregate import difference_of_iqms
 from recollect.reporting.groups import Group, group_runs
@@ -205,16 +213,21 @@ def _crossed(arms: Sequence[Arm], halves: Sequence[Half], drawn: NDArray[np.intp
 
     drawn  places of gains (R, D) in each resample; None: all
     """
-    scores = [
-        _gains_of(arms, [np.sort(areas, axis=1) @ iqm_weights(areas.shape[1]) for areas, _ in half])
-        for half in halves
-    ]
-    explained = [_gains_of(arms, [values.mean(1) for _, values in half]) for half in halves]
+    scores, explained = _gains_of_halves(arms, halves)
     if drawn is not None:
         scores, explained = (
             [np.take_along_axis(one, drawn, axis=1) for one in both] for both in (scores, explained)
         )
     return (spearman(scores[0], explained[1]) + spearman(scores[1], explained[0])) / 2
+
+
+def _gains_of_halves(arms: Sequence[Arm], halves: Sequence[Half]) -> tuple[list[Floats], list[Floats]]:
+    """The gains in score (R, A) of both halves, and those in explained variance."""
+    scores = [
+        _gains_of(arms, [np.sort(areas, axis=1) @ iqm_weights(areas.shape[1]) for areas, _ in half])
+        for half in halves
+    ]
+    return scores, [_gains_of(arms, [values.mean(1) for _, values in half]) for half in halves]
 
 
 def _gains_of(arms: Sequence[Arm], values: Sequence[Floats]) -> Floats:
@@ -238,6 +251,43 @@ def without_each_task(arms: Sequence[Arm]) -> dict[str, float]:
     return {
         task: float(_crossed(some, _halves(some))[0]) for task, some in rest.items() if len(gains(some)) > 2
     }
+
+
+def checks(arms: Sequence[Arm], rho: float, interval: Interval) -> dict[str, Any]:
+    """What the correlation of H3 rests on; added after the runs and a review, and judges nothing."""
+    tasks = sorted({arm.env for arm in arms})
+
+    def correlation(chosen: Callable[[Arm], bool]) -> float:
+        some = [arm for arm in arms if chosen(arm)]
+        return float(_crossed(some, _halves(some))[0])
+
+    pairs = {pair: correlation(lambda arm, pair=pair: arm.env not in pair) for pair in combinations(tasks, 2)}
+    lowest = min(pairs, key=lambda pair: pairs[pair])
+    of_actor = {actor: correlate([arm for arm in arms if arm.actor == actor]) for actor in ACTORS}
+    return {
+        "widened": [
+            float(end) for end in stretched(np.array(rho), *map(np.array, interval), one_factor(len(tasks)))
+        ],
+        "within tasks": {task: correlation(lambda arm, task=task: arm.env == task) for task in tasks},
+        "without two": {"tasks": lowest, "rho": pairs[lowest]},
+        "one actor": of_actor,
+        "critics exchanged": exchanged(arms, rho),
+    }
+
+
+def exchanged(arms: Sequence[Arm], rho: float) -> dict[str, float]:
+    """The mean correlation if the critics of each task and actor have the explained variances of each other,
+    and how often it is as high as the true one: how much of that is of tasks and actors, not of critics."""
+    scores, explained = _gains_of_halves(arms, _halves(arms))
+    cells = [(arm.env, arm.actor) for arm in arms if arm.critic != "mlp"]
+    random = np.random.Generator(np.random.Philox(2))
+    order = np.tile(np.arange(len(cells)), (RESAMPLES, 1))
+    for cell in dict.fromkeys(cells):
+        places = [i for i, other in enumerate(cells) if other == cell]
+        order[:, places] = random.permuted(order[:, places], axis=1)
+    one, two = (spearman(np.tile(scores[i], (RESAMPLES, 1)), explained[1 - i][0][order]) for i in (0, 1))
+    drawn = (one + two) / 2
+    return {"mean": float(drawn.mean()), "p": float((1 + (drawn >= rho).sum()) / (1 + RESAMPLES))}
 
 
 def spearman(x: Floats, y: Floats) -> Floats:
@@ -284,6 +334,7 @@ def analyse(arms: Sequence[Arm], privileged: Sequence[Arm] = ()) -> dict[str, An
             "rho": rho,
             "interval": interval,
             "without": without,
+            "checks": None if rho is None or interval is None else checks(arms, rho, interval),
             "holds": None if interval is None else interval.low > 0 and min(without.values()) > 0,
         },
     }

@@ -77,6 +77,18 @@ def test_one_task_alone_makes_no_association():
     assert min(h3["without"].values()) < 0 and h3["holds"] is False
 
 
+def test_an_association_of_tasks_is_told_from_one_of_critics():
+    """Where all critics of a task have one gain, exchanging them changes nothing; where they differ, all."""
+    of_task = {(env, critic): 0.1 * i for i, env in enumerate(TASKS) for critic in CRITICS[1:]}
+    of_critic = {(env, critic): 0.1 * i for env in TASKS for i, critic in enumerate(CRITICS)}
+    tasks, critics = (
+        analyse(arms(gains, gains, spread=1e-3))["h3"]["checks"]["critics exchanged"]
+        for gains in (of_task, of_critic)
+    )
+    assert tasks["mean"] > 0.9 and tasks["p"] > 0.05
+    assert abs(critics["mean"]) < 0.1 and critics["p"] < 0.001
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_independent_gains_are_rarely_associated(share, monkeypatch):
@@ -113,7 +125,7 @@ def test_a_hypothesis_waits_for_its_arms():
     assert result["missing"] == [f"{critic_memories.LOAN}: {actor} with gru" for actor in ACTORS]
     assert result["h1"]["holds"] is False  # LunarLander is complete, and its gains are too uncertain
     assert [one["holds"] for one in result["h2"]] == [None, None]
-    assert result["h3"] == {"rho": None, "interval": None, "without": {}, "holds": None}
+    assert result["h3"] == {"rho": None, "interval": None, "without": {}, "checks": None, "holds": None}
     assert set(result["extend"]) == set(TASKS)
     begun = analyse([one for one in some if one.critic in ("mlp", "gru")][:4])
     assert begun["h1"]["holds"] is None and len(begun["missing"]) == 60 - 4
