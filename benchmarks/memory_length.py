@@ -73,11 +73,8 @@ GUESSED = {"success": 0.5, "return": -0.5}
 CALIBRATED = Interval(0.8, 1.25)
 UNKNOWN = 0.05  # share of agents for which a calibrated estimator may say nothing
 COVERED = 0.95  # share of agents whose interval must contain the horizon
-FEWEST_TASKS, FEWEST_MEMORIES, FEWEST_AGENTS = (
-    5,
-    3,
-    10,
-)  # without which nothing is decided; agents of a memory
+FEWEST_TASKS, FEWEST_MEMORIES = 5, 3  # without which nothing is decided
+FEWEST_AGENTS = 10  # of a memory that is judged alone, and of those whose intervals are judged
 EQUAL = 0.99  # from this score on the agents of a task do as well as each other
 ATTENTION, RECURRENT = ("gpt2", "gtrxl"), ("gru", "lstm")
 ENDS_AT_HORIZON = "tmaze"
