@@ -11,6 +11,8 @@ from recollect.agent.agent import BranchConfig
 from recollect.agent.nets import Tanh
 from recollect.common.errors import UsageError
 from recollect.config.data import config_hash
+from recollect.envs import EnvConfig
+from recollect.learn.settings import PPOConfig
 from recollect.memory import MemoryConfig
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.mlp import MlpConfig
@@ -169,6 +171,22 @@ def test_a_wrong_first_gradient_gives_the_run_to_torch(tmp_path, monkeypatch, ca
     assert trained.summary["kernels"] == "torch"
     # Equal up to rounding: the kernels have acted in the first rollout.
     torch.testing.assert_close(weights(trained), weights(run(tmp_path, "torch")), atol=1e-4, rtol=0)
+
+
+def test_a_point_without_a_derivative_does_not_give_the_run_to_torch(tmp_path):
+    """In recall the signs 1 and -1 cancel, and all biases start at 0: rounding alone says on which side of 0
+    the input of a ReLU is, and the norm before the attention makes the difference large."""
+    memory = GtrxlConfig(width=36, layers=1)
+    branch = BranchConfig(memory=memory, hidden=(64,))
+    env = EnvConfig(id="probe:recall", num_envs=8, kwargs={"delay": 2, "lead": 2})
+    ppo = PPOConfig(num_steps=64, bptt=64, num_minibatches=2)
+    changes = {"env": env, "ppo": ppo, "actor": branch, "critic": branch, "rollouts": 2}
+    trained, stopped = (run(tmp_path, name, **NATIVE, **changes) for name in "ab")
+    assert trained.summary["kernels"] == f"native {library.version()}"
+    assert 0 < metrics(trained, "kernel_error")[0] < 1e-4
+    checkpoint.existing(stopped.folder / "checkpoints")[-1].unlink()
+    set_status(stopped.folder)
+    assert torch.equal(weights(api.resume(stopped.folder)), weights(trained))
 
 
 def test_a_first_gradient_that_is_not_written_gives_the_run_to_torch(tmp_path, monkeypatch, capsys):

@@ -28,6 +28,7 @@ from .sequences import NativeSequences
 from .workspace import Workspace
 
 LARGEST_ERROR = 1e-2  # of the first gradient; beyond it torch takes over
+MOVED = 1e-3  # standard deviation of a change of the weights that rounding cannot undo
 
 
 class NativeEngine:
@@ -95,16 +96,14 @@ class NativeEngine:
         if self.active and self._is_checked:
             terms = None if self._covered.complete else self._by_torch(optimizer, loss, batch, cfg, now)
             return self.run(batch, cfg, now, terms)
-        expected = self._reference.gradients(optimizer, loss, batch, cfg, now)
         if not self.active:
-            return expected
-        gradient = optimizer.gradient.clone()
-        self._native_part(optimizer, optimizer.gradient).zero_()  # what is not written must not agree
-        terms = self.run(batch, cfg, now, expected)
-        error = distance(*(self._native_part(optimizer, x) for x in (optimizer.gradient, gradient)))
+            return self._reference.gradients(optimizer, loss, batch, cfg, now)
+        expected, gradient, terms, error = self._compare(optimizer, loss, batch, cfg, now)
+        # Not `>`, because NaN must not pass.
+        if not error <= LARGEST_ERROR:
+            error = self._error_nearby(optimizer, loss, batch, cfg, now)
         # A resumed run has the error of its beginning, as if it had not stopped.
         self.error, self._is_checked = error if self.error is None else self.error, True
-        # Not `>`, because NaN must not pass.
         self.active = error <= LARGEST_ERROR
         if self.active:
             return terms
@@ -112,6 +111,37 @@ class NativeEngine:
         self._announce(f"kernels: torch, because the first native gradient differs by {error:.2g}")
         optimizer.gradient.copy_(gradient)
         return expected
+
+    def _compare(
+        self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
+    ) -> tuple[Loss, Tensor, Loss, float]:
+        """Torch's loss and gradient, the native loss, and the relative error of the native gradient, which is
+        left in the optimizer."""
+        expected = self._reference.gradients(optimizer, loss, batch, cfg, now)
+        gradient = optimizer.gradient.clone()
+        self._native_part(optimizer, optimizer.gradient).zero_()  # what is not written must not agree
+        terms = self.run(batch, cfg, now, expected)
+        error = distance(*(self._native_part(optimizer, x) for x in (optimizer.gradient, gradient)))
+        return expected, gradient, terms, error
+
+    def _error_nearby(
+        self, optimizer: FlatAdam, loss: LossFunction, batch: Batch, cfg: PPOConfig, now: Coefficients
+    ) -> float:
+        """The error at weights that are moved a little; changes nothing.
+
+        Initial biases are 0, so an input of a ReLU can be 0 but for rounding, and has no derivative. The
+        weights nearby have one.
+        """
+        changed = *optimizer.flats, optimizer.gradient
+        before = [x.clone() for x in changed]
+        random = torch.Generator().manual_seed(0)
+        for flat in optimizer.flats:
+            flat += MOVED * torch.randn(len(flat), generator=random)
+        with torch.random.fork_rng(devices=()):  # dropout of a branch that torch computes
+            *_, error = self._compare(optimizer, loss, batch, cfg, now)
+        for x, value in zip(changed, before, strict=True):
+            x.copy_(value)
+        return error
 
     def run(self, batch: Batch, cfg: PPOConfig, now: Coefficients, by_torch: Loss | None = None) -> Loss:
         """The loss and the gradient by the kernels.
