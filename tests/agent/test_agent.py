@@ -641,6 +641,13 @@ def test_reward_scale_against_a_slow_reference():
     assert loaded.divisor == scale.divisor and torch.equal(loaded.running, scale.running)
 
 
+def test_normalised_rewards_are_clipped_also_before_there_is_a_divisor():
+    scale, reward = RewardScale(1, 0.9, True), torch.tensor([[1e5], [-3e4], [0.5]])
+    assert scale.scaled(reward).flatten().tolist() == [10.0, -10.0, 0.5]
+    scale.update(torch.zeros(3, 1), reward != 0, reward == 0)  # nothing has varied so far
+    assert scale.divisor == 1 and scale.scaled(reward).flatten().tolist() == [10.0, -10.0, 0.5]
+
+
 def test_a_constant_reward_scale_multiplies_and_excludes_the_learned_one():
     reward = torch.tensor([[2.0, -300.0]])
     scaled = RewardScale(2, 0.9, False, scale=0.01).scaled(reward)

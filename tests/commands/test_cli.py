@@ -67,6 +67,7 @@ def test_help_names_every_command_and_every_field(capsys) -> None:
 
 
 BAD_INPUT = {
+    "budget": (["resume", "x", "--steps", "9"], "train its agent further: recollect train ENV --init RUN"),
     "command": (["trian"], "unknown command 'trian'; did you mean train?"),
     "environment": (["train", "CartPol-v1"], "CartPol-v1 is unknown; did you mean CartPole-v1"),
     "module": (

@@ -26,10 +26,12 @@ from recollect.comparison.jobs import Job, last_line, plan_jobs, read_evaluation
 from recollect.comparison.random_baselines import baseline_folder
 from recollect.comparison.run_request import ClusterRequest, RunRequest
 from recollect.comparison.study import read_study
+from recollect.config import calls
 from recollect.config.assembly import from_dict
 from recollect.config.command import parse
 from recollect.config.config import RunConfig
 from recollect.envs import EnvConfig
+from recollect.memory.rnn import GruConfig
 from recollect.reporting import runs
 from recollect.reporting.runs import read_runs, task_config
 from recollect.reporting.summary import summarise
@@ -621,7 +623,17 @@ def test_scores_on_one_task_are_all_of_one_kind(tmp_path, capsys):
 def test_a_baseline_with_action_masks_is_another(tmp_path):
     plain, masked = (EnvConfig(id="CartPole-v1", action_mask=mask) for mask in (False, True))
     assert baseline_folder(tmp_path, plain) != baseline_folder(tmp_path, masked)
+    game = EnvConfig(id="CartPole-v1", self_play=2)
+    assert baseline_folder(tmp_path, game) != baseline_folder(tmp_path, masked)
     assert describe_task(masked)["action_mask"] and "action_mask" not in describe_task(plain)
+
+
+def test_options_of_python_win_whatever_their_name():
+    given = {"actor": GruConfig(width=8), "lr": 0.5}
+    words = calls.arguments([], {"environments": "CartPole-v1", "models": "ppo", "seeds": 1}, given)
+    parsed = parse(compare.CompareOptions, words, "recollect compare", given)
+    (config,) = compare.study_of(parsed).configs(resolved_config)
+    assert config.actor.memory == GruConfig(width=8) and config.ppo.learning_rate == 0.5
 
 
 def test_a_game_against_past_selves_is_another_task_than_the_team_of_its_agents(tmp_path):

@@ -119,7 +119,9 @@ def test_data_keeps_its_type(kind, value, wanted):
         (int, ["15e-1"], "--x takes a whole number, not '15e-1'"),
         (int, ["1e999"], "--x takes a whole number, not '1e999'"),
         (int, ["9223372036854775808"], "--x takes a whole number, not '9223372036854775808'"),
-        (float, [], "--x takes a number, not nothing"),
+        (float, [], "--x needs a value: a number"),
+        (tuple[int, ...], ["1,3"], "not '1,3'; separate values by spaces: 1 3"),
+        (tuple[int, ...], ["[64,", "64]"], "separate values by spaces: 64 64"),
         (bool, ["2"], "--x takes true or false, not '2'"),
         (tuple[int, ...], ["1", "x"], "--x takes whole numbers, or none for an empty list, not '1 x'"),
         (Literal["stored", "zero"], ["store"], "--x takes stored or zero, not 'store'; did you mean stored?"),
@@ -233,6 +235,16 @@ def test_short_names_of_the_options_people_use():
     assert (config.ppo.learning_rate, config.ppo.gamma, config.ppo.ent_coef) == (3e-4, 0.9, 0.01)
 
 
+@pytest.mark.parametrize(
+    ("unit", "kept"), [("ppo.batch-size", ("ppo", "num_minibatches")), ("rollouts", ("steps",))]
+)
+def test_none_in_one_unit_keeps_the_other(unit, kept):
+    plain, config = assemble(["-e", "CartPole-v1"]), assemble(["-e", "CartPole-v1", f"--{unit}", "none"])
+    for name in kept:
+        plain, config = getattr(plain, name), getattr(config, name)
+    assert config == plain is not None
+
+
 LISTS = [name for name, value in values_in(RunConfig()).items() if isinstance(value, tuple)]
 
 
@@ -250,6 +262,10 @@ def test_every_list_can_be_empty(name, words):
         # No alias of another option.
         ("--ppo.num-epochs 3", "unknown option --ppo.num-epochs; did you mean --ppo.num-steps"),
         ("--gama 1", "unknown option --gama; did you mean --gamma"),
+        ("--GAMMA 1", "unknown option --GAMMA; did you mean --gamma"),
+        ("--actor LSTM", "memory 'LSTM' is unknown; did you mean lstm"),
+        ("--actor mlp --actor.width 3", "another memory: name one of these, as in --actor gru"),
+        ("--critic lru --critic.memory.heads 3", "--critic.memory.heads is an option of deltanet, gpt2"),
         ("--actor.widht 3", "unknown option --actor.widht; did you mean --actor.width"),
         ("--actor.memory.widht 3", "unknown option --actor.memory.widht; did you mean --actor.memory.width"),
         ("--ppo.lr-decay.finl 3", "unknown option --ppo.lr-decay.finl; did you mean --ppo.lr-decay.final"),

@@ -182,6 +182,16 @@ class Wide(Script):
         return np.zeros(5, np.float32)
 
 
+class Overflows(Script):
+    """300 is 44 as an int8."""
+
+    def observation_space(self, agent):
+        return spaces.Box(-128, 127, (1,), np.int8)
+
+    def see(self, agent):
+        return np.array([300])
+
+
 class Succeeds(Script):
     def tell(self):
         return {"is_success": "yes"}

@@ -214,6 +214,50 @@ def test_a_mask_that_allows_nothing_is_an_error_that_names_the_step():
         envs.step(obs[ACTION_MASK].argmax(1)[:, None])
 
 
+class Joint(Gates):
+    """The entry of the observation has one array for each component."""
+
+    def __init__(self):
+        super().__init__("dict", joint=True)
+        parts = spaces.Tuple([spaces.MultiBinary(n) for n in SIZES])
+        self.observation_space = spaces.Dict({**self.observation_space.spaces, ACTION_MASK: parts})
+
+    def _result(self, final=False):
+        obs, info = super()._result(final)
+        return obs | {ACTION_MASK: tuple(self.open)}, info
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 3])
+def test_a_mask_in_the_observation_may_have_a_part_for_each_component(num_envs):
+    envs = make(EnvConfig(action_mask=True, num_envs=num_envs, backend="gymnasium"), Joint)
+    masks = envs.reset(list(range(num_envs)))[ACTION_MASK]
+    opened = [np.concatenate(env.unwrapped.open) for env in envs.adapter.inner.local_envs]
+    np.testing.assert_array_equal(masks, opened)
+
+
+class Forgets(Gates):
+    """Gives no mask at step 2, at times."""
+
+    def _result(self, final=False):
+        obs, info = super()._result(final)
+        return obs, {} if self.steps == 2 and self.np_random.random() < 0.5 else info
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "message"), [(1, "gave no action mask at"), (8, r"\(or it gave none\)")]
+)
+def test_a_mask_that_is_missing_once_is_named(num_envs, message):
+    envs = make(EnvConfig(action_mask=True, num_envs=num_envs, backend="gymnasium"), Forgets)
+
+    def play():
+        obs = envs.reset(list(range(num_envs)))
+        for _ in range(100):
+            obs = envs.step(obs[ACTION_MASK].argmax(1)[:, None]).obs
+
+    with pytest.raises(EnvDataError, match=message):
+        play()
+
+
 def test_an_environment_without_masks_is_refused():
     envs = make(EnvConfig(id="CartPole-v1", action_mask=True))
     with pytest.raises(UsageError, match="CartPole-v1 gives no action mask: no entry action_mask"):

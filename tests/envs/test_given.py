@@ -119,6 +119,12 @@ def test_an_instance_that_was_changed_is_built_with_the_changes(env, tmp_path):
     assert getattr(built.unwrapped, "g", None) == getattr(given.unwrapped, "g", None)
 
 
+def test_arguments_of_an_instance_are_refused():
+    _, factory = resolve_environment(Corridor())
+    with pytest.raises(UsageError, match=r"env.kwargs length: .* takes no arguments; give its class"):
+        make(EnvConfig(kwargs={"length": 5}), factory)
+
+
 def test_an_instance_that_cannot_be_copied_is_refused(tmp_path):
     message = r"Uncopied cannot be copied \(holds a socket\).*lambda: Uncopied\(\.\.\.\)"
     with pytest.raises(UsageError, match=message):

@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -681,6 +682,8 @@ def test_a_construction_that_takes_too_long_is_a_failure(monkeypatch):
         ([True, 0.5], [1.0, 0.5]),
         ([False, 2], [0, 2]),
         ([np.zeros(2, int), np.full(2, 0.5)], [[0, 0], [0.5, 0.5]]),
+        ([0, 2**70], [0, 2**70]),
+        ([-(2**70), 1], [-(2**70), 1]),
     ],
 )
 def test_infos_hold_the_numbers_of_every_environment(values, joined):
@@ -690,6 +693,74 @@ def test_infos_hold_the_numbers_of_every_environment(values, joined):
     for env, value in enumerate(values):
         infos = join_info(vec, infos, {"level": value, "deep": {"level": value}}, env, "name")
     assert infos["level"].tolist() == infos["deep"]["level"].tolist() == joined
+
+
+class Odd(Counter):
+    """One of several, named by a number, whose observation has another shape or type."""
+
+    built: ClassVar[list[int]] = []
+
+    def __init__(self, odd, value):
+        self.is_odd = len(Odd.built) == odd
+        self.value = value
+        Odd.built.append(odd)
+
+    def reset(self, *, seed=None, options=None):
+        # Of another type than the space, as many environments have it.
+        obs, info = super().reset(seed=seed)
+        return (self.value if self.is_odd else obs.astype(np.float64)), info
+
+
+@pytest.mark.parametrize("value", [np.zeros(3, np.float32), np.zeros(1, complex), None], ids=str)
+def test_the_environment_with_the_wrong_observation_is_named(value):
+    Odd.built.clear()
+    # The first one is an example, of which no observation is read.
+    envs = make(EnvConfig(id="odd", num_envs=4, backend="gymnasium"), partial(Odd, 3, value))
+    number = [env.unwrapped.is_odd for env in envs.adapter.local_envs].index(True)
+    with pytest.raises(EnvDataError, match=rf"environment {number} \(odd\) returned an observation"):
+        play(envs)
+
+
+class Overwrites(gymnasium.Env):
+    """Changes its action, and keeps it."""
+
+    observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.MultiDiscrete([4, 4])
+
+    def reset(self, *, seed=None, options=None):
+        self.last = np.zeros(2)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        seen, self.last = self.last.astype(np.float32), action
+        action -= 3
+        return seen, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_that_changes_its_action_changes_no_other(backend):
+    envs = make(EnvConfig(id="overwrites", num_envs=2, backend=backend), Overwrites)
+    try:
+        envs.reset([0, 1])
+        for value in (1, 2, 3):
+            actions = np.full((2, 2), value)
+            step = envs.step(actions)
+            assert (actions == value).all()
+            np.testing.assert_array_equal(step.obs["obs"], value - 4 if value > 1 else 0)
+    finally:
+        envs.adapter.close()
+
+
+@pytest.mark.filterwarnings("ignore:environment")
+def test_the_last_row_of_an_episode_with_an_info_that_is_not_sent_is_the_one_before_it():
+    class Unsent(Counter):
+        def step(self, action):
+            obs, *rest, info = super().step(action)
+            return obs, *rest, {"f": lambda: 0} if obs[1] == 3 else info
+
+    envs = make(EnvConfig(id="unsent", num_envs=1, backend="workers", on_error="restart"), Unsent)
+    rows = play(envs, 6)
+    (lost,) = [t for t, (_, step) in enumerate(rows) if step is not None and step.aborted is not None]
+    assert rows[lost][0].tolist() == rows[lost - 1][0].tolist()
 
 
 # The same environment twice -------------------------------------------------------------------
@@ -756,6 +827,8 @@ def test_a_discrete_observation_outside_of_its_space_is_named(space, value, mess
         ),
         (spaces.Box(0, 255, (2,), np.uint8), np.array([3, 0]), "int64 with values from 0 to 0"),
         (spaces.Box(0, 1, (2,)), np.array([1j, 0]), "complex128"),
+        (spaces.MultiDiscrete([5, 5], np.int8), np.array([257, 0]), "int64 with values from 0 to 257"),
+        (spaces.MultiBinary(2), np.array([256, 257]), "int64 with values from 256 to 257"),
     ],
 )
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -794,11 +867,13 @@ class Ends(Counter):
         return obs, reward, self.end, truncated, info
 
 
-@pytest.mark.parametrize("end", [None, np.nan])
+@pytest.mark.parametrize(
+    "end", [None, np.nan, np.float32("nan"), "False", np.array([True, False]), np.array([], bool)], ids=repr
+)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_end_that_is_unknown_is_refused(end, backend):
     envs = make(EnvConfig(id="ends", num_envs=2, backend=backend), partial(Ends, end))
-    with pytest.raises(EnvDataError, match=rf"returned {end} for terminated or truncated, not a bool"):
+    with pytest.raises(EnvDataError, match=rf"returned {re.escape(repr(end))} for terminated"):
         play(envs)
 
 

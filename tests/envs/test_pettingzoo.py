@@ -493,6 +493,7 @@ def test_what_is_no_team_is_named(env_id, message):
         ("Vanishes", "agent a left `agents` without an end"),
         ("Silent", "script returned no observation of agent"),
         ("Wide", r"agent a of shape \(5,\) that is not in its space"),
+        ("Overflows", "agent a of type int64 with values from 300 to 300 that is not in its space"),
         ("Empty", "no agent takes part in the episode"),
         ("Succeeds", "script: agent a reported is_success = 'yes' in info, which is of type str"),
     ],

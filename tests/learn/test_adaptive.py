@@ -232,6 +232,14 @@ def test_the_identity_of_a_run_contains_what_is_on(option):
             [*FLAT, "--ppo.desired-kl", "0.01", "--ppo.learning-rate", "0.1"],
             "ppo.learning_rate is 0.1, with ppo.desired_kl it must lie in [1e-05, 0.01]",
         ),
+        *(
+            (
+                [*FLAT, "--ppo.desired-kl", "0.01", "--ppo.update-epochs", "1", *one],
+                "ppo.desired_kl needs several gradient steps in an update, because the KL of a minibatch is "
+                "measured before its step: increase ppo.update_epochs or ppo.num_minibatches",
+            )
+            for one in (["--ppo.num-minibatches", "1"], ["--ppo.batch-size", "1024"])
+        ),
         ([*FLAT, "--ppo.target-entropy", "inf"], "ppo.target_entropy is inf, it must be finite"),
         (
             [*FLAT, "--ppo.target-entropy", "0.5"],

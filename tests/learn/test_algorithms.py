@@ -142,7 +142,7 @@ def test_without_an_end_nothing_is_learned():
 
 
 def test_reinforce_leaves_the_critic_alone():
-    s = ready(learning_rate=1e-2)
+    s = ready(learning_rate=1e-2, optimizer="adamw", weight_decay=0.1)
     before = weights(s)
     reinforce.update(s.learner, s.rollout, s.plan, 4)
     after = weights(s)

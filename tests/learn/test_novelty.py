@@ -108,6 +108,7 @@ def test_the_reward_of_a_step_is_the_error_on_the_observation_that_it_led_to():
     novelty, outcome = s.learner.novelty, s.rollout.outcome(ALONE)
     networks, rows = novelty.distillation, s.rollout.sent.rows
     novelty.scale.var.fill_(4.0)
+    novelty.scale.count.fill_(9.0)
     expected = s.learner.rewards.scaled(outcome.reward).clone()
     for t in range(T):
         for n in range(N):
@@ -141,6 +142,16 @@ def test_the_first_rollout_has_none_and_gives_the_statistics():
     valid = s.rollout.valid[:T]
     seen = s.rollout.rows.obs["obs.speed"][:T][valid].double()
     torch.testing.assert_close(normalizer.get_buffer("mean0"), seen.mean(0))
+
+
+def test_the_scale_is_that_of_errors_of_the_predictor():
+    """The first rollout has none, and its zeros are none."""
+    s = prepared()
+    second_rollout(s)
+    assert s.learner.novelty.scale.count == 0
+    ppo.estimates(s.learner, s.rollout, s.plan.ppo)
+    s.learner.update_statistics(s.rollout)
+    assert 0 < s.learner.novelty.scale.count <= T * N
 
 
 def test_episodes_and_reward_statistics_count_the_reward_of_the_environment_alone():

@@ -177,6 +177,10 @@ def test_means_are_over_steps_and_intervals_over_episodes():
     mask[1:, 10:20] = False
     assert average_steps(x, mask, episode).value == pytest.approx(100 / 110)
     assert average_steps(x * 0 + 1, all_steps, episode, is_share=True).interval.low < 0.95
+    # Nor where the share is the same in every episode.
+    each = np.stack([[0.0, 1.0, 1.0, 1.0]] * 5, 1)
+    estimate = average_steps(each, each >= 0, np.arange(5)[None].repeat(4, 0), is_share=True)
+    assert estimate.value == 0.75 and estimate.interval.low < 0.6 < 0.9 < estimate.interval.high
     # Steps of no episode do not count.
     assert average_steps(x, all_steps, np.where(x == 1, -1, episode)).value == 0
 

@@ -5,6 +5,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,7 +31,15 @@ from recollect.common.intervals import (
     wins_interval,
 )
 from recollect.common.statistics import iqm
-from recollect.reporting import aggregate, curves, efficiency, scores, significance, verdict
+from recollect.reporting import (
+    aggregate,
+    curves,
+    efficiency,
+    efficiency_section,
+    scores,
+    significance,
+    verdict,
+)
 from recollect.reporting.curves import SeedSeries, resample, summarise_seeds
 from recollect.reporting.groups import Group
 from recollect.reporting.runs import Run
@@ -466,6 +475,39 @@ def test_a_model_that_wins_only_because_its_bad_runs_failed_is_said_to_lose():
         "But with failed runs counted, a run of it is more likely to lose against one of a (P = 0.95" in text
     )
     assert "no detectable difference" not in text and "better than" not in text
+
+
+def test_one_run_and_one_that_failed_are_no_error():
+    one = replace(final("a", [1.0]), failed=(2,))
+    assert "too few seeds" in verdict_text(one, replace(final("b", [2.0]), failed=(2,)))
+
+
+def test_a_model_of_which_every_run_failed_is_named():
+    good = final("a", [1.0, 2.0, 3.0])
+    lost = SimpleNamespace(env="E", label="bad", failed=(1, 2, 3))
+    (statement, *_) = verdict.verdict([good], [], aggregate.Family([], []), [lost])
+    assert statement.text.endswith("No run has a score, and some failed, of bad.")
+
+
+def test_equal_seeds_of_both_models_give_no_interval_of_a_difference():
+    text = verdict_text(final("a", [1.0] * 5), final("b", [1.0] * 5))
+    assert "b (0 lower)" in text and "0 to 0" not in text
+
+
+def test_a_run_with_fewer_steps_has_not_failed_to_reach_the_threshold_later():
+    slow, short = (
+        efficiency.Efficiency("E", label, "finished", np.array(steps), np.array(steps), 1.0)
+        for label, steps in (("slow", [9e5] * 5), ("short", [np.inf] * 5))
+    )
+    for budget, least in ((1e5, 0.99), (1e6, 0.0)):
+        budgets = {"slow": 1e6, "short": budget}
+        ((_, _, sooner, oftener),) = efficiency_section._test_table("E", [slow, short], budgets).rows
+        assert (float(sooner) > 0.5) == (float(oftener) > 0.5) == (least > 0)
+
+
+def test_returns_that_fall_have_no_threshold():
+    tracks = [SeedSeries("E", "a", "finished", [series([1, 2, 3], [10.0, 8.0, 5.0])] * 2)]
+    assert efficiency.thresholds(tracks, [], {}) == []
 
 
 def test_a_failed_run_never_reached_the_threshold():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from recollect.common.metrics import METRICS
 from recollect.reporting.groups import differing_keys, group_runs, unique_labels
+from recollect.reporting.report import write_report
 from recollect.reporting.runs import flatten, read_run, read_runs
 from recollect.reporting.summary import as_json, summarise
 
@@ -58,6 +59,22 @@ def test_runs_are_found_below_any_folder_and_only_once(run, tmp_path):
     edit(deep / "config.yaml", seed=2)
     collection = read_runs([tmp_path, tmp_path / "runs", run, deep / ".." / "c"])
     assert [r.seed for r in collection.runs] == [1, 2] and collection.left_out == []
+
+
+def test_a_run_that_failed_before_its_first_line_has_failed(run, tmp_path):
+    """Left out, it would be missing in the tests of its model."""
+    edit(run / "summary.json", status="failed")
+    (run / "metrics.jsonl").write_text("")
+    (run / "evaluation.json").unlink()
+    invent_run(tmp_path / "runs", seed=2, lines=20)
+    collection = read_runs([tmp_path / "runs"])
+    (group,) = group_runs(collection.runs)
+    assert (group.seeds, group.failed, collection.left_out) == ((2,), (1,), [])
+    write_report([tmp_path / "runs"], tmp_path / "report")
+    assert (
+        "Failed, and so in no mean, but below all scores in tests: 1 of 2 runs of ppo"
+        in (tmp_path / "report" / "report.md").read_text()
+    )
 
 
 BROKEN = {

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recollect
-from recollect.agent.agent import build_agent
+from recollect.agent.agent import BranchConfig, build_agent
 from recollect.agent.nets import Rows
 from recollect.common import tree
 from recollect.common.errors import UsageError
@@ -446,6 +446,27 @@ def test_the_state_of_a_player_has_the_memory_of_the_actor_alone(critic, tmp_pat
 def test_an_observation_of_another_shape_names_both(trained, envs, obs, message):
     with pytest.raises(UsageError, match=message):
         trained.player(envs).act(obs.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong"),
+    [
+        (
+            spaces.MultiDiscrete([2, 3]),
+            [[1, 2], [[1, 2], [0, 0]]],
+            [[0, 1, 1, 2], np.zeros((2, 4)), np.zeros((4, 1))],
+        ),
+        (spaces.Discrete(4), [3, [3, 1], [[3], [1]]], [[[3, 1]], np.zeros((2, 2))]),
+    ],
+    ids=["multi", "single"],
+)
+def test_choices_of_another_shape_are_refused(space, right, wrong):
+    policy = build_agent(read_spaces(space, spaces.Discrete(2)), BranchConfig(), BranchConfig(), False, 1)
+    for obs in right:
+        policy.predict(np.array(obs, dtype=np.int64))
+    for obs in wrong:
+        with pytest.raises(UsageError, match="observation 'obs' has shape"):
+            policy.predict(np.array(obs, dtype=np.int64))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

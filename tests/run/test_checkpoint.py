@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from recollect.common.errors import CheckpointError, UsageError
+from recollect.config.config import resolve
 from recollect.run import api, checkpoint
 from recollect.run.build import build, build_learner
 from recollect.run.run import Trained
@@ -98,8 +99,9 @@ def test_files_of_others_are_refused(tmp_path) -> None:
     with pytest.raises(CheckpointError, match="does not parse"):
         checkpoint.read(foreign)
     save_file({}, foreign, {"format": "99", "meta": "{}", "sha256": "x"})
-    with pytest.raises(CheckpointError, match="has format 99, this version reads 1"):
+    with pytest.raises(UsageError, match="has format 99, this version reads 1") as caught:
         checkpoint.read(foreign)
+    assert not isinstance(caught.value, CheckpointError)  # which a resumed run skips
     claim = json.dumps({"a": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4 * 10**12]}}).encode()
     foreign.write_bytes(len(claim).to_bytes(8, "little") + claim)
     with pytest.raises(CheckpointError, match="not a whole safetensors file"):
@@ -161,6 +163,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         checkpoint.write(path, {"a": torch.ones(3)}, {})
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+@pytest.mark.parametrize(("steps", "rollouts"), [(6400, 10**6), (10**9, 100), (6400, None), (None, 100)])
+def test_a_run_saves_ten_checkpoints_before_the_end_of_its_first_budget(steps, rollouts):
+    config = small_config(steps=steps, rollouts=rollouts, save_interval=None)
+    assert resolve(config, "own", native=True, time_limit=500).save_interval == 10
 
 
 def test_only_the_last_are_kept_and_leftovers_go(tmp_path) -> None:

@@ -194,6 +194,35 @@ def test_a_summary_of_another_form_is_not_resumed(run, tmp_path, logging):
         api.resume(folder, quiet=True)
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(None, "has format 2, this version reads 1"), (OSError(5, "Input/output error"), "cannot be read")],
+)
+def test_checkpoints_that_are_whole_but_not_readable_here_are_kept(
+    run, tmp_path, error, message, monkeypatch
+):
+    """Of another version, or on a disk that does not answer: the run must not restart from its seed."""
+    folder = copied(run, tmp_path)
+    files = checkpoint.existing(folder / "checkpoints")
+    if error is None:
+        monkeypatch.setattr(checkpoint, "FORMAT", 2)
+        for path in files:
+            checkpoint.write(path, {}, {})
+        monkeypatch.setattr(checkpoint, "FORMAT", 1)
+    else:
+        opened = checkpoint.safe_open
+
+        def refuse(path, **options):
+            if path in files:
+                raise error
+            return opened(path, **options)
+
+        monkeypatch.setattr(checkpoint, "safe_open", refuse)
+    with pytest.raises(UsageError, match=message):
+        api.resume(folder, quiet=True)
+    assert checkpoint.existing(folder / "checkpoints") == files != []
+
+
 def test_swapped_files_are_found(run, tmp_path):
     """Of a run with other settings: each file is whole, but they do not belong together."""
     other = run_quietly(small_config(seed=9, rollouts=3), tmp_path, "other").folder

@@ -213,6 +213,23 @@ def test_metrics_that_a_power_cut_shortened_are_resumed_without_padding(stopped,
     assert read_run(stopped) is not None
 
 
+def test_lost_metrics_stay_lost_in_a_second_resume(stopped, monkeypatch):
+    """Lines written after the loss may reach the length of before, and are of later iterations."""
+    file = stopped / "metrics.jsonl"
+    file.write_bytes(file.read_bytes()[:-1000])
+    monkeypatch.setattr(checkpoint, "prune", lambda *_: None)
+    for last in (9, None):
+        display = StopAt(last)
+        monkeypatch.setattr("recollect.run.session.make_display", lambda *_, display=display: display)
+        api.resume(stopped)
+        # As if the machine had stopped before the next checkpoint.
+        for path in checkpoint.existing(stopped / "checkpoints"):
+            if last and path > checkpoint.path_of(stopped / "checkpoints", 6):
+                path.unlink()
+    steps = [row["iteration"] for row in metrics_of(stopped)]
+    assert steps[-4:] == [7, 8, 9, 10] and steps == sorted(set(steps))
+
+
 def test_metrics_reach_the_disk_before_the_checkpoint_that_counts_them(tmp_path, monkeypatch):
     order: list[str] = []
     sync, replace_file = log.Appender.sync, os.replace
@@ -313,6 +330,29 @@ def test_a_failed_save_names_the_checkpoint_that_remains_or_says_that_there_is_n
     run_quietly(replace(small_config(), rollouts=4), tmp_path)
     first, second = (line for line in display.said if line.startswith("not saved"))
     assert "there is no checkpoint yet" in first and "iteration-00000002.safetensors remains" in second
+
+
+def test_old_checkpoints_go_although_the_weights_cannot_be_saved(tmp_path, monkeypatch):
+    calls, save, left = [], session.save_weights, []
+
+    def fail(path, *args):
+        calls.append(path.stem)
+        if calls.count("last") < 4:
+            left.append(len(checkpoint.existing(path.parent)))
+            raise OSError(28, "No space left on device", str(path))
+        save(path, *args)
+
+    monkeypatch.setattr(session, "save_weights", fail)
+    run_quietly(replace(small_config(), rollouts=4, keep=1, val_check_interval=0), tmp_path)
+    assert left == [1, 1, 1]
+
+
+def test_a_signal_between_barriers_loses_nothing_where_states_are_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(5))
+    monkeypatch.setattr(session, "NEAR_BARRIER", 0.0)
+    config = replace(small_config(), barrier=200, save_interval=200)
+    folder = run_quietly(config, tmp_path).folder
+    assert checkpoint.existing(folder / "checkpoints") == [checkpoint.path_of(folder / "checkpoints", 5)]
 
 
 # Files that a command writes ------------------------------------------------------------------

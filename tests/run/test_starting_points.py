@@ -416,6 +416,16 @@ def test_a_student_with_memory_learns_from_a_teacher_that_sees_what_it_does_not(
     assert success(learner, config) > 0.95
 
 
+@pytest.mark.parametrize("masks", [((1,), ()), ((), (1,))], ids=["teacher", "student"])
+def test_a_teacher_of_another_mask_is_refused(masks):
+    """Entries that are 0 for one are numbers for the other."""
+    theirs, ours = (small_config(env=replace(small_config().env, mask=mask)) for mask in masks)
+    envs, teacher, _ = build(theirs)
+    envs.adapter.close()
+    with pytest.raises(UsageError, match=r"env\.mask is .* of the teacher T, and"):
+        clone_teacher(ours, teacher, "T", lambda _: None)
+
+
 class Mean(Encoder):
     """The mean of a picture, from the picture itself."""
 
@@ -513,13 +523,13 @@ def test_other_spaces_than_those_of_the_agent_are_described(source):
 # Minari ---------------------------------------------------------------------------------------
 
 
-def fake_minari(monkeypatch):
+def fake_minari(monkeypatch, start=0, value=0.0):
     """A package with one dataset of two episodes, in the form of minari."""
 
     def episode(steps):
         return SimpleNamespace(
-            observations=np.arange(2.0 * steps + 2).reshape(-1, 2),
-            actions=np.ones(steps, dtype=np.int64),
+            observations=value + np.arange(2.0 * steps + 2).reshape(-1, 2),
+            actions=np.full(steps, start + 1),
             rewards=np.ones(steps),
             terminations=np.zeros(steps, dtype=bool),
             truncations=np.zeros(steps, dtype=bool),
@@ -527,7 +537,7 @@ def fake_minari(monkeypatch):
 
     one = SimpleNamespace(
         observation_space=spaces.Box(-9, 9, (2,)),
-        action_space=spaces.Discrete(2),
+        action_space=spaces.Discrete(2, start=start),
         iterate_episodes=lambda: iter([episode(3), episode(5)]),
     )
 
@@ -547,6 +557,14 @@ def test_a_dataset_of_minari_is_a_recording(monkeypatch):
     assert np.flatnonzero(data.truncated).tolist() == [2, 8] and not data.terminated.any()
     with pytest.raises(UsageError, match="minari:none cannot be loaded: ValueError: no none here"):
         minari.read("minari:none", RunConfig())
+
+
+def test_actions_of_minari_are_those_of_the_policy_and_its_numbers_are_checked(monkeypatch):
+    fake_minari(monkeypatch, start=5)
+    assert minari.read("minari:two-v0", RunConfig()).action[:, 0].tolist() == [1, 1, 1, 0, 1, 1, 1, 1, 1, 0]
+    fake_minari(monkeypatch, value=np.nan)
+    with pytest.raises(UsageError, match="minari:two-v0: obs has numbers that are not finite, first in row"):
+        minari.read("minari:two-v0", RunConfig())
 
 
 def test_without_minari_the_error_says_how_to_install_it(monkeypatch):

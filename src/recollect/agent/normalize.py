@@ -103,9 +103,9 @@ class RewardScale:
     def scaled(self, reward: Tensor) -> Tensor:
         """Scaled rewards, clipped to [-10, 10] where they are normalised."""
         divisor = self.divisor
-        if divisor == 1:
-            return reward
-        return (reward / divisor).clamp(-10, 10) if self.active else reward / divisor
+        # Also before there is a divisor, as in the first rollout: one large reward would outweigh all others.
+        scaled = reward if divisor == 1 else reward / divisor
+        return scaled.clamp(-10, 10) if self.active else scaled
 
     def update(self, reward: Tensor, valid: Tensor, ended: Tensor) -> None:
         """Add steps (T, N) to the statistics; `ended` is true where an episode ends after the step."""

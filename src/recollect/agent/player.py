@@ -178,8 +178,8 @@ class Player:
                     f"the actor of this agent sees {name}, which the observation does not have: it has "
                     f"{', '.join(leaves)}"
                 )
-            shape = leaves[name].shape
-            if leaf.kind != "discrete" and shape != (self.num_envs, *leaf.shape):
+            shape, expected = leaves[name].shape, (self.num_envs, *leaf.shape)
+            if shape != expected and (leaf.kind, shape) != ("discrete", (*expected, 1)):
                 raise UsageError(
                     f"observation {name!r} has shape {shape[1:]} in {next(iter(shape), 'no')} environments; "
                     f"this agent needs shape {leaf.shape}, and its player acts in {self.num_envs}"

@@ -33,7 +33,7 @@ class EvalOptions(Playing):
     Actions are the most likely ones, and a run folder stands for its last weights.
     """
 
-    POSITIONAL: ClassVar = ("run",)
+    POSITIONAL: ClassVar = ("run", "env")
 
     run: str
     """A run folder, a checkpoint, a saved agent, or random."""

@@ -16,6 +16,11 @@ class ResumeOptions:
     """
 
     POSITIONAL: ClassVar = ("run",)
+    ELSEWHERE: ClassVar = dict.fromkeys(
+        ("steps", "rollouts"),
+        "a run is resumed to the end of its own budget; to train its agent further: recollect train ENV "
+        "--init RUN --steps N",
+    )
 
     run: str
     """A run folder."""

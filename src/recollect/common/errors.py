@@ -1,5 +1,7 @@
 """The errors of the library. The command line prints each of them as one line."""
 
+MOST_LISTED = 24  # known names in an error: all memories and encoders
+
 
 class UsageError(ValueError):
     """An invalid option, name or file; exit code 2."""
@@ -42,10 +44,11 @@ def nearest(name: str, known: list[str]) -> str:
     # Late: only an error needs it.
     from difflib import get_close_matches
 
-    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    spelled = {word.casefold(): word for word in known}
+    close = get_close_matches(name.casefold(), spelled, n=3, cutoff=0.5)
     if close:
-        return f"did you mean {' or '.join(close)}?"
-    return f"known: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}"
+        return f"did you mean {' or '.join(spelled[word] for word in close)}?"
+    return f"known: {', '.join(known[:MOST_LISTED])}{', ...' if len(known) > MOST_LISTED else ''}"
 
 
 def install_hint(extra: str) -> str:

@@ -54,7 +54,9 @@ def value_of(setting: Setting, kind: Any) -> Any:
     try:
         return _from_data(kind, setting.value) if words is None else _from_words(kind, words)
     except ValueError:
-        shown = repr(setting.value) if words is None else repr(" ".join(words)) if words else "nothing"
+        if words is not None and not words:
+            raise UsageError(f"{setting.label} needs a value: {describe(kind)}") from None
+        shown = repr(setting.value) if words is None else repr(" ".join(words))
         hint = _hint(kind, setting.value)
         raise UsageError(f"{setting.label} takes {describe(kind)}, not {shown}{hint}") from None
 
@@ -187,6 +189,8 @@ def _from_data(kind: Any, value: Any) -> Any:
 def _hint(kind: Any, value: Any) -> str:
     """What may have been meant."""
     text = " ".join(value) if isinstance(value, Words) else value
+    if is_list(kind) and isinstance(value, Words) and "," in text:
+        return f"; separate values by spaces: {' '.join(text.strip('[]()').replace(',', ' ').split())}"
     choices = [word for member in members(kind) if is_literal(member) for word in get_args(member)]
     if choices and isinstance(text, str):
         guess = nearest(text, choices)

@@ -32,6 +32,7 @@ def random_baselines(tasks: Mapping[str, EnvConfig], out: Path, episodes: int) -
 def baseline_folder(out: Path, env: EnvConfig) -> Path:
     """The folder of one task: other time limits, masks or arguments of the environment are other tasks."""
     name = env.id.replace("/", "-").replace(":", "-")
-    changes = list(describe_task(env).values())
+    # Two options of the same value are two tasks.
+    changes = [name if value is True else value for name, value in describe_task(env).items()]
     suffix = f"-{hashlib.sha256(json.dumps(changes).encode()).hexdigest()[:8]}" if any(changes) else ""
     return out / "random" / f"{name}{suffix}"

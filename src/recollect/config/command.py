@@ -5,6 +5,7 @@ its fields describe the options, and class variables complete it:
 
     POSITIONAL  options that may be given without their flag, in this order
     BASIC       options that --help shows; --help-all shows the rest
+    ELSEWHERE   options that it does not have, with what to do instead
 
 A field `config` receives the config of one run, and a field `settings` the settings of several, from the
 options of train that are not fields. A field `command` receives the command as it was typed.
@@ -16,7 +17,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from ..common.errors import UsageError
 from ..common.option_values import Setting, describe, is_literal, value_of
-from .flags import FILLED_IN, flag_of, options_of, place_of, read_flags, unknown
+from .flags import FILLED_IN, flag_of, options_of, place_of, read_flags, resolve, unknown
 from .help import descriptions, first_sentence, help_text
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, options: Mapping[s
     positional = getattr(kind, "POSITIONAL", ())
     known = {**_options_of_train(), **fields} if {"config", "settings"} & set(hints) else fields
     data = _data(options) if options else []
-    names = {setting.name for setting in data}
+    names = {resolve(setting.name, known) for setting in data}
     words = read_flags(arguments, known, positional)
     settings = [*(setting for setting in words if setting.name not in names), *data]
     values: dict[str, Any] = {}
@@ -53,6 +54,8 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, options: Mapping[s
     if "settings" in hints:
         values["settings"] = rest
     elif rest and "config" not in hints:
+        if advice := getattr(kind, "ELSEWHERE", {}).get(rest[0].name):
+            raise UsageError(f"{rest[0].label}: {advice}")
         raise unknown(rest[0], known)
     if "command" in hints:
         values["command"] = (*prog.split(), *arguments)

@@ -157,6 +157,13 @@ class RunConfig(Options):
                 f"algorithm {self.algorithm} adapts no coefficients: ppo.desired_kl and ppo.target_entropy "
                 "need algorithm ppo"
             )
+        ppo, steps = self.ppo, self.env.num_envs * self.ppo.num_steps
+        takes_all = ppo.num_minibatches == 1 or ppo.batch_size == steps
+        if ppo.desired_kl is not None and takes_all and ppo.update_epochs * ppo.steps_per_minibatch == 1:
+            raise UsageError(
+                "ppo.desired_kl needs several gradient steps in an update, because the KL of a minibatch is "
+                "measured before its step: increase ppo.update_epochs or ppo.num_minibatches"
+            )
         if self.algorithm == "reinforce" and self.init.critic_rollouts:
             raise UsageError(
                 f"algorithm reinforce trains no critic: init.critic_rollouts {self.init.critic_rollouts} "
@@ -215,7 +222,8 @@ def resolve(
         barrier = 0 if native else -(-10 * limit // config.ppo.num_steps)
     save = config.save_interval
     if save is None:
-        rollouts = config.rollouts or (config.steps or 0) // rows
+        budgets = config.rollouts, config.steps and config.steps // rows
+        rollouts = min((budget for budget in budgets if budget is not None), default=0)
         save = barrier or (max(1, rollouts // 10) if native else 0)
     elif barrier or not native:
         # Rounded up to a barrier: only there can environments be restored whose states cannot be saved.

@@ -206,13 +206,13 @@ def last(settings: Iterable[Setting], name: str) -> str | None:
 
 def over(below: Iterable[Setting], above: Sequence[Setting]) -> list[Setting]:
     """Settings of a file, say, and others that win over them: also where they use another unit."""
-    replaced = _replaced([setting for setting in above if not is_none(setting.value)])
+    replaced = _replaced(above)
     return [setting for setting in below if setting.name not in replaced] + list(above)
 
 
 def _replaced(settings: Iterable[Setting]) -> list[str]:
     """The options that these settings give in another unit, and do not set themselves."""
-    given = {setting.name for setting in settings}
+    given = {setting.name for setting in settings if not is_none(setting.value)}
     return [other for unit, other in UNITS if unit in given and other not in given]
 
 
@@ -246,6 +246,13 @@ def unknown(setting: Setting, known: Iterable[str]) -> UsageError:
     """The error for an option that does not exist, with the nearest that do."""
     spell = flag_of if setting.label.startswith("-") else str
     known = set(known)
+    branch, _, option = setting.name.partition(".")
+    if f"{branch}.memory.name" in known and (having := _memories_with(option.removeprefix("memory."))):
+        example = "gru" if "gru" in having else having[0]
+        return UsageError(
+            f"{setting.label} is an option of {', '.join(having)}, and the {branch} has another memory: name "
+            f"one of these, as in --{branch} {example}"
+        )
     names = {name.replace(".memory.", ".") for name in known if not name.endswith(".memory.name")}
     # An older spelling is not what an option of a part, as --ppo.num-epochs, was meant to be.
     hidden = OLDER if "." in setting.name else ()
@@ -254,6 +261,13 @@ def unknown(setting: Setting, known: Iterable[str]) -> UsageError:
         setting.label.rpartition(" ")[2], sorted({spell(name) for name in known | names | aliases})
     )
     return UsageError(f"unknown option {setting.label}; {guess}")
+
+
+def _memories_with(option: str) -> list[str]:
+    """The memories that have an option."""
+    from ..memory import MemoryConfig  # here, because it needs torch, and only an error needs it
+
+    return [name for name, kind in sorted(MemoryConfig.available().items()) if option in types_of(kind)]
 
 
 def long_name(name: str, known: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ class ExtendedEnv(EnvWrapper):
         if self._mask_in_obs:
             seen = spaces.Dict({key: part for key, part in seen.items() if key != ACTION_MASK})
         parts: dict[str, spaces.Space[Any]] = {"obs": seen}
-        self._action_spec: ActionSpec = read_spaces(seen, inner.action_space)[1]
+        self._action_spec: ActionSpec = read_spaces(seen, inner.action_space, config.mask)[1]
         if config.action_mask:
             parts[ACTION_MASK] = spaces.MultiBinary(sum(self._action_spec.sizes))
         self._names, self._warned = self._name_hidden() if config.hidden else [], False
@@ -92,6 +92,8 @@ class ExtendedEnv(EnvWrapper):
 
     def _check_mask(self, mask: Any, tail: Array) -> Array:
         """A mask of the environments -> (N, P) bool that allows a choice of each component."""
+        if mask is None and self._steps:
+            raise EnvDataError(f"{self._config.id} gave no action mask at step {self._steps}, and did before")
         if mask is None:
             raise UsageError(
                 f"{self._config.id} gives no action mask: no entry {ACTION_MASK} in a Dict observation "
@@ -105,14 +107,16 @@ class ExtendedEnv(EnvWrapper):
                 env = int(wrong[0])
                 raise EnvDataError(
                     f"the action mask of environment {env} allows no action at step {self._steps}: "
-                    f"{allowed[env].astype(int)}; at least one choice of each component must be allowed"
+                    f"{allowed[env].astype(int)} (or it gave none); at least one choice of each component "
+                    "must be allowed"
                 )
             allowed[blocked] = True
         return allowed
 
     def _read_mask(self, mask: Any) -> Array:
-        """What `VecEnv.action_mask` returned -> (N, P) bool."""
-        if isinstance(mask, np.ndarray) and mask.dtype != object:
+        """What `VecEnv.action_mask` returned, or the entry of a Dict observation -> (N, P) bool."""
+        is_joined = isinstance(mask, tuple) and self._mask_in_obs  # one array (N, choices) per component
+        if is_joined or (isinstance(mask, np.ndarray) and mask.dtype != object):
             return self._action_spec.read_mask(mask, self.num_envs)
         allowed = np.zeros((self.num_envs, sum(self._action_spec.sizes)), dtype=bool)
         for row, one in zip(allowed, mask, strict=True):

@@ -109,7 +109,7 @@ def close_quietly(env: gym.Env[Any, Any]) -> None:
 def join_info(vec: VectorEnv, infos: dict[str, Any], info: Any, env: int, name: str) -> dict[str, Any]:
     """The infos of a vector environment with that of one more environment."""
     try:
-        _widen(infos, info)
+        _widen(infos, info, vec.num_envs)
         joined: dict[str, Any] = vec._add_info(infos, info, env)
         return joined
     except Exception as error:
@@ -119,14 +119,17 @@ def join_info(vec: VectorEnv, infos: dict[str, Any], info: Any, env: int, name: 
         ) from error
 
 
-def _widen(infos: dict[str, Any], info: Any) -> None:
+def _widen(infos: dict[str, Any], info: Any, num_envs: int) -> None:
     """Make each array of infos of a type that holds the value of one more environment as well.
 
-    Gymnasium gives it that of the first value. After an integer, of a 0 for example, fractions would be cut.
+    Gymnasium gives it that of the first value. After an integer, of a 0 for example, fractions would be cut,
+    and no integer type holds one of more than 64 bits.
     """
     for key, value in info.items():
         known = infos.get(key)
-        if isinstance(known, dict):
-            _widen(known, value)
+        if isinstance(value, dict) and isinstance(known, dict | None):
+            _widen(infos.setdefault(key, {}), value, num_envs)
+        elif isinstance(value, int) and value.bit_length() > 63:
+            infos[key] = np.full(num_envs, None) if known is None else known.astype(object)
         elif isinstance(known, np.ndarray) and known.dtype.kind in "biuf":
             infos[key] = known.astype(np.result_type(known, value), copy=False)

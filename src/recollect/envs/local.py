@@ -11,7 +11,7 @@ from gymnasium.vector.utils import concatenate, iterate
 
 from ..common.errors import EnvDataError, EnvFailedError, UsageError
 from .failures import ABORTED, FAILURES, Restarts, close_quietly, describe, join_info
-from .returned import fits, read_reset, read_step, wraps
+from .returned import fits, is_writable, outline, read_reset, read_step, wraps
 from .spaces import Array
 
 # Errors that say all that is needed, and those that a restart cannot mend.
@@ -73,7 +73,8 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         self._steps += 1
         infos: dict[str, Any] = {}
-        for i, action in enumerate(iterate(self.action_space, actions)):
+        # A copy, because an environment may change or keep its action, and the rollout stores these.
+        for i, action in enumerate(iterate(self.action_space, actions.copy())):
             if self._autoreset_envs[i]:
                 info = self._reset_one(i, None, lost=i in self._lost)
                 self._lost.discard(i)
@@ -133,16 +134,16 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
             close_quietly(env)
 
 
-def check_shapes(space: gym.Space[Any], all_obs: Any, name: str, step: int) -> None:
-    """Raise EnvDataError if one of several observations is not in the space."""
-    for i, obs in enumerate(all_obs):
-        if not space.contains(obs):
-            given = f"shape {np.shape(obs)}" if isinstance(obs, np.ndarray) else repr(obs)[:80]
-            if isinstance(obs, np.ndarray) and obs.shape == space.shape:
-                given = f"type {obs.dtype}"
-                if obs.dtype.kind in "iuf" and obs.size:
-                    given += f" with values from {obs.min()} to {obs.max()}"
+def check_shapes(space: gym.Space[Any], all_obs: Any, name: str, step: int, first: int = 0) -> None:
+    """Raise EnvDataError for the observation that cannot be written, or else is not in the space.
+
+    first  the number of the environment of the first observation
+    """
+    for is_right in (is_writable, lambda space, obs: space.contains(obs)):
+        for i, obs in enumerate(all_obs, first):
+            if is_right(space, obs):
+                continue
             raise EnvDataError(
-                f"environment {i} ({name}) returned an observation of {given} at step {step}; its space is "
-                f"{space}. Correct the environment, or its observation_space"
+                f"environment {i} ({name}) returned an observation of {outline(space, obs)} at step {step}; "
+                f"its space is {space}. Correct the environment, or its observation_space"
             )

@@ -9,7 +9,7 @@ from ..common.errors import UsageError
 from . import suites as packages
 from .base import EnvConfig, Envs, VecEnv
 from .extended import ExtendedEnv
-from .given import Factory
+from .given import Copies, Factory
 
 # Steps of an episode that is played and has no limit; the longest of Atari have 27,000.
 EVALUATION_LIMIT = 50_000
@@ -35,6 +35,11 @@ def _by_factory(config: EnvConfig, factory: Factory) -> VecEnv:
     from . import gym as gym_suite
     from .suites import pettingzoo
 
+    if config.kwargs and isinstance(factory, Copies):
+        raise UsageError(
+            f"env.kwargs {', '.join(config.kwargs)}: an environment that was built takes no arguments; give "
+            "its class or a function"
+        )
     if config.self_play:
         return pettingzoo.make_given(config, factory)
     try:

@@ -8,6 +8,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from ..common.errors import UsageError
 from .random_actions import draw_allowed
+from .returned import fits, wraps
 from .spaces import ActionSpec
 
 
@@ -33,6 +34,8 @@ class Turn(NamedTuple):
 def join_observations(turns: list[Turn]) -> Any:
     """The observations of n turns with an axis of n before every array."""
     space = turns[0].space
+    if wraps(space) and not all(fits(space, turn.obs) for turn in turns):
+        raise ValueError("another shape, type or range")
     return concatenate(space, [turn.obs for turn in turns], create_empty_array(space, len(turns)))
 
 

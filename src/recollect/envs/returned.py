@@ -30,9 +30,12 @@ def read_step(result: Any, env: int, kind: object) -> tuple[Any, float, bool, bo
         )
     obs, reward, terminated, truncated, info = result
     for end in (terminated, truncated):
-        if end is None or (isinstance(end, float) and end != end):  # NaN would count as true
+        if isinstance(end, bool | np.bool_):
+            continue
+        # A string and NaN would count as true.
+        if end is None or isinstance(end, str) or np.size(end) != 1 or end != end:
             raise EnvDataError(
-                f"step of {_name(env, kind)} returned {end} for terminated or truncated, not a bool"
+                f"step of {_name(env, kind)} returned {end!r:.80} for terminated or truncated, not a bool"
             )
     try:
         # Most are floats. A string of digits would be a number, and so, with a warning, an array of one.
@@ -68,7 +71,25 @@ def wraps(space: gym.Space[Any]) -> bool:
     if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
         parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
         return any(map(wraps, parts))
-    return isinstance(space, gym.spaces.Box) and space.dtype.kind in "iu" and space.dtype.itemsize < 8
+    return space.dtype is not None and space.dtype.kind in "iu" and space.dtype.itemsize < 8
+
+
+def is_writable(space: gym.Space[Any], obs: Any) -> bool:
+    """`fits`, also for observations of another structure."""
+    try:
+        return fits(space, obs)
+    except (LookupError, TypeError, ValueError):
+        return False
+
+
+def outline(space: gym.Space[Any], obs: Any) -> str:
+    """An observation that is not in its space, in a few words."""
+    if not isinstance(obs, np.ndarray):
+        return repr(obs)[:80]
+    if obs.shape != space.shape:
+        return f"shape {obs.shape}"
+    known = obs.dtype.kind in "iuf" and obs.size
+    return f"type {obs.dtype}" + (f" with values from {obs.min()} to {obs.max()}" if known else "")
 
 
 def _name(env: int, kind: object) -> str:

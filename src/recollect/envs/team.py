@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from ..common.errors import EnvDataError, NoHiddenError, UsageError
 from .info import as_success, reported_success
+from .returned import fits, is_writable, outline, wraps
 from .spaces import ACTION_MASK, Array, read_spaces
 
 IDENTITY = "agent"  # key of a Dict observation: the index of the agent
@@ -48,6 +49,7 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
             batch_space(space, len(self.agents)) for space in (self.single_space, self.single_action_space)
         )
         self._buffer = create_empty_array(self.single_space, len(self.agents))
+        self._wraps = wraps(self.single_space)
 
     @property
     def unwrapped(self) -> Any:
@@ -97,13 +99,15 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
             seen = copy.deepcopy(observed[name]) if ended else observed[name]
             self._observed[i] = self._identified(seen, i) if self._agent_id else seen
         try:
+            if self._wraps and not all(fits(self.single_space, obs) for obs in self._observed):
+                raise ValueError("another shape, type or range")
             return concatenate(self.single_space, self._observed, self._buffer)
         except Exception as error:
             for name, obs in zip(self.agents, self._observed, strict=True):
-                if not self.single_space.contains(obs):
+                if not is_writable(self.single_space, obs):
                     raise EnvDataError(
-                        f"{self.env} returned an observation of agent {name} of shape {np.shape(obs)} that "
-                        f"is not in its space {self.single_space}"
+                        f"{self.env} returned an observation of agent {name} of "
+                        f"{outline(self.single_space, obs)} that is not in its space {self.single_space}"
                     ) from error
             raise
 

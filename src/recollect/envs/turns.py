@@ -25,6 +25,7 @@ from .gym import check_distinct
 from .local import check_shapes
 from .opponents import Opponents, RandomOpponents, Turn
 from .rendering import as_rgb, images_per_second, rendered
+from .returned import fits, is_writable, wraps
 from .spaces import Array, read_spaces
 from .team import IDENTITY, possible_agents, read_state, shared_space, with_identity
 
@@ -51,6 +52,7 @@ class TurnsEnv(VecEnv):
         self._action_spec = read_spaces(observed, self.action_space)[1]
         self.observation_space = with_identity(observed, len(self.seats)) if config.agent_id else observed
         self._buffer = create_empty_array(self.observation_space, self.num_envs)
+        self._wraps = wraps(self.observation_space)
         self.fps = images_per_second(env.metadata)
         self.note = f"episodes are games of {len(self.seats)} seats, of which the learner has one"
         self._opponents: Opponents = RandomOpponents(self._action_spec)
@@ -171,6 +173,8 @@ class TurnsEnv(VecEnv):
         seats = [game.seat for game in self._games]
         rows = [self._identified(obs, seat) for obs, seat in zip(observed, seats, strict=True)]
         try:
+            if self._wraps and not all(fits(self.observation_space, obs) for obs in rows):
+                raise ValueError("another shape, type or range")
             joined = concatenate(self.observation_space, rows, self._buffer)
         except Exception:
             check_shapes(self.observation_space, rows, self._config.id, self._steps)
@@ -184,7 +188,7 @@ class TurnsEnv(VecEnv):
         for turn in turns:
             where = f"environment {turn.game} ({self._config.id}) gave agent {self.seats[turn.seat]}"
             rule = "correct the environment and resume from the last checkpoint"
-            if not space.contains(turn.obs):
+            if not is_writable(space, turn.obs) or not space.contains(turn.obs):
                 raise EnvDataError(
                     f"{where} the observation {turn.obs!r:.80} at step {self._steps}, which is not in its "
                     f"space {space}; {rule}"

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -174,7 +175,7 @@ class WorkerEnvs(VectorEnv):  # type: ignore[misc] # its base is Any to mypy
         if kind == "refused":
             raise answer
         if kind == "misfit":
-            check_shapes(self.single_observation_space, [answer], self._restarts.name, self._steps)
+            check_shapes(self.single_observation_space, [answer], self._restarts.name, self._steps, i)
             raise EnvDataError(
                 f"an observation of environment {i} does not fit its space {self.single_observation_space}"
             )
@@ -232,7 +233,7 @@ def work(index: int, factory: CloudpickleWrapper, pipe: Connection, memory: Any,
                 if env is None:
                     env = factory()
                     pipe.send(("built", None))
-                pipe.send(_answer(env, command, data, index, memory))
+                pipe.send_bytes(_answer(env, command, data, index, memory))
             except (UsageError, EnvDataError) as error:
                 pipe.send(("refused", error))
             except FAILURES as error:
@@ -244,20 +245,22 @@ def work(index: int, factory: CloudpickleWrapper, pipe: Connection, memory: Any,
             close_quietly(env)
 
 
-def _answer(env: gym.Env[Any, Any], command: str, data: Any, index: int, memory: Any) -> tuple[str, Any]:
-    """The result of one call, with its kind; observations are written to shared memory."""
+def _answer(env: gym.Env[Any, Any], command: str, data: Any, index: int, memory: Any) -> Any:
+    """The result of one call, with its kind, pickled; observations are written to shared memory."""
     result: Any
     if command == "reset":
         obs, result = read_reset(env.reset(seed=data), index, env)
     else:
         obs, *result = read_step(env.step(data), index, env)
+    # Before the observation is written: if it fails, the last row of the episode is the one before.
+    answer = ForkingPickler.dumps(("result", result))
     try:
         if not fits(env.observation_space, obs):
-            return "misfit", obs
+            raise ValueError("another shape, type or range")
         write_to_shared_memory(env.observation_space, index, obs, memory)
     except Exception:
-        return "misfit", obs
-    return "result", result
+        return ForkingPickler.dumps(("misfit", obs))
+    return answer
 
 
 def leave_group(parent: int) -> None:

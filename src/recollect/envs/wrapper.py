@@ -1,6 +1,7 @@
 """An adapter around another one."""
 
 from abc import ABC
+from typing import Any
 
 from .base import EnvState, VecEnv
 from .opponents import Opponents
@@ -21,6 +22,9 @@ class EnvWrapper(VecEnv, ABC):
 
     def play_against(self, opponents: Opponents) -> None:
         self.inner.play_against(opponents)
+
+    def action_mask(self) -> Any:
+        return self.inner.action_mask()
 
     def reports_mask(self) -> bool:
         return self.inner.reports_mask()

@@ -90,10 +90,10 @@ class Novelty:
         outcome, counted = rollout.outcome(ranks), _counted(rollout, ranks)
         if self._has_statistics:
             self._train(rollout, counted, ranks)
+            self.scale.update(self._errors, counted, outcome.terminated | outcome.truncated)
         valid = rollout.valid[:-1]
         obs = {name: x[:-1] for name, x in rollout.rows.obs.items()}
         self.distillation.normalizer.update(obs, valid, ranks)
-        self.scale.update(self._errors, counted, outcome.terminated | outcome.truncated)
 
     def _train(self, rollout: Rollout, counted: Tensor, ranks: Ranks) -> None:
         rows, local_envs = _next_rows(rollout), ranks.block(rollout.num_envs)

@@ -57,7 +57,10 @@ def update(learner: Learner, rollout: Rollout, plan: Plan, length: int) -> dict[
     targets = Estimates(returns, returns, known)  # the second is not used: no value function is learned
     minibatches = Minibatches(learner, rollout, plan, length, draw, targets)
     if known.any():
+        critic = learner.optimizer.flats[1]
+        before = critic.clone()
         metrics = descend(learner, minibatches, plan, loss)
+        critic.copy_(before)  # its gradient is 0, but weight decay moves it
     else:  # no gradient step, but acting and learning are compared
         now = learner.coefficients(plan)
         minibatches.record(loss(learner.agent, minibatches.batch, plan.ppo, now), minibatches.batch)

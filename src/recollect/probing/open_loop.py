@@ -37,6 +37,7 @@ from .linear import FEWEST_EPISODES
 from .memory_length import NEARLY, MemoryLength, measure_length, search_fewest
 
 FEWEST = 20  # steps, below which nothing is measured
+EQUAL = 1e-9  # difference of shares that are equal but for rounding
 FORBIDDEN = -1e20  # log-probabilities of choices that an action mask forbids are below
 
 
@@ -272,8 +273,8 @@ def average_steps(x: Array, mask: Array, episode: Array, is_share: bool = False)
     counts = np.bincount(index, chosen)
     sums = np.bincount(index, chosen * x[counted])
     value, count = float(sums.sum() / counts.sum()), len(counts)
-    if is_share and value in (0, 1):
-        # Resamples of equal values would give an interval of width 0.
+    if is_share and np.ptp(sums / counts) < EQUAL:
+        # Resamples of equal episodes would give an interval of width 0.
         low, high = share_interval(np.array(value), count)
     else:
         drawn, times = resamples(tuple(mean_weights(count)))

@@ -132,11 +132,12 @@ def _resets(result: ProbeResult) -> Iterator[Block]:
         return
     name = name_score(result.source)
     last = {1: resets[1]} | {one.last: one.score for one in result.ablations if one.last is not None}
-    whole = dict.fromkeys(resets, result.whole)
+    steps = sorted({*resets, *last})
+    whole = dict.fromkeys(steps, result.whole)
     shown = {RESETS: resets, LAST: last, WHOLE: whole} if len(last) > 1 else {RESETS: resets, WHOLE: whole}
-    grid = np.array(list(resets), dtype=np.float64)
-    lines = [_line(label, scores, list(resets)) for label, scores in shown.items()]
-    means = ", ".join(f"{number(score.mean)} at {steps}" for steps, score in resets.items())
+    grid = np.array(steps, dtype=np.float64)
+    lines = [_line(label, scores, steps) for label, scores in shown.items()]
+    means = ", ".join(f"{number(score.mean)} at {k}" for k, score in resets.items())
     text = f"{name}, reset every k steps: {means}. Unchanged: {number(result.whole.mean)}."
     plot = Plot("steps", name, grid, lines, log=True)
     yield Chart(

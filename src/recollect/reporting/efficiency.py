@@ -66,6 +66,8 @@ def thresholds(
             # Infinite if unknown, so that the comparison below is false.
             chance = float(random.get(env, {}).get("mean", math.inf))
             bottom = chance if chance < top else min(min(_known_returns(model, 0)) for model in models)
+            if top < bottom:  # returns fall: every seed would begin above the threshold
+                continue
             value = bottom + SHARE * (top - bottom)
             result.append(Threshold(env, value, "random" if chance < top else "lowest"))
     return result

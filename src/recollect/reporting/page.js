@@ -10,6 +10,7 @@ const METRICS = {
   entropy: "entropy",
   explained_variance: "explained variance",
 };
+const SHOWN = 12; // lines whose values a tooltip has
 const AXES = { step: "steps", iteration: "epochs (rollouts)", time: "wall-clock time", episodes: "episodes" };
 const BANDS = { iqm: "IQM, 95 % confidence interval", seeds: "mean, lowest to highest seed" };
 const STATISTICS = {
@@ -60,7 +61,8 @@ function clock(seconds, whole) {
 }
 
 function coordinate(x, whole) {
-  return view.axis === "time" ? clock(x, whole) : tick(x);
+  if (view.axis !== "time") return tick(x);
+  return view.log ? clock(x, 3 * x) : clock(x, whole); // on a logarithmic axis each in a unit of its own
 }
 
 // About `count` round numbers in a range.
@@ -89,6 +91,13 @@ function logTicks(low, high) {
     for (const part of parts) values.push(part * 10 ** p);
   }
   return values.filter((t) => t >= low * 0.999 && t <= high * 1.001);
+}
+
+// On a logarithmic axis each time has a unit of its own: 1 s, 10 s, 1 min, 10 min, 1 h.
+function clockLogTicks(low, high) {
+  const values = [1e-2, 0.1, 1, 10, 60, 600, 3600, 36000, 360000];
+  const inside = values.filter((t) => t >= low * 0.999 && t <= high * 1.001);
+  return inside.length > 1 ? inside : logTicks(low, high);
 }
 
 // Every k-th point of a grid, so that at most `fit` remain.
@@ -143,7 +152,8 @@ function drawCurves(figure, chart) {
   const grid = chart.grids[view.axis];
   const lines = chart.lines.map(columns).filter((line) => line && !view.hidden.has(line.label));
   const yName = METRICS[view.metric];
-  figure.querySelector("figcaption small").textContent = STATISTICS[view.band];
+  const smooth = view.smooth ? `; smoothed over ${view.smooth} points to each side` : "";
+  figure.querySelector("figcaption small").textContent = STATISTICS[view.band] + smooth;
   if (!lines.length) return nothing(figure, `No visible line has ${yName} over ${AXES[view.axis]}.`);
   plot(figure, box, grid, lines, {
     yName,
@@ -152,6 +162,7 @@ function drawCurves(figure, chart) {
     words: view.metric === "return" && view.axis === "step" && view.band === "iqm" ? chart.words : ends(lines, yName, chart.title),
     format: (x) => coordinate(x, grid[grid.length - 1]),
     ticks: view.axis === "time" ? clockTicks : ticks,
+    logTicks: view.axis === "time" ? clockLogTicks : logTicks,
   });
 }
 
@@ -202,7 +213,7 @@ function plot(figure, box, grid, lines, options) {
     viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": options.words,
   });
   const count = Math.max(3, Math.floor(width / 100));
-  const fromRange = () => (options.log ? logTicks(first, last) : options.ticks(first, last, count));
+  const fromRange = () => (options.log ? options.logTicks(first, last) : options.ticks(first, last, count));
   const xs = options.marks ? options.marks(width / 40) : fromRange();
   svg.append(...axes(area, x, y, xs, ticks(low, high, 5), options));
   const faint = lines.length > 4 ? 0.09 : 0.16; // more would merge many bands into one
@@ -279,7 +290,8 @@ function follow(figure, svg, plotted) {
     const values = lines.filter((line) => line.middle[i] !== null).sort((a, b) => b.middle[i] - a.middle[i]);
     tip.replaceChildren(
       element("b", {}, `${options.xName} ${options.format(grid[i])}`),
-      ...values.map((line) => reading(line, i)),
+      ...values.slice(0, SHOWN).map((line) => reading(line, i)),
+      ...(values.length > SHOWN ? [element("span", {}, `and ${values.length - SHOWN} more, below "Values"`)] : []),
     );
     tip.hidden = false;
     const at = (x(grid[i]) / width) * svg.clientWidth;

@@ -143,8 +143,7 @@ def read_run(folder: Path) -> Run:
     if not isinstance(summary.get("status"), str):
         raise BadRun("summary.json has no status")
     config = _read_config(folder / "config.yaml", files)
-    partial = summary["status"] != "finished"
-    metrics = _read_metrics(folder / "metrics.jsonl", files, allow_partial_line=partial)
+    metrics = _read_metrics(folder / "metrics.jsonl", files, summary["status"])
     evaluation = _read_evaluation(folder / "evaluation.json", summary.get("config_hash"))
     iterations = None
     # For other tasks the file, which may be large, is not read.
@@ -241,13 +240,18 @@ def _read_config(path: Path, files: Digests) -> dict[str, Any]:
     return dict(config)
 
 
-def _read_metrics(path: Path, files: Digests, allow_partial_line: bool) -> dict[str, Floats]:
-    """Every column of metrics.jsonl; the last line of an unfinished run may be incomplete."""
+def _read_metrics(path: Path, files: Digests, status: str) -> dict[str, Floats]:
+    """Every column of metrics.jsonl; the last line of an unfinished run may be incomplete.
+
+    A run that failed before its first line counts as one that failed: it has a line without a step.
+    """
     lines = _read_text(path, files).split("\n")
     partial = lines.pop()  # text after the last line end
-    if partial and not allow_partial_line:
+    if partial and status == "finished":
         raise BadRun(f"{path.name} ends in the middle of line {len(lines) + 1}")
     rows = [_read_line(path, number, line) for number, line in enumerate(lines, 1)]
+    if not rows and status == "failed":
+        rows = [{"step": 0}]
     if not rows:
         raise BadRun(f"{path.name} has no complete line")
     metrics = {

@@ -81,7 +81,7 @@ def summarise(collection: RunCollection, imported: Sequence[SeedSeries] = ()) ->
     series = [*map(seed_series, groups), *imported]
     env_thresholds = thresholds(series, groups, random)
     return Summary(
-        verdict=verdict(finals, aggregates, family),
+        verdict=verdict(finals, aggregates, family, groups),
         notes=list(_notes(groups, finals, set(ranked) - strata.keys())),
         left_out=[*collection.left_out, *scoreless],
         groups=groups,
@@ -173,11 +173,14 @@ def _notes(groups: Sequence[Group], finals: Sequence[FinalScores], partial: set[
                 f"{env}: scores are mean returns of the last 100 training episodes, because not every run "
                 "has an evaluation of its final weights."
             )
-        yield from _notes_on_steps(env, [group for group in groups if group.env == env and group.finished])
+        of_env = [group for group in groups if group.env == env and group.finished]
+        yield from _notes_on_steps(env, of_env)
+        yield from _notes_on_evaluations(env, of_env)
     for group in groups:
         for run in group.runs:
             if run.status == "failed":
-                yield f"{run.folder} failed: it is in no mean, and in tests below all scores."
+                effect = "and in tests below all scores" if group.finished else "and its model in no test"
+                yield f"{run.folder} failed: it is in no mean, {effect}."
             elif not run.finished:
                 state = (
                     "is running or has died" if run.status == "running" else f"was stopped by {run.status}"
@@ -190,6 +193,13 @@ def _notes(groups: Sequence[Group], finals: Sequence[FinalScores], partial: set[
             "Without a score in every environment, and so not in the aggregate scores: "
             f"{', '.join(sorted(partial))}."
         )
+
+
+def _notes_on_evaluations(env: str, groups: Sequence[Group]) -> Iterator[str]:
+    """Warn if some took the most likely actions and others drew them."""
+    kinds = {(run.evaluation or {}).get("deterministic") for group in groups for run in group.finished}
+    if len(kinds - {None}) > 1:
+        yield f"{env}: some evaluations took the most likely actions, and others drew them."
 
 
 def _notes_on_steps(env: str, groups: Sequence[Group]) -> Iterator[str]:

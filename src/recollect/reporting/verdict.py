@@ -9,6 +9,7 @@ from ..common.format import first_few, number
 from ..common.intervals import Interval, describe_equal
 from .aggregate import Aggregate, Family, Improvement, ModelDifference
 from .cells import p_cell
+from .groups import Group
 from .scores import FinalScores
 from .significance import LEVEL, smallest_p
 
@@ -24,9 +25,15 @@ class Statement:
 
 
 def verdict(
-    finals: Sequence[FinalScores], aggregates: Sequence[Aggregate], family: Family
+    finals: Sequence[FinalScores],
+    aggregates: Sequence[Aggregate],
+    family: Family,
+    groups: Sequence[Group] = (),
 ) -> list[Statement]:
-    """A paragraph for each environment, one over all of them, and one on confidence."""
+    """A paragraph for each environment, one over all of them, and one on confidence.
+
+    groups  all models, also those without a score
+    """
     if not finals:
         text = (
             "No run has a score, so there is no verdict: a score is the evaluation of a finished run, or the "
@@ -37,7 +44,12 @@ def verdict(
     statements: list[Statement] = []
     for env in envs:
         env_finals = [final for final in finals if final.env == env]
-        statements.append(Statement(env, _env_verdict(env_finals, family.differences)))
+        text = _env_verdict(env_finals, family.differences)
+        scored = {final.label for final in env_finals}
+        lost = [g.label for g in groups if g.env == env and g.failed and g.label not in scored]
+        if lost:
+            text += f" No run has a score, and some failed, of {_listed(list(map(_quote, lost)))}."
+        statements.append(Statement(env, text))
     if len(envs) > 1 and len(aggregates) > 1:
         text = _overall_verdict(aggregates, family.improvements)
         statements.append(Statement(f"All {len(envs)} environments", text))
@@ -57,7 +69,9 @@ def _confidence(family: Family, finals: Sequence[FinalScores]) -> str:
             "pair of models in every environment and over all environments. If no models differ, at most one "
             "verdict in 20 names a difference."
         )
-    if min(len(final.seeds) for final in finals if len(final.seeds) > 1) < MIN_SEEDS:
+    # Runs that failed make tests, but no intervals.
+    several = [len(final.seeds) for final in finals if len(final.seeds) > 1]
+    if several and min(several) < MIN_SEEDS:
         text += f" With fewer than {MIN_SEEDS} seeds the intervals assume normally distributed scores."
     most = max(len(final.seeds) for final in finals)
     text += _smallest_difference(family, most)
@@ -131,7 +145,7 @@ def _can_differ(n: int, m: int) -> bool:
 def _overall_verdict(aggregates: Sequence[Aggregate], improvements: Sequence[Improvement]) -> str:
     best = aggregates[0]
     mean = _short(best.iqm)
-    if best.iqm_interval:
+    if best.iqm_interval and best.iqm_interval.low < best.iqm_interval.high:
         mean += f" (95 % interval {_range(best.iqm_interval)})"
     text = f"{_quote(best.label)} has the highest normalised interquartile mean, {mean}."
     against = [pair for pair in improvements if pair.label == best.label]
@@ -163,7 +177,8 @@ def _spread(final: FinalScores) -> str:
 
 def _describe(difference: ModelDifference) -> str:
     """The worse model, and how much lower its mean is."""
-    interval = f", {_range(difference.interval)}" if difference.interval else ""
+    low, high = difference.interval or (0.0, 0.0)  # without a width: all seeds of both models are equal
+    interval = f", {_range(Interval(low, high))}" if low < high else ""
     return f"{_quote(difference.worse)} ({_short(difference.by)} lower{interval})"
 
 

@@ -70,17 +70,20 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors and metadata; CheckpointError if the file is incomplete, foreign or damaged."""
+    """Read tensors and metadata; CheckpointError if the file is incomplete, foreign or damaged, and another
+    UsageError if it may be whole: on a disk that does not answer, or of another version."""
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    except SafetensorError as error:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
     if "sha256" not in header or "meta" not in header:
         raise CheckpointError(f"{path} was not written by recollect: its header has no digest")
     if header.get("format") != str(FORMAT):
-        raise CheckpointError(
+        raise UsageError(
             f"{path} has format {header.get('format')}, this version reads {FORMAT}; use the version of "
             "recollect that wrote it, or a newer one"
         )
@@ -93,6 +96,12 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(meta, dict):
         raise CheckpointError(f"{path} was not written by recollect: its metadata is no mapping")
     return tensors, meta
+
+
+def amend(path: Path, about: Mapping[str, Any]) -> None:
+    """Replace some of the metadata of a file."""
+    tensors, meta = read(path)
+    write(path, tensors, {**meta, **about})
 
 
 def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -314,13 +323,8 @@ def existing(folder: Path) -> list[Path]:
     return sorted(folder.glob("iteration-*.safetensors"))
 
 
-def clear(folder: Path) -> None:
-    """Remove all checkpoints of a folder."""
-    for path in existing(folder):
-        path.unlink(missing_ok=True)
-
-
 def prune(folder: Path, keep: int) -> None:
     """Remove all but the newest checkpoints, and temporary files of interrupted saves."""
-    for path in [*existing(folder)[:-keep], *folder.glob(".*.tmp")]:
+    paths = existing(folder)
+    for path in [*paths[: max(0, len(paths) - keep)], *folder.glob(".*.tmp")]:
         path.unlink(missing_ok=True)

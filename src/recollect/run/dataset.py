@@ -115,7 +115,7 @@ def read(path: Path) -> Dataset:
             raise UsageError(f"{path}: {name} has other values than 0 and 1")
         columns[name] = columns[name].astype(bool)
     columns["action"] = spaces[1].from_env(columns["action"])
-    _check_values(path, obs | columns, spaces[1])
+    check_values(path, obs | columns, spaces[1])
     return Dataset(str(path), spaces, obs, **columns, about=about)
 
 
@@ -133,7 +133,7 @@ def _check_shapes(path: Path, arrays: dict[str, Array], spaces: Spaces) -> None:
             raise UsageError(f"{path}: {name} has shape {x.shape} of {x.dtype}; needed are numbers {needed}")
 
 
-def _check_values(path: Path, arrays: dict[str, Array], action_spec: ActionSpec) -> None:
+def check_values(path: Path | str, arrays: dict[str, Array], action_spec: ActionSpec) -> None:
     """Raise UsageError if a number is not finite, or an action is none of those that can be chosen."""
     for name, x in arrays.items():
         if not np.isfinite(x).all():

@@ -213,6 +213,11 @@ class Logs:
                 )
 
     @property
+    def lost(self) -> int:
+        """The bytes that the files had at the checkpoint, and have no more."""
+        return self._metrics.file.lost + self._episodes.file.lost
+
+    @property
     def offsets(self) -> dict[str, int]:
         """The lengths of the files, from which a resumed run continues."""
         return {"offset": self._metrics.file.offset, "episodes_offset": self._episodes.file.offset}

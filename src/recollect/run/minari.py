@@ -8,7 +8,7 @@ from ..common.errors import UsageError, install_hint
 from ..config.config import RunConfig
 from ..envs import Obs, ObsSpec
 from ..envs.spaces import read_spaces
-from .dataset import COLUMNS, Dataset
+from .dataset import COLUMNS, Dataset, check_values
 
 PREFIX = "minari:"
 
@@ -25,7 +25,9 @@ def read(name: str, config: RunConfig) -> Dataset:
         raise UsageError(f"{name} has no episodes")
     obs = {key: np.concatenate([one[0][key] for one in episodes]) for key in obs_spec.leaves}
     columns = {key: np.concatenate([one[1][key] for one in episodes]) for key in COLUMNS}
-    columns["action"] = action_spec.from_env(columns["action"])
+    final = np.roll(columns["first"], -1)  # the row before each first one has no action
+    columns["action"] = action_spec.from_env(columns["action"]) * ~final[:, None]
+    check_values(name, obs | columns, action_spec)
     return Dataset(name, (obs_spec, action_spec), obs, **columns, about={})
 
 

@@ -293,7 +293,11 @@ def _resume(
             # Not the newest checkpoint: the run may have ended between two of them.
             checkpoint.load_weights(agent, checkpoint.read(folder / "checkpoints" / "last.safetensors")[0])
             display = make_display("", quiet or not ranks.is_rank_zero)
-            display.print_line(f"{shown} is finished: {summary['step']:,} steps; nothing to do")
+            more = f"recollect train {config.env.id} --init {shown} --steps N"
+            display.print_line(
+                f"{shown} is finished: {summary['step']:,} steps; nothing to do. To train its agent further: "
+                f"{more}"
+            )
             display.close()
             envs.adapter.close()
             return Trained(agent, config, shown, summary, factory)

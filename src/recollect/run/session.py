@@ -7,6 +7,7 @@ this file: rank 0 writes the files and the screen, and validates.
 
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from signal import Signals as Signal
 from typing import Any
@@ -67,12 +68,9 @@ class Session:
         self.config, self.folder = config, folder
         self.shown = shown or folder
         self.checkpoints = folder / "checkpoints"
-        self.envs = envs
-        self.learner = learner
-        self.destination = destination
+        self.envs, self.learner, self.destination = envs, learner, destination
         self.validation = Validation(config, learner.agent, factory)
-        self.elapsed, self.best = 0.0, -np.inf
-        self.offsets = 0, 0
+        self.elapsed, self.best, self.offsets = 0.0, -np.inf, (0, 0)
         self.purge_from: int | None = None
         self.logs: Logs | None = None
         self.is_rank_zero = learner.ranks.is_rank_zero
@@ -114,7 +112,7 @@ class Session:
         self.display.print_line("no intact checkpoint: restarting from the seed")
         if self.is_rank_zero:
             # `prune` keeps the highest iterations, so the damaged files would outlive the new ones.
-            checkpoint.clear(self.checkpoints)
+            checkpoint.prune(self.checkpoints, 0)
         begin_again(self.learner, self.envs, self.config, kernels)
 
     # Run ------------------------------------------------------------------------------------------
@@ -128,6 +126,9 @@ class Session:
                     # The files are cut to the checkpoint: the iterations after it will be written again.
                     places = self.folder, self.config, self.destination
                     self.logs = open_logs(*places, self.offsets, self.purge_from, self.display.print_line)
+                    if self.logs.lost:  # a later resume would take new lines for them
+                        path = checkpoint.path_of(self.checkpoints, self.learner.iteration)
+                        self._guard(partial(checkpoint.amend, path, self.logs.offsets))
                 with training_mode(self.learner.agent, self.config):
                     status = yield from self._train(signals)
                 # Before anything is closed, which may fail: the weights of a finished run are worth more.
@@ -223,7 +224,7 @@ class Session:
 
         pace  seconds per iteration of the slowest process
         """
-        barrier = self.config.barrier
+        barrier = 0 if self.envs.adapter.tier == "native" else self.config.barrier
         # Iterations to the next multiple of `barrier`; 0 at one.
         to_go = -self.learner.iteration % barrier if barrier else 0
         if to_go and to_go * pace <= NEAR_BARRIER:
@@ -251,10 +252,10 @@ class Session:
                 self.logs.sync()
             checkpoint.save(path, self.learner, self.envs, meta)
             if self.is_rank_zero:
-                self._save_weights("last")
                 checkpoint.prune(self.checkpoints, self.config.keep)
 
-        self._guard(write)
+        if self._guard(write) and self.is_rank_zero:
+            self._guard(lambda: self._save_weights("last"))
 
     def _save_weights(self, name: str) -> None:
         """Save the weights of the agent as checkpoints/<name>.safetensors."""

@@ -194,6 +194,13 @@ def _check_teacher(teacher: Agent, name: str, envs: Envs, config: RunConfig) -> 
                 f"the teacher {name} sees {leaf} ({describe(needed)}), and {config.env.id} has "
                 f"{f'({describe(given)})' if given else 'none'}{hint}"
             )
+    masks = [list(spec.mask) for spec in (teacher.obs_spec, envs.obs_spec)]
+    if masks[0] != masks[1]:
+        # Leaves have the same shape, with zeros for one where the other has numbers.
+        raise UsageError(
+            f"env.mask is {masks[0]} of the teacher {name}, and {masks[1]} of the student: set the same; a "
+            "teacher that sees what the mask hides has --env.hidden True --actor.sees obs hidden"
+        )
     theirs, ours = teacher.action_spec, envs.action_spec
     if theirs != ours:
         raise UsageError(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ENOUGH_TRIALS = 10  # to estimate the importance of options
 FRESH_SEEDS = 5  # not used in the study, to compare the best trial with the preset
 STATES = {"COMPLETE": "finished", "PRUNED": "stopped early", "FAIL": "failed"}
+BEGUN = "begun"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def trial_results(study: "optuna.Study") -> list[TrialResult]:
     return [
         TrialResult(
             trial.number,
-            STATES.get(trial.state.name, "begun"),
+            STATES.get(trial.state.name, BEGUN),
             trial.value if trial.state.name == "COMPLETE" else None,
             trial.user_attrs.get("scores", []),
             dict(trial.intermediate_values),
@@ -148,15 +149,19 @@ class TuningResult:
     @property
     def verdict(self) -> list[str]:
         """The result in sentences."""
-        best, preset, failed = self.best, self.preset, sum(trial.state == "failed" for trial in self.trials)
-        count = f"{len(self.trials)} trials" + (f" ({failed} failed)" if failed else "")
+        best, preset = self.best, self.preset
         seeds = f"over seeds {' '.join(map(str, self.spec.seeds))}"
         if best is None or preset is None:
             return ["The preset has no score yet, so no trial can be compared with it."]
+        states = [(sum(trial.state == state for trial in self.trials), state) for state in ("failed", BEGUN)]
+        unjudged = ", ".join(f"{number} {state}" for number, state in states if number)
+        others = f"{len(self.trials) - 1} other trials" + (f" ({unjudged})" if unjudged else "")
+        if best is preset and len(self.trials) - 1 == sum(number for number, _ in states):
+            return [f"The preset has {preset.scores_text} {seeds}. No other trial has ended so far."]
         if best is preset:
-            return [f"None of {count} is better than the preset: {preset.scores_text} {seeds}."]
+            return [f"None of {others} is better than the preset: {preset.scores_text} {seeds}."]
         return [
-            f"The best of {count} is trial {best.number}: {best.scores_text}, "
+            f"The best of the preset and {others} is trial {best.number}: {best.scores_text}, "
             f"the preset {preset.scores_text}, {seeds}.",
             "It was selected by its score on these seeds, so part of its lead is luck, and more of it the "
             "more trials there were. Only seeds that were not used for the selection show what remains.",

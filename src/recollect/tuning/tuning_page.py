@@ -23,11 +23,12 @@ from ..reporting.blocks import (
     Text,
 )
 from .option_names import Value, format_value, full_names, option_values
-from .result import ENOUGH_TRIALS, TrialResult, TuningResult, settings_line
+from .result import BEGUN, ENOUGH_TRIALS, TrialResult, TuningResult, settings_line
 from .search_space import Choices, Dimension, Range
 from .trials import RUNGS, WHOLE
 
 BEST, PRESET, FINISHED, STOPPED = "the best", "the preset", "finished", "stopped early"
+FAILED = "failed"
 BEST_SO_FAR, EACH_TRIAL = "the best so far", "a trial"
 NOTES = [
     "The score of a trial is the interquartile mean over its seeds of the evaluation of the last weights: "
@@ -57,7 +58,8 @@ def facts(result: TuningResult) -> str:
 
 def colours(result: TuningResult) -> dict[str, int]:
     """Colour numbers by label, the same in every chart."""
-    fixed = {BEST: 1, PRESET: 0, FINISHED: 2, STOPPED: 3, BEST_SO_FAR: 1, EACH_TRIAL: 0}
+    states = {PRESET: 0, BEST: 1, FINISHED: 2, STOPPED: 3, FAILED: 4, BEGUN: 5}
+    fixed = {**states, BEST_SO_FAR: 1, EACH_TRIAL: 0}
     trials = {trial.name: fixed[_category(result, trial)] for trial in result.trials}
     return fixed | trials | dict.fromkeys(result.importance, 0)
 
@@ -186,7 +188,7 @@ def _category(result: TuningResult, trial: TrialResult) -> str:
         return BEST
     if not trial.number:
         return PRESET
-    return FINISHED if trial.score is not None else STOPPED
+    return FINISHED if trial.score is not None else trial.state
 
 
 def _trials(result: TuningResult) -> Iterator[Block]:

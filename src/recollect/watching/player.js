@@ -328,7 +328,7 @@ function lanes() {
   $("seen").replaceChildren();
   if (!DATA.observations.length) return;
   const open = DATA.observations.length <= 12 ? { open: "" } : {};
-  const folded = element("details", open, element("summary", {}, "Observation"), element("div", { id: "observed" }));
+  const folded = element("details", open, element("summary", {}, DATA.normalized ? "Observation, normalised" : "Observation"), element("div", { id: "observed" }));
   folded.addEventListener("toggle", () => observed(at.step));
   $("seen").append(folded);
 }

@@ -66,6 +66,7 @@ def render_player(
         "observations": name_observations(
             trained.agent.obs_spec, trained.config.env.id, given, watched.names
         ),
+        "normalized": trained.agent.normalizer.scales,
         "masked": list(trained.agent.obs_spec.mask),
         "episodes": shown,
     }
