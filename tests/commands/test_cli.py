@@ -185,7 +185,7 @@ BAD_INPUT = {
         "ENV is ppo_gru, and -e is CartPole-v1: give one of them; a model is named by --model",
     ),
     "an environment without a value": (["train", "CartPole-v1", "-e"], "-e"),
-    "stray word": (["eval", "a", "b"], "unexpected argument 'b': this command takes RUN, and options"),
+    "stray word": (["record", "a", "b"], "unexpected argument 'b': this command takes RUN, and options"),
 }
 
 

@@ -111,6 +111,9 @@ def test_data_keeps_its_type(kind, value, wanted):
     assert typed == wanted and type(typed) is type(wanted)
 
 
+NUMBERS = "--x takes whole numbers, or none for an empty list"
+
+
 @pytest.mark.parametrize(
     ("kind", "words", "error"),
     [
@@ -120,8 +123,8 @@ def test_data_keeps_its_type(kind, value, wanted):
         (int, ["1e999"], "--x takes a whole number, not '1e999'"),
         (int, ["9223372036854775808"], "--x takes a whole number, not '9223372036854775808'"),
         (float, [], "--x needs a value: a number"),
-        (tuple[int, ...], ["1,3"], "not '1,3'; separate values by spaces: 1 3"),
-        (tuple[int, ...], ["[64,", "64]"], "separate values by spaces: 64 64"),
+        (tuple[int, ...], ["1,3"], f"{NUMBERS}, not '1,3'; separate values by spaces: 1 3"),
+        (tuple[int, ...], ["[6,", "4]"], f"{NUMBERS}, not '[6, 4]'; separate values by spaces: 6 4"),
         (bool, ["2"], "--x takes true or false, not '2'"),
         (tuple[int, ...], ["1", "x"], "--x takes whole numbers, or none for an empty list, not '1 x'"),
         (Literal["stored", "zero"], ["store"], "--x takes stored or zero, not 'store'; did you mean stored?"),

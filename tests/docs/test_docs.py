@@ -21,7 +21,13 @@ PAGES = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTIN
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 TEXTS = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
 RUNNABLE = (
-    *("README.md", "docs/guide.md", "docs/memories.md", "docs/action_masks.md", "docs/privileged.md"),
+    *(
+        "README.md",
+        "docs/guide.md",
+        "docs/custom_memory.md",
+        "docs/action_masks.md",
+        "docs/privileged.md",
+    ),
     *("docs/trials.md", "docs/starting_points.md", "docs/encoders.md", "docs/questions.md"),
     *("docs/many_agents.md", "docs/self_play.md"),
 )

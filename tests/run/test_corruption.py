@@ -340,7 +340,7 @@ def test_a_newer_format_is_refused_with_both_versions(run, tmp_path, monkeypatch
     monkeypatch.setattr(checkpoint, "FORMAT", 2)
     checkpoint.write(path, tensors, meta)
     monkeypatch.setattr(checkpoint, "FORMAT", 1)
-    with pytest.raises(CheckpointError, match="has format 2, this version reads 1"):
+    with pytest.raises(UsageError, match="has format 2, this version reads 1"):
         recollect.load(path)
 
 

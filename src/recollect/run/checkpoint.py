@@ -76,10 +76,10 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no iterator)
+    except (SafetensorError, FileNotFoundError) as error:
+        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
     if "sha256" not in header or "meta" not in header:
         raise CheckpointError(f"{path} was not written by recollect: its header has no digest")
     if header.get("format") != str(FORMAT):
