@@ -203,7 +203,7 @@ def measure_all(report: Path, agents_file: Path, jobs: int) -> None:
             agent = future.result()
             known[folder] = asdict(agent)
             write_json(agents_file, known)
-            print(f"{len(known)} agents  {agent.task}  {agent.memory}  {agent.estimates}", flush=True)
+            print(f"{len(known)} agents  {agent.task}  {agent.memory}  seed {agent.seed}", flush=True)
     if failures:
         raise SystemExit("\n".join(["not measured:", *failures]))
 
@@ -429,8 +429,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of report.json and agents.json")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    if args.measure:
-        measure_all(args.results / "report.json", args.results / "agents.json", args.jobs)
+    if args.measure:  # alone, so that nothing is looked at before every agent is measured
+        return measure_all(args.results / "report.json", args.results / "agents.json", args.jobs)
     print(json.dumps(analyse(read_agents(args.results / "agents.json")), indent=1))
 
 

@@ -62,7 +62,7 @@ function clock(seconds, whole) {
 
 function coordinate(x, whole) {
   if (view.axis !== "time") return tick(x);
-  return view.log ? clock(x, 3 * x) : clock(x, whole); // on a logarithmic axis each in a unit of its own
+  return view.log ? clock(x, 4 * x) : clock(x, whole); // on a logarithmic axis each in a unit of its own
 }
 
 // About `count` round numbers in a range.
