@@ -258,6 +258,11 @@ def test_a_mask_that_is_missing_once_is_named(num_envs, message):
         play()
 
 
+def test_entries_that_do_not_exist_are_named_also_with_hidden_variables():
+    with pytest.raises(UsageError, match=r"env\.mask \[10\] does not fit an observation of 4 entries"):
+        make(EnvConfig(id="CartPole-v1", mask=(10,), hidden=True))
+
+
 def test_an_environment_without_masks_is_refused():
     envs = make(EnvConfig(id="CartPole-v1", action_mask=True))
     with pytest.raises(UsageError, match="CartPole-v1 gives no action mask: no entry action_mask"):

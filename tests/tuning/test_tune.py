@@ -25,7 +25,7 @@ from recollect.config.command import parse
 from recollect.config.data import config_hash
 from recollect.config.presets import MODELS
 from recollect.run.build import resolved_config
-from recollect.tuning import tune
+from recollect.tuning import tune, tuning_page
 from recollect.tuning.display import TuningDisplay
 from recollect.tuning.option_names import (
     changed_options,
@@ -143,6 +143,20 @@ def test_trials_are_scored_alike_also_where_episodes_report_no_success(tmp_path)
     search = tuned(tmp_path, lambda trial, seed: 60, 3, successes=reported)
     assert [trial.score for trial in search.trials] == pytest.approx([2 / 3, 1 / 3, 1.0])
     assert search.result.best.number == 2
+
+
+def test_a_trial_in_progress_is_not_said_to_be_worse_than_the_preset(tmp_path):
+    result = tuned(tmp_path, lambda trial, seed: 60, 3).result
+    preset, *others = result.trials
+
+    def with_states(*states):
+        trials = [replace(x, state=state, score=None) for x, state in zip(others, states, strict=True)]
+        return replace(result, trials=[preset, *trials])
+
+    assert "No other trial has ended so far" in with_states("begun", "begun").verdict[0]
+    assert "None of 2 other trials (1 begun) is better" in with_states("begun", "stopped early").verdict[0]
+    shown = tuning_page.colours(with_states("begun", "failed"))
+    assert shown["trial 1"] == shown["begun"] and shown["trial 2"] == shown["failed"]
 
 
 def test_a_trial_is_judged_by_several_seeds_and_not_by_its_luckiest(tmp_path):
