@@ -1,6 +1,7 @@
 """Losses and gradients by the kernels against autograd in float64, for every operation and option."""
 
 import ctypes
+import math
 import os
 import subprocess
 import sys
@@ -241,7 +242,7 @@ FUNCTIONS = """
 #include "functions.h"
 #define MAP(name) void map_##name(long n, const float *x, float *y) { \\
   for (long i = 0; i < n; i += WIDTH) store(y + i, name##_(load(x + i))); }
-MAP(exp) MAP(log) MAP(tanh) MAP(sigmoid)
+MAP(exp) MAP(log) MAP(log1p) MAP(tanh) MAP(erf) MAP(sigmoid) MAP(sin) MAP(cos)
 """
 
 
@@ -260,23 +261,33 @@ def functions(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("name", "low", "high"),
-    [("exp", -87, 88.7), ("log", 1e-30, 1e30), ("tanh", -20, 20), ("sigmoid", -20, 20)],
+    [
+        ("exp", -87, 88.7),
+        ("log", 1e-30, 1e30),
+        ("log1p", 1e-30, 1e30),
+        ("tanh", -20, 20),
+        ("erf", -6, 6),
+        ("sigmoid", -20, 20),
+        ("sin", -1000, 1000),
+        ("cos", -1000, 1000),
+    ],
 )
 def test_functions_are_exact_to_a_few_units_in_the_last_place(functions, name, low, high):
     n = 1 << 20
-    ends = np.log10([low, high]) if name == "log" else [low, high]
-    x = np.linspace(*ends, n)
-    x = (10**x if name == "log" else x).astype(np.float32)
+    is_log = name.startswith("log")
+    x = np.linspace(*(np.log10([low, high]) if is_log else [low, high]), n)
+    x = (10**x if is_log else x).astype(np.float32)
     y = np.empty_like(x)
     pointer = ctypes.c_void_p
     getattr(functions, f"map_{name}")(ctypes.c_long(n), pointer(x.ctypes.data), pointer(y.ctypes.data))
     wide = x.astype(np.float64)
-    exact = 1 / (1 + np.exp(-wide)) if name == "sigmoid" else getattr(np, name)(wide)
-    # Of sigmoid in absolute terms: it is computed from tanh, near 1.
+    others = {"sigmoid": lambda x: 1 / (1 + np.exp(-x)), "erf": np.vectorize(math.erf)}
+    exact = others.get(name, getattr(np, name, None))(wide)
+    # Of these in absolute terms: sigmoid is computed from tanh, near 1, and sines cross 0 between numbers.
     unit = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
-    unit = np.maximum(unit, 6e-8) if name == "sigmoid" else unit
+    unit = np.maximum(unit, {"sigmoid": 6e-8, "sin": 6e-8, "cos": 6e-8, "erf": 1.2e-7}.get(name, 0.0))
     assert (np.abs(y - exact) / unit).max() < 5
-    assert np.abs(y).max() <= 1 + 1e-7 if name == "tanh" else True
+    assert np.abs(y).max() <= 1 + 1e-7 if name in ("tanh", "erf") else True
 
 
 @pytest.mark.parametrize(

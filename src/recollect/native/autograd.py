@@ -98,7 +98,8 @@ def _convolve(function: str, saved: tuple[Tensor, ...], **results: Tensor) -> No
     x, taps, first, past, sums = saved
     tensors = {"x": x, "weight": taps, "start": past, "first": first, "sums": sums, **results}
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-    getattr(library(), function)(byref(c.Convolution(*x.shape, len(taps), _row_stride(x), **pointers)))
+    rows = _row_stride(x), *[x.shape[2]] * 3
+    getattr(library(), function)(byref(c.Convolution(*x.shape, len(taps), *rows, **pointers)))
 
 
 class _Matrix(Function):
@@ -157,6 +158,8 @@ def _run_matrix(function: str, saved: tuple[Tensor | None, ...], is_delta: bool,
         **{f"{name}_row": _row_stride(tensors[name]) for name in names[:3]},
         # A single one of keys or queries is that of all heads.
         **{f"{name}_head": x.stride(2) if (x := tensors[name]).shape[2] > 1 else 0 for name in names[:3]},
+        output_row=value.shape[2] * value.shape[3],
+        **{f"by_{name}_row": tensors[name].shape[2] * tensors[name].shape[3] for name in names[:3]},
         **{name: x.data_ptr() for name, x in tensors.items()},
     )
     kernels = library()

@@ -1,4 +1,4 @@
-/* The parts of a transformer that work on each row alone: embeddings, layer norm, GELU, gates of residual branches.
+/* Operations that work on each row alone: embeddings, layer norm, GELU, gates.
 
    The vectors of an operation (gain, bias) are packed into whole Vecs like the weights of linear maps, and their
    gradients are summed beside them: several operations may have the same parameters. */
@@ -10,12 +10,12 @@
 #include "program.h"
 
 static void pack_vectors(const Operation *op) {
-  for (int k = 0; k < 2 && op->vector[k]; k++)
+  for (int k = 0; k < VECTORS && op->vector[k]; k++)
     memcpy(op->packed + (long)k * op->columns, op->vector[k], op->width * sizeof(float));
 }
 
 static void clear_vectors(const Operation *op) {
-  for (int k = 0; k < 2 && op->vector[k]; k++) {
+  for (int k = 0; k < VECTORS && op->vector[k]; k++) {
     memset(op->vector_sums + (long)k * op->columns, 0, op->columns * sizeof(float));
     if (op->vector_gradient[k]) memset(op->vector_gradient[k], 0, op->width * sizeof(float));
   }
@@ -23,7 +23,7 @@ static void clear_vectors(const Operation *op) {
 }
 
 static void unpack_vectors(const Operation *op) {
-  for (int k = 0; k < 2; k++)
+  for (int k = 0; k < VECTORS; k++)
     for (int i = 0; op->vector_gradient[k] && i < op->width; i++)
       op->vector_gradient[k][i] += op->vector_sums[(long)k * op->columns + i];
 }
@@ -168,13 +168,26 @@ static void gate_backward(const Operation *op, const Operation *input, const Ope
 
 static const float GELU_SLOPE = 0.797884561f, GELU_CUBE = 0.044715f; /* sqrt(2 / pi) */
 
-/* value = x (1 + tanh(s (x + c x^3))) / 2. */
+/* value = x (1 + b) / 2 with b = tanh(s (x + c x^3)), or if `count` is 1 with b = erf(x / sqrt(2)). */
+INLINE Vec gelu_bounded(int exact, Vec x) {
+  if (exact) return erf_(x * 0.707106781f);
+  return tanh_(x * fma_(x * x, all(GELU_SLOPE * GELU_CUBE), all(GELU_SLOPE)));
+}
+
+/* x times the derivative of b / 2. */
+INLINE Vec gelu_rise(int exact, Vec x, Vec bounded) {
+  Vec square = x * x;
+  if (exact) return x * exp_(square * -0.5f) * 0.39894228f;
+  Vec inner = fma_(square, all(3.0f * GELU_SLOPE * GELU_CUBE), all(GELU_SLOPE));
+  return 0.5f * x * inner * fma_(-bounded, bounded, all(1.0f));
+}
+
 static void gelu_forward(const Operation *op, const Operation *input, int row, int count) {
   const float *from = value_at(input, row);
   float *value = value_at(op, row);
   for (long i = 0; i < (long)rows_at(op, count) * op->columns; i += WIDTH) {
-    Vec x = load(from + i), bounded = tanh_(x * fma_(x * x, all(GELU_SLOPE * GELU_CUBE), all(GELU_SLOPE)));
-    store(value + i, x * fma_(bounded, all(0.5f), all(0.5f)));
+    Vec x = load(from + i);
+    store(value + i, x * fma_(gelu_bounded(op->count, x), all(0.5f), all(0.5f)));
   }
 }
 
@@ -182,11 +195,59 @@ static void gelu_backward(const Operation *op, const Operation *input, int row, 
   const float *from = value_at(input, row), *gradient = gradient_at(op, row);
   float *dx = gradient_at(input, row);
   for (long i = 0; i < (long)rows_at(op, count) * op->columns; i += WIDTH) {
-    Vec x = load(from + i), square = x * x;
-    Vec bounded = tanh_(x * fma_(square, all(GELU_SLOPE * GELU_CUBE), all(GELU_SLOPE)));
-    Vec inner = fma_(square, all(3.0f * GELU_SLOPE * GELU_CUBE), all(GELU_SLOPE));
-    Vec slope = fma_(bounded, all(0.5f), all(0.5f)) + 0.5f * x * inner * fma_(-bounded, bounded, all(1.0f));
+    Vec x = load(from + i), bounded = gelu_bounded(op->count, x);
+    Vec slope = fma_(bounded, all(0.5f), all(0.5f)) + gelu_rise(op->count, x, bounded);
     store(dx + i, load(gradient + i) * slope);
+  }
+}
+
+/* Skips and gated outputs ----------------------------------------------------------------------- */
+
+/* value = input + d other, with a factor d for each column. */
+static void skip_forward(const Operation *op, const Operation *input, const Operation *other, int row, int count) {
+  for (int r = 0; r < count; r++) {
+    long at = (long)r * op->columns;
+    const float *x = value_at(input, row) + at, *skipped = value_at(other, row) + at;
+    float *value = value_at(op, row) + at;
+    for (int i = 0; i < op->columns; i += WIDTH)
+      store(value + i, fma_(load(op->packed + i), load(skipped + i), load(x + i)));
+  }
+}
+
+static void skip_backward(const Operation *op, const Operation *input, const Operation *other, int row, int count) {
+  for (int r = 0; r < count; r++) {
+    long at = (long)r * op->columns;
+    const float *dy = gradient_at(op, row) + at, *skipped = value_at(other, row) + at;
+    memcpy(gradient_at(input, row) + at, dy, op->columns * sizeof(float));
+    /* It comes before all others that add to the gradient of `other`. */
+    float *dx = other->gradient ? gradient_at(other, row) + at : NULL;
+    for (int i = 0; i < op->columns; i += WIDTH) {
+      Vec d = load(dy + i);
+      store(op->vector_sums + i, fma_(d, load(skipped + i), load(op->vector_sums + i)));
+      if (dx) store(dx + i, d * load(op->packed + i));
+    }
+  }
+}
+
+/* value = a sigmoid(g) of two blocks a and g, whose gradients take their place. */
+static void glu_forward(const Operation *op, const Operation *input, int row, int count) {
+  for (int r = 0; r < count; r++) {
+    const float *x = value_at(input, row) + (long)r * input->columns;
+    float *value = value_at(op, row) + (long)r * op->columns;
+    for (int i = 0; i < op->columns; i += WIDTH)
+      store(value + i, load(x + i) * sigmoid_(load(x + op->columns + i)));
+  }
+}
+
+static void glu_backward(const Operation *op, const Operation *input, int row, int count) {
+  for (int r = 0; r < count; r++) {
+    float *x = value_at(input, row) + (long)r * input->columns;
+    const float *dy = gradient_at(op, row) + (long)r * op->columns;
+    for (int i = 0; i < op->columns; i += WIDTH) {
+      Vec d = load(dy + i), gate = sigmoid_(load(x + op->columns + i));
+      store(x + op->columns + i, d * load(x + i) * (gate * (1.0f - gate)));
+      store(x + i, d * gate);
+    }
   }
 }
 

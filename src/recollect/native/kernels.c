@@ -11,6 +11,7 @@
 #include "gated.h"
 #include "gated_norm.h"
 #include "loss.h"
+#include "matrix_layers.h"
 #include "outer.h"
 #include "recurrence.h"
 #include "sequences.h"
@@ -94,6 +95,9 @@ static void forward_block(const Program *p, int stage, int row, int count) {
     else if (op->kind == NORM) norm_forward(op, input, row, count);
     else if (op->kind == GATE) gate_forward(op, input, p->operations + op->other, row, count);
     else if (op->kind == GELU) gelu_forward(op, input, row, count);
+    else if (op->kind == SKIP) skip_forward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == GLU) glu_forward(op, input, row, count);
+    else if (op->kind == HEAD_NORM) head_norm_forward(op, input, p->operations + op->other, row, count);
     else if (op->kind == LAST) last_forward(op, input, row, count);
     else if (op->kind == EMBED)
       embed_forward(op, input, p->operations + op->other, p->operations + op->steps, row, count);
@@ -109,6 +113,9 @@ static void backward_block(const Program *p, int stage, int row, int count) {
     else if (op->kind == NORM) norm_backward(op, input, row, count);
     else if (op->kind == GATE) gate_backward(op, input, p->operations + op->other, row, count);
     else if (op->kind == GELU) gelu_backward(op, input, row, count);
+    else if (op->kind == SKIP) skip_backward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == GLU) glu_backward(op, input, row, count);
+    else if (op->kind == HEAD_NORM) head_norm_backward(op, input, p->operations + op->other, row, count);
     else if (op->kind == LAST) last_backward(op, input, row, count);
     else if (op->kind == EMBED)
       embed_backward(op, input, p->operations + op->other, p->operations + op->steps, row, count);
@@ -126,6 +133,9 @@ static void forward_sequences(const Program *p, int stage, int rows, int batch, 
     else if (op->kind == MINGRU) mingru_forward(op, input, rows, batch, first);
     else if (op->kind == GRU) gru_forward(op, input, rows, batch, first);
     else if (op->kind == LSTM) lstm_forward(op, input, rows, batch, first);
+    else if (op->kind == OSCILLATE) lru_forward(op, input, rows, batch, first);
+    else if (op->kind == CONVOLVE) convolve_forward(op, input, rows, batch, first);
+    else if (op->kind == DELTA) delta_forward(op, input, p->operations + op->other, rows, batch, first);
   }
 }
 
@@ -139,6 +149,9 @@ static void backward_sequences(const Program *p, int stage, int rows, int batch,
     else if (op->kind == MINGRU) mingru_backward(op, input, rows, batch, first);
     else if (op->kind == GRU) gru_backward(op, input, rows, batch, first);
     else if (op->kind == LSTM) lstm_backward(op, input, rows, batch, first);
+    else if (op->kind == OSCILLATE) lru_backward(op, input, rows, batch, first);
+    else if (op->kind == CONVOLVE) convolve_backward(op, input, rows, batch, first);
+    else if (op->kind == DELTA) delta_backward(op, input, p->operations + op->other, rows, batch, first);
   }
 }
 
@@ -181,6 +194,7 @@ EXPORT void pack_weights(Program *p) {
   for (int i = 0; i < p->weights_count; i++) pack(p->weights + i);
   for (int i = 0; i < p->operation_count; i++) {
     pack_vectors(p->operations + i);
+    pack_decays(p->operations + i);
     pack_distances(p->operations + i);
   }
 }
@@ -201,7 +215,10 @@ static void run_program(Program *p, const Batch *batch, Rows *rows) {
     for (int row = 0; row < count; row += BLOCK) backward_block(p, stage, row, block_at(row, count));
   }
   for (int i = 0; i < p->weights_count; i++) unpack(p->weights + i);
-  for (int i = 0; i < p->operation_count; i++) unpack_vectors(p->operations + i);
+  for (int i = 0; i < p->operation_count; i++) {
+    unpack_decays(p->operations + i);
+    unpack_vectors(p->operations + i);
+  }
   finish_log_std(p);
 }
 

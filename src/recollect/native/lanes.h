@@ -70,6 +70,11 @@ INLINE float sum_lanes(const float *x) {
   return sums[0];
 }
 
+/* Whether an episode opens in this row; NULL: in none. */
+INLINE int opens(const uint8_t *first, long row) { return first && first[row]; }
+
+INLINE float kept(const uint8_t *first, long row) { return opens(first, row) ? 0.0f : 1.0f; }
+
 INLINE int padded(int n) { return (n + WIDTH - 1) / WIDTH * WIDTH; }
 
 #endif

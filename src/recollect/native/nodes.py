@@ -68,7 +68,7 @@ class Node:
     table: Tensor | None = None
     saved: int = 0  # buffers of a recurrence
     carried: int = 0  # tensors of its state
-    late: bool = False  # whether its state comes after those of all others
+    state_after: float | None = None  # the operation whose state is before its own; None: in the order of all
     log_std: nn.Parameter | None = None
     sizes: tuple[int, ...] = ()
     stage: int = 0
@@ -81,4 +81,4 @@ class Node:
 
     @property
     def is_sequence(self) -> bool:
-        return self.kind in (c.STEPS, c.FRAMES, c.MINGRU, c.GRU, c.LSTM, c.ATTENTION)
+        return c.STEPS <= self.kind <= c.ATTENTION

@@ -84,16 +84,18 @@ INLINE void copy_padded(float *restrict to, const float *restrict from, int widt
 /* S[t] = S' + k[t] u[t]^T, y[t] = q[t] S[t], with S' = decay[t] S[t-1], and u[t] = beta[t] v[t], or by the delta
    rule u[t] = beta[t] (v[t] - k[t] S') with keys and queries that are divided by their lengths.
 
-   query, key and value have a row of so many numbers for each step and sequence, and within it a head at so
-   many; keys and queries at 0 are shared by all heads. beta (NULL: 1) and decay (T, B, N), output
-   (T, B, N, V), start and end (B, N, K, V). Gradients have no strides. */
+   All but beta and decay have a row of so many numbers for each step and sequence; query, key and value have a head
+   at so many within it, where keys and queries at 0 are shared by all heads, and those of the others are beside each
+   other. beta (NULL: 1) and decay (T, B, N), start and end (B, N, K, V), which may be the same. by_beta may be beta,
+   and by_decay decay. NULL: end and by_start are not needed, by_end is 0. */
 typedef struct {
   int32_t steps, batch, heads, keys, values, is_delta;
   int64_t query_row, key_row, value_row, query_head, key_head, value_head;
+  int64_t output_row, by_query_row, by_key_row, by_value_row;
   const float *query, *key, *value, *beta, *decay, *start;
   const uint8_t *first;
   float *output, *end; /* of the forward pass; NULL in the backward pass */
-  const float *by_output, *by_end;
+  const float *by_output, *by_end; /* by_output: rows as those of the output */
   float *by_query, *by_key, *by_value, *by_beta, *by_decay, *by_start;
   float *scratch;
 } Matrix;
@@ -109,14 +111,14 @@ EXPORT long matrix_scratch(const Matrix *o) {
 static void load_state(const Matrix *o, const float *from, int b, int n, float *state) {
   int columns = wide(o->values);
   memset(state, 0, (long)tall(o->keys) * columns * sizeof(float));
-  for (int i = 0; i < o->keys; i++)
+  for (int i = 0; from && i < o->keys; i++)
     memcpy(state + (long)i * columns, from + (((long)b * o->heads + n) * o->keys + i) * o->values,
            o->values * sizeof(float));
 }
 
 static void store_state(const Matrix *o, const float *state, int b, int n, float *to) {
   int columns = wide(o->values);
-  for (int i = 0; i < o->keys; i++)
+  for (int i = 0; to && i < o->keys; i++)
     memcpy(to + (((long)b * o->heads + n) * o->keys + i) * o->values, state + (long)i * columns,
            o->values * sizeof(float));
 }
@@ -157,7 +159,7 @@ static MatrixStep step_of(const Matrix *o, int t, int b, int n, float *vectors) 
   float *query = vectors, *key = vectors + wide(o->keys);
   MatrixStep s = {query, key, o->value + row * o->value_row + n * o->value_head,
                   .beta = o->beta ? o->beta[row * o->heads + n] : 1.0f,
-                  .decay = o->first[row] ? 0.0f : o->decay[row * o->heads + n]};
+                  .decay = opens(o->first, row) ? 0.0f : o->decay[row * o->heads + n]};
   if (o->is_delta) {
     s.query_length = to_unit(from_query, o->keys, query);
     s.key_length = to_unit(from_key, o->keys, key);
@@ -174,12 +176,12 @@ enum { AHEAD = 6 }; /* steps */
    not guess which one comes next. */
 INLINE void fetch(const Matrix *o, int t, int b, int n) {
   if (t < 0 || t >= o->steps) return;
-  long row = (long)t * o->batch + b, head = row * o->heads + n;
+  long row = (long)t * o->batch + b, output = row * o->output_row + n * o->values;
   __builtin_prefetch(o->query + row * o->query_row + n * o->query_head);
   __builtin_prefetch(o->key + row * o->key_row + n * o->key_head);
   __builtin_prefetch(o->value + row * o->value_row + n * o->value_head);
-  if (o->output) __builtin_prefetch(o->output + head * o->values, 1);
-  else __builtin_prefetch(o->by_output + head * o->values);
+  if (o->output) __builtin_prefetch(o->output + output, 1);
+  else __builtin_prefetch(o->by_output + output);
 }
 
 enum { CHAINS = 4 }; /* sums at once: one would wait for each of its products */
@@ -224,7 +226,7 @@ EXPORT void matrix_forward(const Matrix *o) {
       for (int t = 0; t < o->steps; t++) {
         fetch(o, t + AHEAD, b, n);
         matrix_step(o, step_of(o, t, b, n, vectors), state, state, u, rest, y);
-        memcpy(o->output + (((long)t * o->batch + b) * o->heads + n) * o->values, y, o->values * sizeof(float));
+        memcpy(o->output + ((long)t * o->batch + b) * o->output_row + n * o->values, y, o->values * sizeof(float));
       }
       store_state(o, state, b, n, o->end);
     }
@@ -274,8 +276,8 @@ static float pass_on(const Matrix *o, MatrixStep s, MatrixTrace z, float *by_sta
 }
 
 /* A gradient of a key or query; of a shared one that of the first head, to which the other heads add. */
-static void store_gradient(const Matrix *o, long head_stride, int row, int n, const float *from, float *to) {
-  to += (head_stride ? (long)row * o->heads + n : row) * o->keys;
+static void store_gradient(const Matrix *o, long head_stride, int n, const float *from, float *to) {
+  to += head_stride ? n * o->keys : 0;
   if (head_stride || !n) memcpy(to, from, o->keys * sizeof(float));
   else
     for (int i = 0; i < o->keys; i++) to[i] += from[i];
@@ -284,7 +286,7 @@ static void store_gradient(const Matrix *o, long head_stride, int row, int n, co
 static void matrix_step_backward(const Matrix *o, MatrixStep s, MatrixTrace z, int row, int n, float *by_state) {
   int columns = wide(o->values), rows = tall(o->keys);
   long head = (long)row * o->heads + n;
-  copy_padded(z.dy, o->by_output + head * o->values, o->values, columns);
+  copy_padded(z.dy, o->by_output + row * o->output_row + n * o->values, o->values, columns);
   add_output(o, s, z, by_state);
   multiply_rows(z.after, rows, z.dy, columns, z.by_query);
   multiply_rows(by_state, rows, z.u, columns, z.by_key);
@@ -298,11 +300,11 @@ static void matrix_step_backward(const Matrix *o, MatrixStep s, MatrixTrace z, i
     from_unit(s.query, s.query_length, o->keys, z.by_query);
     from_unit(s.key, s.key_length, o->keys, z.by_key);
   }
-  memcpy(o->by_value + head * o->values, z.du, o->values * sizeof(float));
-  store_gradient(o, o->query_head, row, n, z.by_query, o->by_query);
-  store_gradient(o, o->key_head, row, n, z.by_key, o->by_key);
+  memcpy(o->by_value + row * o->by_value_row + n * o->values, z.du, o->values * sizeof(float));
+  store_gradient(o, o->query_head, n, z.by_query, o->by_query + row * o->by_query_row);
+  store_gradient(o, o->key_head, n, z.by_key, o->by_key + row * o->by_key_row);
   float by_decay = pass_on(o, s, z, by_state);
-  o->by_decay[head] = o->first[row] ? 0.0f : by_decay;
+  o->by_decay[head] = opens(o->first, row) ? 0.0f : by_decay;
 }
 
 EXPORT void matrix_backward(const Matrix *o) {

@@ -15,8 +15,10 @@ from ..agent.policies import Categorical, ChoiceHead, Gaussian, GaussianHead, Po
 from ..agent.values import PopArtHead, ScalarHead, SymlogHead, ValueHead
 from ..common import tree
 from ..encoder.leaves import Concatenation
+from ..memory.deltanet import DeltaNet
 from ..memory.gpt2 import Banded
-from ..memory.layers import Chain
+from ..memory.layers import Blocks, Chain
+from ..memory.lru import Lru
 from ..memory.mlp import Mlp
 from ..memory.rnn import Gru, Lstm, MinGru
 from ..memory.stack import Stack
@@ -104,6 +106,23 @@ class Network:
         """A layer without an activation."""
         return self.affine(linear(module.weight, module.bias), at)
 
+    def sum(self, x: int, y: int) -> int:
+        """x + y; of all operations that take x, it must be the last."""
+        node = self.nodes[x]
+        return self.add(Node(c.RESIDUAL, node.width, (y, x), scale=1.0, tokens=node.tokens))
+
+    def norm(self, module: nn.Module, at: int, stops: bool = False) -> int:
+        """A layer norm, or none."""
+        if type(module) is nn.Identity:
+            return at
+        if type(module) is not nn.LayerNorm:
+            raise UnsupportedError(f"layer {type(module).__name__}")
+        node, width = self.nodes[at], self.nodes[at].width
+        vectors: list[Tensor] = [module.weight, module.bias]
+        normed = Node(c.NORM, width, (at,), units=width, scale=module.eps, vectors=vectors, saved=2)
+        normed.stops, normed.tokens = stops, node.tokens
+        return self.add(normed)
+
     def _layers(self, modules: nn.Module, at: int) -> int:
         if not isinstance(modules, nn.Sequential):
             raise UnsupportedError(f"layers {type(modules).__name__}")
@@ -130,6 +149,15 @@ class Network:
             at = self._memory(layer, at)
         return at
 
+    def _blocks(self, memory: Blocks, at: int) -> int:
+        if not all(parameter.requires_grad for parameter in memory.parameters()):
+            raise UnsupportedError("a memory of blocks that is not trained")
+        at = self.linear(memory.input, at)
+        *norms, last = memory.norms
+        for block, norm in zip(memory.blocks, norms, strict=True):
+            at = self.sum(at, self._memory(block, self.norm(norm, at)))
+        return self.norm(last, at)
+
     def _stack(self, memory: Stack, at: int) -> int:
         node = Node(c.FRAMES, memory.out_dim, (at,), units=memory.in_dim, count=memory.frames, carried=1)
         return self.add(node)
@@ -151,6 +179,31 @@ class Network:
         width, recurrent = memory.out_dim, linear(memory.recurrent, None, 4)
         return self.add(Node(c.LSTM, width, (at,), [recurrent], units=width, saved=3, carried=2))
 
+    def _lru(self, memory: Lru, at: int) -> int:
+        numbers, width = 2 * memory.units, memory.out_dim
+        inputs = self.affine(linear(memory.b, None), at)
+        state = Node(c.OSCILLATE, numbers, (inputs,), units=memory.units, saved=1, carried=1)
+        state.vectors = [memory.nu, memory.theta, memory.gamma]
+        seen = self.affine(linear(memory.c, None), self.add(state))
+        seen = self.add(Node(c.SKIP, width, (seen, at), units=width, vectors=[memory.d]))
+        gates = self.add(Node(c.GELU, width, (seen,), count=1))
+        gates = self.affine(linear(memory.gate.weight, memory.gate.bias, 2), gates)
+        return self.add(Node(c.GLU, width, (gates,)))
+
+    def _deltanet(self, memory: DeltaNet, at: int) -> int:
+        width, heads = memory.out_dim, memory.heads
+        size = width // heads
+        inputs = self.linear(memory.input, at)
+        mixed = Node(c.CONVOLVE, 3 * width, (inputs,), units=3 * width, saved=1, carried=1)
+        mixed.count, mixed.table = memory.taps.shape[0], memory.taps
+        state = Node(c.DELTA, width, (self.add(mixed), inputs), units=heads, count=size, saved=3, carried=1)
+        state.offset, state.vectors = 4 * width, [memory.rate, memory.step]
+        read = self.add(state)
+        mixed.state_after = read
+        normed = Node(c.HEAD_NORM, width, (read, inputs), units=size, heads=heads, offset=3 * width, saved=1)
+        normed.scale, normed.vectors = memory.norm.eps or 0.0, [memory.norm.weight]
+        return self.linear(memory.output, self.add(normed))
+
 
 # By exact type: a subclass may compute something else.
 _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
@@ -160,6 +213,9 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
     MinGru: Network._mingru,
     Gru: Network._gru,
     Lstm: Network._lstm,
+    Blocks: Network._blocks,
+    Lru: Network._lru,
+    DeltaNet: Network._deltanet,
     TransformerXl: add_transformer_xl,
     Banded: add_gpt2,
 }

@@ -7,9 +7,8 @@
 #define RECURRENCE_H
 
 #include "functions.h"
+#include "oscillation.h"
 #include "program.h"
-
-INLINE float kept(const uint8_t *first, long row) { return first && first[row] ? 0.0f : 1.0f; }
 
 /* (B, width) -> (B, padded(width)) with zeros in the padding. */
 static void copy_in(int batch, int width, const float *from, float *to) {
@@ -266,6 +265,76 @@ static void lstm_backward(const Operation *op, const Operation *input, int rows,
     apply_transposed(op->weights[0], batch, gates, columns, dh, units, ZERO);
   }
   add_recurrent_gradient(op->weights[0], rows, op->saved[0], input->value, columns);
+}
+
+/* Linear recurrent unit ------------------------------------------------------------------------- */
+
+/* h' = d h + e^gamma x of complex numbers, d = exp(-exp(nu) + i exp(theta)); `width` units. saved: e^gamma x.
+
+   packed: Re d, Im d, e^gamma; exp(nu) and exp(theta) for the gradient. vector_sums: the gradients of the first three,
+   then of nu, theta and gamma. */
+static void pack_decays(const Operation *op) {
+  if (op->kind != OSCILLATE) return;
+  float *nu = op->packed, *theta = nu + op->columns, *gamma = theta + op->columns;
+  for (int i = 0; i < op->width; i += WIDTH) {
+    Vec rate = exp_(load(nu + i)), angle = exp_(load(theta + i)), size = exp_(-rate);
+    store(nu + i, size * cos_(angle));
+    store(theta + i, size * sin_(angle));
+    store(gamma + i, exp_(load(gamma + i)));
+    store(gamma + op->columns + i, rate);
+    store(gamma + 2L * op->columns + i, angle);
+  }
+}
+
+static void unpack_decays(const Operation *op) {
+  if (op->kind != OSCILLATE) return;
+  const float *c = op->packed, *s = c + op->columns, *rate = s + 2L * op->columns, *angle = rate + op->columns;
+  float *by_c = op->vector_sums, *by_s = by_c + op->columns;
+  for (int i = 0; i < op->width; i += WIDTH) {
+    Vec dc = load(by_c + i), ds = load(by_s + i);
+    store(by_c + i, -load(rate + i) * fma_(dc, load(c + i), ds * load(s + i)));
+    store(by_s + i, load(angle + i) * (ds * load(c + i) - dc * load(s + i)));
+  }
+}
+
+static void lru_forward(const Operation *op, const Operation *input, int rows, int batch, const uint8_t *first) {
+  int units = op->width, columns = op->columns;
+  const float *c = op->packed, *s = c + columns, *scale = s + columns;
+  for (int row = 0; row < rows; row++) {
+    const float *x = input->value + (long)row * columns;
+    const float *before = row < batch ? op->state[0] + 2L * row * units : op->value + (long)(row - batch) * columns;
+    float *added = op->saved[0] + (long)row * columns, *h = op->value + (long)row * columns;
+    for (int i = 0; i < units; i++) {
+      added[i] = scale[i] * x[i];
+      added[units + i] = scale[i] * x[units + i];
+    }
+    if (opens(first, row)) memcpy(h, added, 2L * units * sizeof(float));
+    else oscillate(units, c, s, before, added, h);
+  }
+  copy_out(batch, 2 * units, op->value + (long)(rows - batch) * columns, op->end[0]);
+}
+
+static void lru_backward(const Operation *op, const Operation *input, int rows, int batch,
+                                  const uint8_t *first) {
+  int units = op->width, columns = op->columns;
+  const float *c = op->packed, *s = c + columns, *scale = s + columns;
+  float *by_c = op->vector_sums, *by_s = by_c + columns, *by_scale = by_s + columns;
+  memset(op->carry[0], 0, (long)batch * columns * sizeof(float));
+  for (int row = rows - 1; row >= 0; row--) {
+    const float *before = row < batch ? op->state[0] + 2L * row * units : op->value + (long)(row - batch) * columns;
+    const float *added = op->saved[0] + (long)row * columns;
+    float *dh = op->gradient + (long)row * columns, *carry = op->carry[0] + (long)(row % batch) * columns;
+    for (int i = 0; i < 2 * units; i++) dh[i] += carry[i];
+    /* of gamma: e^gamma x is its own derivative. */
+    for (int i = 0; i < units; i++) by_scale[i] += dh[i] * added[i] + dh[units + i] * added[units + i];
+    float *dx = input->gradient ? input->gradient + (long)row * columns : NULL;
+    for (int i = 0; dx && i < units; i++) {
+      dx[i] = scale[i] * dh[i];
+      dx[units + i] = scale[i] * dh[units + i];
+    }
+    if (opens(first, row)) memset(carry, 0, 2L * units * sizeof(float));
+    else oscillate_back(units, c, s, before, dh, by_c, by_s, carry);
+  }
 }
 
 #endif

@@ -9,6 +9,7 @@
 #define SEQUENCES_H
 
 #include "functions.h"
+#include "oscillation.h"
 
 /* Decays of every unit and step ---------------------------------------------------------------------- */
 
@@ -46,70 +47,57 @@ EXPORT void scan_backward(int steps, int batch, int units, const float *decay, c
   }
 }
 
-/* One complex decay for each unit; of H units, H real parts come before H imaginary parts. */
+/* One complex decay for each unit (oscillation.h): decay (2 H), all else (.., 2 H). */
 EXPORT void oscillate_forward(int steps, int batch, int units, const float *decay, const float *add, const uint8_t *first,
                          const float *start, float *states) {
-  const float *restrict c = decay, *restrict s = decay + units;
+  long width = 2L * units;
   for (long row = 0; row < (long)steps * batch; row++) {
-    const float *restrict x = row < batch ? start + row * 2 * units : states + (row - batch) * 2 * units,
-                *restrict b = add + row * 2 * units;
-    float *restrict now = states + row * 2 * units;
-    if (first[row]) memcpy(now, b, 2 * units * sizeof(float));
-    else
-      for (int i = 0; i < units; i++) {
-        now[i] = c[i] * x[i] - s[i] * x[units + i] + b[i];
-        now[units + i] = c[i] * x[units + i] + s[i] * x[i] + b[units + i];
-      }
+    const float *before = row < batch ? start + row * width : states + (row - batch) * width;
+    if (first[row]) memcpy(states + row * width, add + row * width, width * sizeof(float));
+    else oscillate(units, decay, decay + units, before, add + row * width, states + row * width);
   }
 }
 
 EXPORT void oscillate_backward(int steps, int batch, int units, const float *decay, const uint8_t *first,
                           const float *start, const float *states, const float *by_states, float *by_decay,
                           float *by_add, float *by_start) {
-  const float *restrict c = decay, *restrict s = decay + units;
-  float *restrict dc = by_decay, *restrict ds = by_decay + units;
-  memset(by_decay, 0, 2 * units * sizeof(float));
-  memset(by_start, 0, (long)batch * 2 * units * sizeof(float));
+  long width = 2L * units;
+  memset(by_decay, 0, width * sizeof(float));
+  memset(by_start, 0, batch * width * sizeof(float));
   for (long row = (long)steps * batch - 1; row >= 0; row--) {
-    const float *restrict x = row < batch ? start + row * 2 * units : states + (row - batch) * 2 * units,
-                *restrict dy = by_states + row * 2 * units;
-    float *restrict carry = by_start + row % batch * 2 * units, *restrict dh = by_add + row * 2 * units;
-    for (int i = 0; i < 2 * units; i++) dh[i] = dy[i] + carry[i];
-    if (first[row]) memset(carry, 0, 2 * units * sizeof(float));
-    else
-      for (int i = 0; i < units; i++) {
-        dc[i] += dh[i] * x[i] + dh[units + i] * x[units + i];
-        ds[i] += dh[units + i] * x[i] - dh[i] * x[units + i];
-        carry[i] = c[i] * dh[i] + s[i] * dh[units + i];
-        carry[units + i] = c[i] * dh[units + i] - s[i] * dh[i];
-      }
+    const float *before = row < batch ? start + row * width : states + (row - batch) * width;
+    float *carry = by_start + row % batch * width, *dh = by_add + row * width;
+    for (int i = 0; i < width; i++) dh[i] = by_states[row * width + i] + carry[i];
+    if (first[row]) memset(carry, 0, width * sizeof(float));
+    else oscillate_back(units, decay, decay + units, before, dh, by_decay, by_decay + units, carry);
   }
 }
 
 /* Short convolutions --------------------------------------------------------------------------------- */
 
-/* y[t] = silu(p[t]), p[t] = sum over j of taps[j] x[t-j] within the episode. x has a row of `stride` numbers
-   for each step and sequence, taps (J, D), start and end (B, J-1, D) the last inputs, the oldest first. */
+/* y[t] = silu(p[t]), p[t] = sum over j of taps[j] x[t-j] within the episode. x, y and their gradients have a row of so
+   many numbers for each step and sequence; taps (J, D), start and end (B, J-1, D) the last inputs, the oldest first.
+   `end` may be `start`. NULL: by_end is 0, by_start is not needed. */
 typedef struct {
   int32_t steps, batch, channels, taps;
-  int64_t stride;
+  int64_t x_row, y_row, by_x_row, by_y_row;
   const float *x, *weight, *start;
   const uint8_t *first;
   float *sums, *y, *end; /* sums: p, for the gradient */
   const float *by_y, *by_end;
-  float *by_sums, *by_x, *by_weight, *by_start; /* by_sums: of one row; by_x has no stride */
+  float *by_sums, *by_x, *by_weight, *by_start; /* by_sums: of one row */
 } Convolution;
 
 /* The steps before (t, b) that are of its episode and within the taps, as far as this call sees. */
 static int steps_before(const Convolution *o, int t, int b) {
   int count = 0;
-  while (count < o->taps - 1 && (t - count < 0 || !o->first[(long)(t - count) * o->batch + b])) count++;
+  while (count < o->taps - 1 && (t - count < 0 || !opens(o->first, (long)(t - count) * o->batch + b))) count++;
   return count;
 }
 
 /* The input of step t, or the one that was carried, t < 0. */
 INLINE const float *input_at(const Convolution *o, int t, int b) {
-  if (t >= 0) return o->x + ((long)t * o->batch + b) * o->stride;
+  if (t >= 0) return o->x + ((long)t * o->batch + b) * o->x_row;
   return o->start + ((long)b * (o->taps - 1) + o->taps - 1 + t) * o->channels;
 }
 
@@ -155,12 +143,12 @@ EXPORT void convolution_forward(const Convolution *o) {
         const float *restrict x = input_at(o, t - j, b), *restrict tap = o->weight + (long)j * width;
         for (int i = 0; i < width; i++) p[i] += tap[i] * x[i];
       }
-      silu_forward(width, p, o->y + row * width);
+      silu_forward(width, p, o->y + row * o->y_row);
     }
   for (int b = 0; b < o->batch; b++) {
     /* What a step after the last one would see, which is not a first step. */
     int last = o->steps - 1, count = 1 + steps_before(o, last, b);
-    for (int j = 1; j < o->taps; j++) {
+    for (int j = o->taps - 1; o->end && j > 0; j--) {
       float *to = o->end + ((long)b * (o->taps - 1) + o->taps - 1 - j) * width;
       if (j <= count) memcpy(to, input_at(o, last + 1 - j, b), width * sizeof(float));
       else memset(to, 0, width * sizeof(float));
@@ -170,31 +158,29 @@ EXPORT void convolution_forward(const Convolution *o) {
 
 /* The gradient of the input of step t, or of the one that was carried. */
 INLINE float *gradient_of_input(const Convolution *o, int t, int b) {
-  if (t >= 0) return o->by_x + ((long)t * o->batch + b) * o->channels;
-  return o->by_start + ((long)b * (o->taps - 1) + o->taps - 1 + t) * o->channels;
+  if (t >= 0) return o->by_x + ((long)t * o->batch + b) * o->by_x_row;
+  return !o->by_start ? NULL : o->by_start + ((long)b * (o->taps - 1) + o->taps - 1 + t) * o->channels;
 }
 
 EXPORT void convolution_backward(const Convolution *o) {
   int width = o->channels;
   memset(o->by_weight, 0, (long)o->taps * width * sizeof(float));
-  memset(o->by_start, 0, (long)o->batch * (o->taps - 1) * width * sizeof(float));
-  memset(o->by_x, 0, (long)o->steps * o->batch * width * sizeof(float));
+  if (o->by_start) memset(o->by_start, 0, (long)o->batch * (o->taps - 1) * width * sizeof(float));
+  for (long row = 0; row < (long)o->steps * o->batch; row++) memset(o->by_x + row * o->by_x_row, 0, width * sizeof(float));
   for (int t = 0; t < o->steps; t++)
     for (int b = 0; b < o->batch; b++) {
       long row = (long)t * o->batch + b;
       float *restrict dp = o->by_sums;
-      silu_backward(width, o->sums + row * width, o->by_y + row * width, dp);
+      silu_backward(width, o->sums + row * width, o->by_y + row * o->by_y_row, dp);
       int count = steps_before(o, t, b);
       for (int j = 0; j <= count; j++) {
         const float *restrict x = input_at(o, t - j, b), *restrict tap = o->weight + (long)j * width;
         float *restrict dx = gradient_of_input(o, t - j, b), *restrict dw = o->by_weight + (long)j * width;
-        for (int i = 0; i < width; i++) {
-          dx[i] += tap[i] * dp[i];
-          dw[i] += x[i] * dp[i];
-        }
+        for (int i = 0; i < width; i++) dw[i] += x[i] * dp[i];
+        for (int i = 0; dx && i < width; i++) dx[i] += tap[i] * dp[i];
       }
     }
-  for (int b = 0; b < o->batch; b++) {
+  for (int b = 0; o->by_end && b < o->batch; b++) {
     int last = o->steps - 1, count = 1 + steps_before(o, last, b);
     for (int j = 1; j < o->taps && j <= count; j++) {
       const float *by_end = o->by_end + ((long)b * (o->taps - 1) + o->taps - 1 - j) * width;

@@ -6,10 +6,14 @@ BLOCK = 64  # rows that go through all layers together
 LANES = 16  # accumulators of a sum over rows
 TERMS = 6  # means of a batch, and the total
 
-INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST = range(8)  # row by row
-STEPS, FRAMES, MINGRU, GRU, LSTM, ATTENTION = range(8, 14)  # over whole sequences
-CATEGORICAL, GAUSSIAN, VALUE = range(14, 17)
+INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM = range(11)  # row by row
+STEPS, FRAMES, MINGRU, GRU, LSTM, OSCILLATE, CONVOLVE, DELTA, ATTENTION = range(
+    11, 20
+)  # over whole sequences
+CATEGORICAL, GAUSSIAN, VALUE = range(20, 23)
+VECTORS, PACKED = 3, 5  # of an operation, at most
 QUERIES = 16  # rows of a block of attention
+ROWS = 8  # rows of a matrix memory are a multiple of it
 IDENTITY, TANH, RELU, ELU = range(4)
 NUMBERS, BINARY, CHOICES, REWARD = range(4)
 
@@ -35,7 +39,7 @@ class Operation(ctypes.Structure):
         *((name, _int) for name in ("tokens", "heads", "stops")),
         ("scale", _float),
         ("weights", ctypes.POINTER(Weights) * 3),
-        *((name, _pointer * 2) for name in ("vector", "vector_gradient")),
+        *((name, _pointer * VECTORS) for name in ("vector", "vector_gradient")),
         *((name, _pointer) for name in ("packed", "vector_sums", "table", "table_gradient")),
         *((name, _pointer) for name in ("value", "gradient")),
         ("saved", _pointer * 3),
@@ -102,7 +106,7 @@ class Convolution(ctypes.Structure):
 
     _fields_ = (
         *((name, _int) for name in ("steps", "batch", "channels", "taps")),
-        ("stride", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("x_row", "y_row", "by_x_row", "by_y_row")),
         *((name, _pointer) for name in ("x", "weight", "start", "first", "sums", "y", "end")),
         *((name, _pointer) for name in ("by_y", "by_end", "by_sums", "by_x", "by_weight", "by_start")),
     )
@@ -115,6 +119,7 @@ class Matrix(ctypes.Structure):
         *((name, _int) for name in ("steps", "batch", "heads", "keys", "values", "is_delta")),
         *((f"{name}_row", ctypes.c_int64) for name in ("query", "key", "value")),
         *((f"{name}_head", ctypes.c_int64) for name in ("query", "key", "value")),
+        *((f"{name}_row", ctypes.c_int64) for name in ("output", "by_query", "by_key", "by_value")),
         *((name, _pointer) for name in ("query", "key", "value", "beta", "decay", "start", "first")),
         *((name, _pointer) for name in ("output", "end", "by_output", "by_end")),
         *((f"by_{name}", _pointer) for name in ("query", "key", "value", "beta", "decay", "start")),

@@ -1,5 +1,6 @@
 """GPT-2 and Transformer-XL as operations of the kernels."""
 
+import math
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ def add_transformer_xl(network: "Network", memory: trxl.TransformerXl, at: int) 
     """All blocks; the position of the last value."""
     if memory.absolute:
         raise UnsupportedError("absolute positions")
-    steps = network.add(Node(c.STEPS, 1, units=1, carried=1, late=True))
+    steps = network.add(Node(c.STEPS, 1, units=1, carried=1, state_after=math.inf))
     at = network.linear(memory.input, at)
     for block in memory.blocks:
         at = _add_block(network, block, at, steps, memory)
@@ -28,10 +29,10 @@ def _add_block(network: "Network", block: nn.Module, x: int, steps: int, memory:
     if block.gradient:
         raise UnsupportedError("a bound on the steps that gradients travel through attention")
     stops = block.gradient is not None
-    normed = _norm(network, block.before_attention, x)
+    normed = network.norm(block.before_attention, x)
     q = network.linear(block.query, normed)
     # Gradient stops at the input of the block, and the normalisation before it still gets its own.
-    source = _norm(network, block.before_attention, x, stops) if stops else normed
+    source = network.norm(block.before_attention, x, stops) if stops else normed
     key_value = Node(c.LINEAR, memory.out_dim, (source,), [linear(block.key_value.weight, None, 2)], blocks=2)
     key_value.stops = stops and source == x
     kv = network.add(key_value)
@@ -42,16 +43,16 @@ def _add_block(network: "Network", block: nn.Module, x: int, steps: int, memory:
         attention.vectors = [block.places.of_row, block.places.of_distance]
         attention.table = block.places.away
     attended = network.linear(block.out, network.add(attention))
-    x = _norm(network, block.after_attention, _junction(network, block.attended, x, attended))
-    fed = network.linear(block.feed, _norm(network, block.before_feed, x))
+    x = network.norm(block.after_attention, _junction(network, block.attended, x, attended))
+    fed = network.linear(block.feed, network.norm(block.before_feed, x))
     network.nodes[fed].activation = c.RELU
-    return _norm(network, block.after_feed, _junction(network, block.fed, x, fed))
+    return network.norm(block.after_feed, _junction(network, block.fed, x, fed))
 
 
 def add_gpt2(network: "Network", memory: gpt2.Banded, at: int) -> int:
     """Tokens and all blocks; the position of the last value."""
     tokens, width = memory.tokens, memory.out_dim
-    steps = network.add(Node(c.STEPS, 1, units=1, carried=1, late=True))
+    steps = network.add(Node(c.STEPS, 1, units=1, carried=1, state_after=math.inf))
     at = network.linear(tokens.seen, at)
     inputs, opening = (at, at, steps), list[Tensor]()
     if tokens.count == 2:
@@ -61,10 +62,10 @@ def add_gpt2(network: "Network", memory: gpt2.Banded, at: int) -> int:
         inputs, opening = (at, action, steps), [tokens.opening]
     embedding = Node(c.EMBED, width, inputs, units=width, vectors=opening, tokens=tokens.count)
     embedding.count, embedding.table = tokens.last + 1, tokens.step.weight
-    at = _norm(network, tokens.norm, network.add(embedding))
+    at = network.norm(tokens.norm, network.add(embedding))
     for block in memory.trunk.blocks:
         at = _add_gpt2_block(network, block, at, steps, memory, block is memory.trunk.blocks[-1])
-    return _norm(network, memory.trunk.norm, at)
+    return network.norm(memory.trunk.norm, at)
 
 
 def _add_gpt2_block(
@@ -73,7 +74,7 @@ def _add_gpt2_block(
     """A block; the last one computes only the last token of each step."""
     assert isinstance(block, gpt2.Block)
     width, weight, bias = memory.out_dim, block.qkv.weight, block.qkv.bias
-    source = normed = _norm(network, block.before_attention, x)
+    source = normed = network.norm(block.before_attention, x)
     if is_last:
         source, x = _last(network, normed), _last(network, x)
     q = network.affine(linear(weight, bias, 1, slice(0, width)), source)
@@ -81,11 +82,11 @@ def _add_gpt2_block(
     attention = Node(c.ATTENTION, width, (q, kv, steps), units=width, carried=2, saved=1)
     attention.count, attention.heads = memory.past, memory.trunk.heads
     attention.tokens = network.nodes[q].tokens
-    x = _sum(network, x, network.linear(block.out, network.add(attention)))
-    hidden = network.linear(block.up, _norm(network, block.before_mlp, x))
+    x = network.sum(x, network.linear(block.out, network.add(attention)))
+    hidden = network.linear(block.up, network.norm(block.before_mlp, x))
     tokens = network.nodes[hidden].tokens
     hidden = network.add(Node(c.GELU, network.nodes[hidden].width, (hidden,), tokens=tokens))
-    return _sum(network, x, network.linear(block.down, hidden))
+    return network.sum(x, network.linear(block.down, hidden))
 
 
 def _last(network: "Network", at: int) -> int:
@@ -94,28 +95,10 @@ def _last(network: "Network", at: int) -> int:
     return at if node.tokens == 1 else network.add(Node(c.LAST, node.width, (at,)))
 
 
-def _sum(network: "Network", x: int, y: int) -> int:
-    """x + y."""
-    node = network.nodes[x]
-    return network.add(Node(c.RESIDUAL, node.width, (y, x), scale=1.0, tokens=node.tokens))
-
-
-def _norm(network: "Network", module: nn.Module, at: int, stops: bool = False) -> int:
-    if type(module) is nn.Identity:
-        return at
-    if type(module) is not nn.LayerNorm:
-        raise UnsupportedError(f"layer {type(module).__name__}")
-    width = network.nodes[at].width
-    vectors: list[Tensor] = [module.weight, module.bias]
-    node = Node(c.NORM, width, (at,), units=width, scale=module.eps, vectors=vectors, saved=2, stops=stops)
-    node.tokens = network.nodes[at].tokens
-    return network.add(node)
-
-
 def _junction(network: "Network", module: nn.Module, x: int, y: int) -> int:
     width = network.nodes[x].width
     if type(module) is trxl.Sum:
-        return _sum(network, x, y)
+        return network.sum(x, y)
     if type(module) is not trxl.Gate:
         raise UnsupportedError(f"layer {type(module).__name__}")
     network.nodes[y].activation = c.RELU

@@ -50,7 +50,7 @@ class Workspace:
         self._mark_additions(nodes, trained)
         self.program = c.Program(self.operations, self._weights, None, len(nodes), len(linears), stages)
         carried = [(i, k) for i, node in enumerate(nodes) for k in range(node.carried)]
-        self._carried = sorted(carried, key=lambda place: nodes[place[0]].late)
+        self._carried = sorted(carried, key=lambda place: _order(nodes[place[0]], *place))
 
     def holds(self, rows: int, batch: int) -> bool:
         """Whether a minibatch of this size fits."""
@@ -110,6 +110,8 @@ class Workspace:
             self._bind_attention(op, node, trained)
         else:
             self._bind_saved(op, node)
+        if node.kind == c.DELTA:
+            self._bind_matrix(op, node)
         if node.kind in (c.CATEGORICAL, c.GAUSSIAN, c.VALUE):
             op.carry[0] = self._take((2 * node.units + 2 * node.count + 1) * c.BLOCK)
         if node.log_std is not None:
@@ -122,7 +124,7 @@ class Workspace:
 
     def _bind_vectors(self, op: c.Operation, node: Node) -> None:
         if node.vectors:
-            op.packed, op.vector_sums = (self._take(2 * op.columns) for _ in range(2))
+            op.packed, op.vector_sums = (self._take(k * op.columns) for k in (c.PACKED, c.VECTORS))
         for k, vector in enumerate(node.vectors):
             op.vector[k], op.vector_gradient[k] = vector.data_ptr(), self._gradient_of(vector)
         if node.table is not None:
@@ -132,12 +134,11 @@ class Workspace:
         return _address(parameter.grad) if self._gradients and parameter.requires_grad else None
 
     def _bind_saved(self, op: c.Operation, node: Node) -> None:
-        units = self._padded(node.units)
         size = self.batch if node.is_sequence else 3 * c.BLOCK * node.tokens
         for k in range(2 if node.saved else 0):
-            op.carry[k] = self._take(size * units)
+            op.carry[k] = self._take(size * op.columns)
         for k in range(node.saved):
-            op.saved[k] = self._take(self.rows * node.tokens * units)
+            op.saved[k] = self._take(self.rows * node.tokens * op.columns)
 
     def _bind_attention(self, op: c.Operation, node: Node, trained: bool) -> None:
         """Memory for one head of one sequence, and for the weights of all of them if there is a gradient."""
@@ -158,6 +159,12 @@ class Workspace:
             op.table = table.ctypes.data
             op.saved[1], op.saved[2] = (self._take(distances * node.heads * n) for _ in range(2))
 
+    def _bind_matrix(self, op: c.Operation, node: Node) -> None:
+        """Memory for one head of one sequence: outer.h has the sizes."""
+        rows, columns = -(-node.count // c.ROWS) * c.ROWS, -(-node.count // c.LANES) * c.LANES
+        steps = self.rows if self._gradients else 0  # of any number: fewer sequences may be longer
+        op.carry[0] = self._take((steps + 2) * rows * columns + (2 * steps + 8) * columns)
+
     def _mark_additions(self, nodes: list[Node], trained: list[bool]) -> None:
         """The backward pass goes from the end: the first to write the gradient of a value sets it."""
         written: set[int] = set()
@@ -168,6 +175,12 @@ class Workspace:
                 self.operations[i].adds = nodes[i].inputs[0] in written
             if not nodes[i].stops:
                 written.update(nodes[i].inputs)
+
+
+def _order(node: Node, i: int, k: int) -> tuple[float, bool, int]:
+    """The place of the k-th state of operation i among all states."""
+    after = node.state_after
+    return (i, False, k) if after is None else (after, True, k)
 
 
 def _trained(nodes: list[Node]) -> list[bool]:
