@@ -1,5 +1,6 @@
 """Compiling, caching and loading: everything that can go wrong ends in torch and a line."""
 
+import gc
 import os
 import re
 import stat
@@ -96,6 +97,14 @@ def test_a_compiler_that_fails(cache, tmp_path, monkeypatch, script):
         compiler_script(tmp_path, monkeypatch, name, script)
     assert re.search(r"gcc fails: bad option|no C compiler", reason())
     assert not cache.exists() or list(cache.iterdir()) == []
+
+
+def test_a_compiler_that_takes_too_long_is_ended(cache, tmp_path, monkeypatch):
+    compiler_script(tmp_path, monkeypatch, "gcc", "[ $1 = --version ] && echo gcc 1 || exec sleep 60")
+    monkeypatch.setattr(library, "COMPILE_SECONDS", 0.2)
+    assert "gcc fails" in reason() and "timed out" in reason()
+    gc.collect()  # an open pipe would warn here
+    assert list(cache.iterdir()) == []
 
 
 def test_a_compiler_that_writes_no_library(cache, tmp_path, monkeypatch):

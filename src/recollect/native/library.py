@@ -182,15 +182,15 @@ def _compile(command: Sequence[str]) -> tuple[int, str]:
         Path(command[-1]).unlink(missing_ok=True)
 
     AT_EXIT.add(end)
-    try:
-        _, errors = process.communicate(timeout=COMPILE_SECONDS)
-        return process.returncode, errors
-    except BaseException:
-        end()
-        process.wait()
-        raise
-    finally:
-        AT_EXIT.discard(end)
+    with process:  # waits for its end, and closes its pipe
+        try:
+            _, errors = process.communicate(timeout=COMPILE_SECONDS)
+            return process.returncode, errors
+        except BaseException:
+            end()
+            raise
+        finally:
+            AT_EXIT.discard(end)
 
 
 @functools.cache
