@@ -7,11 +7,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
-from gymnasium.vector.utils import concatenate, iterate
+from gymnasium.vector.utils import iterate
 
 from ..common.errors import EnvDataError, EnvFailedError, UsageError
 from .failures import ABORTED, FAILURES, Restarts, close_quietly, describe, join_info
-from .returned import fits, is_writable, outline, read_reset, read_step, wraps
+from .returned import is_writable, join, outline, read_reset, read_step, wraps
 from .spaces import Array
 
 # Errors that say all that is needed, and those that a restart cannot mend.
@@ -119,9 +119,7 @@ class LocalEnvs(SyncVectorEnv):  # type: ignore[misc] # its base is Any to mypy
         """The observations of all environments in the buffer."""
         space = self.single_observation_space
         try:
-            if self._wraps and not all(fits(space, obs) for obs in self._env_obs):
-                raise ValueError("another shape, type or range")
-            self._observations = concatenate(space, self._env_obs, self._observations)
+            self._observations = join(space, self._env_obs, self._observations, self._wraps)
         except Exception as error:
             check_shapes(space, self._env_obs, self._restarts.name, self._steps)
             raise EnvDataError(

@@ -4,11 +4,11 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.vector.utils import create_empty_array
 
 from ..common.errors import UsageError
 from .random_actions import draw_allowed
-from .returned import fits, wraps
+from .returned import join, wraps
 from .spaces import ActionSpec
 
 
@@ -34,9 +34,7 @@ class Turn(NamedTuple):
 def join_observations(turns: list[Turn]) -> Any:
     """The observations of n turns with an axis of n before every array."""
     space = turns[0].space
-    if wraps(space) and not all(fits(space, turn.obs) for turn in turns):
-        raise ValueError("another shape, type or range")
-    return concatenate(space, [turn.obs for turn in turns], create_empty_array(space, len(turns)))
+    return join(space, [turn.obs for turn in turns], create_empty_array(space, len(turns)), wraps(space))
 
 
 class Opponents(Protocol):

@@ -1,9 +1,11 @@
 """What the environments of users return from `reset` and `step`, checked where it arrives."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import concatenate
 
 from ..common.errors import EnvDataError
 
@@ -72,6 +74,16 @@ def wraps(space: gym.Space[Any]) -> bool:
         parts = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces
         return any(map(wraps, parts))
     return space.dtype is not None and space.dtype.kind in "iu" and space.dtype.itemsize < 8
+
+
+def join(space: gym.Space[Any], observations: Sequence[Any], buffer: Any, wrap: bool) -> Any:
+    """Observations written into a buffer (n, ...); a ValueError for one that does not fit.
+
+    wrap  `wraps(space)`
+    """
+    if wrap and not all(fits(space, obs) for obs in observations):
+        raise ValueError("another shape, type or range")
+    return concatenate(space, observations, buffer)
 
 
 def is_writable(space: gym.Space[Any], obs: Any) -> bool:

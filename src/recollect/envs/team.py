@@ -9,11 +9,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space, create_empty_array
 
 from ..common.errors import EnvDataError, NoHiddenError, UsageError
 from .info import as_success, reported_success
-from .returned import fits, is_writable, outline, wraps
+from .returned import is_writable, join, outline, wraps
 from .spaces import ACTION_MASK, Array, read_spaces
 
 IDENTITY = "agent"  # key of a Dict observation: the index of the agent
@@ -99,9 +99,7 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
             seen = copy.deepcopy(observed[name]) if ended else observed[name]
             self._observed[i] = self._identified(seen, i) if self._agent_id else seen
         try:
-            if self._wraps and not all(fits(self.single_space, obs) for obs in self._observed):
-                raise ValueError("another shape, type or range")
-            return concatenate(self.single_space, self._observed, self._buffer)
+            return join(self.single_space, self._observed, self._buffer, self._wraps)
         except Exception as error:
             for name, obs in zip(self.agents, self._observed, strict=True):
                 if not is_writable(self.single_space, obs):

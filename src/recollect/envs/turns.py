@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.vector.utils import create_empty_array
 
 from ..common.errors import EnvDataError, UsageError
 from .base import EnvConfig, Step, VecEnv
@@ -25,7 +25,7 @@ from .gym import check_distinct
 from .local import check_shapes
 from .opponents import Opponents, RandomOpponents, Turn
 from .rendering import as_rgb, images_per_second, rendered
-from .returned import fits, is_writable, wraps
+from .returned import is_writable, join, wraps
 from .spaces import Array, read_spaces
 from .team import IDENTITY, possible_agents, read_state, shared_space, with_identity
 
@@ -173,9 +173,7 @@ class TurnsEnv(VecEnv):
         seats = [game.seat for game in self._games]
         rows = [self._identified(obs, seat) for obs, seat in zip(observed, seats, strict=True)]
         try:
-            if self._wraps and not all(fits(self.observation_space, obs) for obs in rows):
-                raise ValueError("another shape, type or range")
-            joined = concatenate(self.observation_space, rows, self._buffer)
+            joined = join(self.observation_space, rows, self._buffer, self._wraps)
         except Exception:
             check_shapes(self.observation_space, rows, self._config.id, self._steps)
             raise
