@@ -6,6 +6,7 @@
     recollect compare studies/kernels_short.yaml --report docs/results/kernels_short
     recollect compare studies/kernels_trxl.yaml --report docs/results/kernels_trxl
     recollect compare studies/kernels_late_stack.yaml --report docs/results/kernels_late_stack
+    recollect compare studies/kernels_blocks.yaml --report docs/results/kernels_blocks
     python -m benchmarks.equivalence
 
 Prints native minus torch, in normalised scores, of each task and over all tasks of the files that belong
@@ -32,6 +33,7 @@ STUDIES = (
     ("kernels_gpt2", "kernels_short"),
     ("kernels_trxl",),
     ("kernels_late_stack",),
+    ("kernels_blocks",),
 )
 MARGIN = 0.05  # of the mean over all tasks, by its 90 % interval
 TASK_MARGIN = 0.1  # by which no task may be worse, by its 95 % interval

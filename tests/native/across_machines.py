@@ -13,7 +13,9 @@ import torch
 
 from recollect.agent.agent import BranchConfig
 from recollect.memory import trxl
+from recollect.memory.deltanet import DeltaNetConfig
 from recollect.memory.gpt2 import Gpt2Config
+from recollect.memory.lru import LruConfig
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import StackConfig
@@ -28,6 +30,8 @@ MEMORIES = {
     "lstm": LstmConfig(width=16),
     "mingru": MinGruConfig(width=9),
     "stack": StackConfig(frames=3),
+    "lru": LruConfig(width=16, units=9),
+    "deltanet": DeltaNetConfig(width=16, heads=2),
     "gpt2": Gpt2Config(width=16, layers=1, heads=2, context=8),
     "trxl": TrxlConfig(width=16, layers=1, heads=2, context=8),
     "gtrxl": GtrxlConfig(width=16, layers=1, heads=2, context=8),

@@ -14,7 +14,9 @@ from recollect.config.data import config_hash
 from recollect.envs import EnvConfig
 from recollect.learn.settings import PPOConfig
 from recollect.memory import MemoryConfig
+from recollect.memory.deltanet import DeltaNetConfig
 from recollect.memory.gpt2 import Gpt2Config
+from recollect.memory.lru import LruConfig
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import LateStackConfig, StackConfig
@@ -282,6 +284,17 @@ def test_auto_means_native_where_it_learns_as_well(tmp_path, capsys, changes, na
     assert trained.summary["kernels"] == expected
     assert "kernels:" not in capsys.readouterr().out  # nobody asked for either
     assert config_hash(trained.config) != config_hash(replace(trained.config, kernels="torch"))
+
+
+@pytest.mark.parametrize(
+    "memory", [LruConfig(width=8, units=4), DeltaNetConfig(width=8, heads=2)], ids=lambda m: m.name
+)
+def test_auto_leaves_memories_to_torch_that_no_study_has_shown_to_learn_as_well(tmp_path, memory):
+    version, changes = library.version(), of_memory(memory)
+    trained = run(tmp_path, "auto", rollouts=1, kernels="auto", **changes)
+    assert trained.summary["kernels"] == f"torch, sequences {version}"
+    trained = run(tmp_path, "native", rollouts=1, kernels="native", **changes)
+    assert trained.summary["kernels"] == f"native {version}" and trained.summary["kernel_error"] < 1e-4
 
 
 @pytest.mark.parametrize("kernels", ["auto", "native"])

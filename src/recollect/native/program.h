@@ -30,7 +30,8 @@ typedef struct {
   int32_t count;          /* FRAMES: frames; ATTENTION: past steps; EMBED: positions; CATEGORICAL: groups of choices;
                              GELU: whether it is the exact function; CONVOLVE: taps; DELTA: numbers of a key */
   int32_t activation;     /* LINEAR */
-  int32_t input, other;   /* operations; RESIDUAL, GATE, SKIP, HEAD_NORM, DELTA, ATTENTION and EMBED with two tokens have two */
+  int32_t input, other;   /* operations; RESIDUAL, GATE, SKIP, HEAD_NORM, DELTA, ATTENTION and EMBED with two tokens have
+                             two inputs */
   int32_t steps;          /* ATTENTION, EMBED: the operation STEPS */
   int32_t offset;         /* LINEAR, CONVOLVE: the first column of its input; DELTA, HEAD_NORM: of `other` */
   int32_t tokens;         /* rows of the value for each step */
@@ -39,12 +40,13 @@ typedef struct {
   float scale;            /* RESIDUAL: of `input`; NORM, HEAD_NORM: added to the variance */
   Weights *weights[3];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE;
                              ATTENTION: of distances */
-  const float *vector[VECTORS]; /* NORM: gain, bias; GATE: bias; SKIP: factor; OSCILLATE: nu, theta, gamma; DELTA: rate, step;
-                                   HEAD_NORM: gain;
-                                   EMBED: in place of the first token where an episode opens; ATTENTION: distances.h */
+  const float *vector[VECTORS]; /* NORM: gain, bias; GATE: bias; SKIP: factor; HEAD_NORM: gain; DELTA: rate, step;
+                                   OSCILLATE: nu, theta, gamma; EMBED: in place of the first token where an episode
+                                   opens; ATTENTION: distances.h */
   float *vector_gradient[VECTORS];
   float *packed, *vector_sums; /* (PACKED, columns), (VECTORS, columns) of them */
-  const float *table;     /* EMBED: of positions (count, width); CONVOLVE: taps (count, width); ATTENTION: of distances, NULL: no distances */
+  const float *table;     /* EMBED: of positions (count, width); CONVOLVE: taps (count, width); ATTENTION: of distances,
+                             NULL: no distances */
   float *table_gradient;
   float *value, *gradient;
   float *saved[3];        /* (rows, padded(width)) for the gradient; ATTENTION: weights */

@@ -271,8 +271,8 @@ static void lstm_backward(const Operation *op, const Operation *input, int rows,
 
 /* h' = d h + e^gamma x of complex numbers, d = exp(-exp(nu) + i exp(theta)); `width` units. saved: e^gamma x.
 
-   packed: Re d, Im d, e^gamma; exp(nu) and exp(theta) for the gradient. vector_sums: the gradients of the first three,
-   then of nu, theta and gamma. */
+   packed: Re d, Im d, e^gamma; exp(nu) and exp(theta) for the gradient. vector_sums: the gradients of the first two,
+   which unpack_decays turns into those of nu and theta, and of gamma. */
 static void pack_decays(const Operation *op) {
   if (op->kind != OSCILLATE) return;
   float *nu = op->packed, *theta = nu + op->columns, *gamma = theta + op->columns;
@@ -314,8 +314,7 @@ static void lru_forward(const Operation *op, const Operation *input, int rows, i
   copy_out(batch, 2 * units, op->value + (long)(rows - batch) * columns, op->end[0]);
 }
 
-static void lru_backward(const Operation *op, const Operation *input, int rows, int batch,
-                                  const uint8_t *first) {
+static void lru_backward(const Operation *op, const Operation *input, int rows, int batch, const uint8_t *first) {
   int units = op->width, columns = op->columns;
   const float *c = op->packed, *s = c + columns, *scale = s + columns;
   float *by_c = op->vector_sums, *by_s = by_c + columns, *by_scale = by_s + columns;
