@@ -55,7 +55,7 @@ INLINE Vec log_(Vec x) {
   return fma_(e, all(LN2_HIGH), m + low);
 }
 
-/* log(1 + x) for x >= 0: the rounding of 1 + x is in both factors. */
+/* log(1 + x) for finite x >= 0: the rounding of 1 + x is in both factors. */
 INLINE Vec log1p_(Vec x) {
   Vec above = 1.0f + x, rounded = above - 1.0f;
   return choose(rounded > 0.0f, log_(above) * (x / choose(rounded > 0.0f, rounded, all(1.0f))), x);

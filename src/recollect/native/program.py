@@ -150,8 +150,6 @@ class Network:
         return at
 
     def _blocks(self, memory: Blocks, at: int) -> int:
-        if not all(parameter.requires_grad for parameter in memory.parameters()):
-            raise UnsupportedError("a memory of blocks that is not trained")
         at = self.linear(memory.input, at)
         *norms, last = memory.norms
         for block, norm in zip(memory.blocks, norms, strict=True):
@@ -180,6 +178,7 @@ class Network:
         return self.add(Node(c.LSTM, width, (at,), [recurrent], units=width, saved=3, carried=2))
 
     def _lru(self, memory: Lru, at: int) -> int:
+        _check_trained(memory)
         numbers, width = 2 * memory.units, memory.out_dim
         inputs = self.affine(linear(memory.b, None), at)
         state = Node(c.OSCILLATE, numbers, (inputs,), units=memory.units, saved=1, carried=1)
@@ -191,6 +190,7 @@ class Network:
         return self.add(Node(c.GLU, width, (gates,)))
 
     def _deltanet(self, memory: DeltaNet, at: int) -> int:
+        _check_trained(memory)
         width, heads = memory.out_dim, memory.heads
         size = width // heads
         inputs = self.linear(memory.input, at)
@@ -219,6 +219,12 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
     TransformerXl: add_transformer_xl,
     Banded: add_gpt2,
 }
+
+
+def _check_trained(memory: nn.Module) -> None:
+    """An UnsupportedError for frozen weights, of whose operations the kernels would write all gradients."""
+    if not all(parameter.requires_grad for parameter in memory.parameters()):
+        raise UnsupportedError(f"weights of {type(memory).__name__} that are not trained")
 
 
 def actor_network(agent: Agent) -> Network:

@@ -26,6 +26,7 @@ class Workspace:
 
     def __init__(self, network: Network, rows: int, batch: int, vector: int, gradients: bool = True) -> None:
         self.network, self.rows, self.batch = network, rows, batch
+        self._steps = rows // batch
         self._vector, self._gradients = vector, gradients
         self._arrays: list[Any] = []  # memory that only C points to
         nodes = network.nodes
@@ -54,7 +55,7 @@ class Workspace:
 
     def holds(self, rows: int, batch: int) -> bool:
         """Whether a minibatch of this size fits."""
-        return rows <= self.rows and batch <= self.batch
+        return rows <= self.rows and batch <= self.batch and rows // batch <= self._steps
 
     def set_inputs(self, features: Tensor, *states: Tensor) -> None:
         """Take features (L, B, F), and the states (B, ...) before them, from where they are."""
@@ -162,7 +163,7 @@ class Workspace:
     def _bind_matrix(self, op: c.Operation, node: Node) -> None:
         """Memory for one head of one sequence: outer.h has the sizes."""
         rows, columns = -(-node.count // c.ROWS) * c.ROWS, -(-node.count // c.LANES) * c.LANES
-        steps = self.rows if self._gradients else 0  # of any number: fewer sequences may be longer
+        steps = self._steps if self._gradients else 0
         op.carry[0] = self._take((steps + 2) * rows * columns + (2 * steps + 8) * columns)
 
     def _mark_additions(self, nodes: list[Node], trained: list[bool]) -> None:
