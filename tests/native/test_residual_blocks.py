@@ -24,8 +24,8 @@ MEMORIES = {
     "deltanet, one head": DeltaNetConfig(width=19, heads=1),
     "deltanet, many heads, two layers": DeltaNetConfig(width=40, heads=20, layers=2),
 }
-# Of the whole gradient, and of that of each parameter: some are small beside the whole. Norms of a few numbers,
-# and keys divided by their length, amplify rounding: autograd in float32 is off by up to 1.5e-4 here.
+# Of the whole gradient, and of that of each parameter: some are small beside the whole. Norms of a few
+# numbers, and keys divided by their length, amplify rounding: autograd in float32 is off by up to 1.5e-4.
 LIMIT, LIMIT_EACH = 5e-4, 2e-3
 EACH = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
 
