@@ -23,6 +23,7 @@ from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import LateStackConfig, StackConfig
 from recollect.memory.trxl import TrxlConfig
 from recollect.native import library
+from recollect.native.engine import NativeEngine
 from recollect.native.program import coverage
 
 from .cases import ACTIONS, DISCRETE, NOW, check, config, in_float64, kernels, make_agent, make_batch, native
@@ -171,6 +172,28 @@ def builds():
         for level in ("-O1", "-O2", "-O3"):
             flags = [level if flag == "-O3" else flag for flag in library.FLAGS]
             yield f"{target} {level}", library.load(isa=target, flags=flags)
+
+
+def check_bits_of_builds(agent):
+    """Assert that every instruction set and optimisation level gives the same bits."""
+    batch, results = make_batch(agent, 21, 5), set()
+    for _, lib in builds():
+        terms, gradient = native(agent, batch, config(), lib)
+        results.add(b"".join(x.numpy().tobytes() for x in (gradient, terms.total, terms.ratio, terms.values)))
+    assert len(results) == 1
+
+
+def check_calls_are_independent(agent):
+    """Assert that memory of longer sequences, with NaN, can be used for shorter ones."""
+    long, short = make_batch(agent, 30, 4), make_batch(agent, 3, 4)
+    long.rows.obs["obs"][:] = torch.nan
+    native(agent, short, config())  # gives the weights gradients
+    engine = NativeEngine(kernels(), agent, print)
+    expected = engine.run(short, config(), NOW)
+    assert engine.run(long, config(), NOW).total.isnan()
+    again = engine.run(short, config(), NOW)
+    assert torch.equal(again.ratio, expected.ratio) and torch.equal(again.values, expected.values)
+    assert again.total == expected.total
 
 
 def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_levels():

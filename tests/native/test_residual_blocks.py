@@ -1,7 +1,6 @@
 """Memories of residual blocks by the kernels: gradients against autograd in float64, acting, bits."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,12 +9,11 @@ from recollect.memory.deltanet import DeltaNet, DeltaNetConfig
 from recollect.memory.layers import Chain
 from recollect.memory.lru import Lru, LruConfig
 from recollect.memory.rnn import GruConfig
-from recollect.native.engine import NativeEngine
 from recollect.native.program import coverage
 
 from . import test_acting
-from .cases import ACTIONS, NOW, check, config, kernels, make_agent, make_batch, native, reference
-from .test_gradients import PLAIN, builds
+from .cases import ACTIONS, check, config, make_agent, make_batch, native, reference
+from .test_gradients import PLAIN, check_bits_of_builds, check_calls_are_independent
 
 MEMORIES = {
     "lru": LruConfig(width=12, units=9),
@@ -98,28 +96,15 @@ def test_chunks_of_any_length_have_the_same_values_and_states(memory):
 
 
 def test_numbers_of_an_earlier_call_do_not_matter():
-    """Memory of longer sequences, with NaN, is used for shorter ones."""
     memories = MEMORIES["lru, two layers"], MEMORIES["deltanet, many heads, two layers"]
     agent = make_agent(*(BranchConfig(memory=memory, hidden=(9,)) for memory in memories))
-    long, short = make_batch(agent, 30, 4), make_batch(agent, 3, 4)
-    long.rows.obs["obs"][:] = torch.nan
-    native(agent, short, config())  # gives the weights gradients
-    engine = NativeEngine(kernels(), agent, print)
-    expected = engine.run(short, config(), NOW)
-    assert engine.run(long, config(), NOW).total.isnan()
-    again = engine.run(short, config(), NOW)
-    assert torch.equal(again.ratio, expected.ratio) and torch.equal(again.values, expected.values)
-    assert again.total == expected.total
+    check_calls_are_independent(agent)
 
 
 def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_levels():
     memories = MEMORIES["lru, two layers"], MEMORIES["deltanet, many heads, two layers"]
     agent = make_agent(*(BranchConfig(memory=memory, hidden=(20,)) for memory in memories))
-    batch, results = make_batch(agent, 21, 5), set()
-    for _, lib in builds():
-        terms, gradient = native(agent, batch, config(), lib)
-        results.add(b"".join(x.numpy().tobytes() for x in (gradient, terms.total, terms.ratio, terms.values)))
-    assert len(results) == 1
+    check_bits_of_builds(agent)
 
 
 @pytest.mark.parametrize("layer", [Lru(12, 9, 0.5, 0.9), DeltaNet(12, 3)], ids=lambda m: type(m).__name__)

@@ -16,8 +16,8 @@ from recollect.native.nodes import UnsupportedError
 from recollect.native.program import actor_network, coverage
 
 from . import test_acting
-from .cases import ACTIONS, NOW, check, config, kernels, make_agent, make_batch, native
-from .test_gradients import PLAIN, builds
+from .cases import ACTIONS, check, config, kernels, make_agent, make_batch
+from .test_gradients import PLAIN, check_bits_of_builds, check_calls_are_independent
 
 SMALL = {"width": 12, "layers": 2, "heads": 2, "context": 5, "positions": None}
 MEMORIES = {
@@ -101,17 +101,8 @@ def test_chunks_of_any_length_have_the_same_values_and_states(memory):
 
 
 def test_numbers_of_an_earlier_call_do_not_matter():
-    """Memory of longer sequences, with NaN, is used for shorter ones."""
     agent = make_agent(*[BranchConfig(memory=GtrxlConfig(**SMALL), hidden=(9,))] * 2)
-    long, short = make_batch(agent, 30, 4), make_batch(agent, 3, 4)
-    long.rows.obs["obs"][:] = torch.nan
-    native(agent, short, config())  # gives the weights gradients
-    engine = NativeEngine(kernels(), agent, print)
-    expected = engine.run(short, config(), NOW)
-    assert engine.run(long, config(), NOW).total.isnan()
-    again = engine.run(short, config(), NOW)
-    assert torch.equal(again.ratio, expected.ratio) and torch.equal(again.values, expected.values)
-    assert again.total == expected.total
+    check_calls_are_independent(agent)
 
 
 def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_levels():
@@ -119,11 +110,7 @@ def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_
     actor = BranchConfig(memory=GtrxlConfig(**relative), hidden=(20,))
     gpt2 = Gpt2Config(width=20, layers=2, heads=2, context=5, tokens="interleaved")
     agent = make_agent(actor, BranchConfig(memory=gpt2, hidden=(20,)))
-    batch, results = make_batch(agent, 21, 5), set()
-    for _, lib in builds():
-        terms, gradient = native(agent, batch, config(), lib)
-        results.add(b"".join(x.numpy().tobytes() for x in (gradient, terms.total, terms.ratio, terms.values)))
-    assert len(results) == 1
+    check_bits_of_builds(agent)
 
 
 @pytest.mark.parametrize("trained_blocks", [0, 1, None])
