@@ -1,6 +1,6 @@
 """The phases of training with torch's kernels and with the native ones, in turns.
 
-The native kernels compute the recurrence alone of Mamba, mLSTM, sLSTM, FFM and SHM.
+The native kernels compute the recurrence alone of mLSTM, sLSTM, FFM and SHM.
 
     python -m benchmarks.kernels [--rounds 20] [--tasks NAME...]
 

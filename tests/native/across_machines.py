@@ -16,6 +16,7 @@ from recollect.memory import trxl
 from recollect.memory.deltanet import DeltaNetConfig
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.lru import LruConfig
+from recollect.memory.mamba import MambaConfig
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import StackConfig
@@ -32,6 +33,7 @@ MEMORIES = {
     "stack": StackConfig(frames=3),
     "lru": LruConfig(width=16, units=9),
     "deltanet": DeltaNetConfig(width=16, heads=2),
+    "mamba": MambaConfig(width=10, d_state=5, headdim=4),
     "gpt2": Gpt2Config(width=16, layers=1, heads=2, context=8),
     "trxl": TrxlConfig(width=16, layers=1, heads=2, context=8),
     "gtrxl": GtrxlConfig(width=16, layers=1, heads=2, context=8),

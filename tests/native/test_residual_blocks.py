@@ -8,6 +8,7 @@ from recollect.agent.agent import BranchConfig
 from recollect.memory.deltanet import DeltaNet, DeltaNetConfig
 from recollect.memory.layers import Chain
 from recollect.memory.lru import Lru, LruConfig
+from recollect.memory.mamba import Mamba, MambaConfig
 from recollect.memory.rnn import GruConfig
 from recollect.native.program import coverage
 
@@ -21,6 +22,10 @@ MEMORIES = {
     "deltanet": DeltaNetConfig(width=12, heads=3),
     "deltanet, one head": DeltaNetConfig(width=19, heads=1),
     "deltanet, many heads, two layers": DeltaNetConfig(width=40, heads=20, layers=2),
+    "mamba": MambaConfig(width=12, d_state=7, headdim=8),
+    "mamba, one head": MambaConfig(width=19, d_state=3, expand=1, headdim=19),
+    "mamba, heads of one channel": MambaConfig(width=9, d_state=1, headdim=1),
+    "mamba, long keys, two layers": MambaConfig(width=16, d_state=37, headdim=4, layers=2),
 }
 # Of the whole gradient, and of that of each parameter: some are small beside the whole. Norms of a few
 # numbers, and keys divided by their length, amplify rounding: autograd in float32 is off by up to 1.5e-4.
@@ -64,9 +69,20 @@ def test_residual_memories_and_shared_critics(memory, critic):
 def test_any_shape_and_option(data):
     draw = data.draw
     layers = draw(st.integers(1, 3))
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from(["lru", "deltanet", "mamba"]))
+    if kind == "lru":
         # Layer norm of two features is a step function of their difference: rounding decides where.
         memory = LruConfig(width=draw(st.integers(4, 40)), units=draw(st.integers(1, 40)), layers=layers)
+    elif kind == "mamba":
+        width, expand = draw(st.integers(4, 40)), draw(st.integers(1, 3))
+        heads = draw(st.sampled_from([n for n in range(1, 25) if expand * width % n == 0]))
+        memory = MambaConfig(
+            width=width,
+            d_state=draw(st.integers(1, 40)),
+            expand=expand,
+            headdim=expand * width // heads,
+            layers=layers,
+        )
     else:
         heads = draw(st.integers(1, 18))
         memory = DeltaNetConfig(width=heads * draw(st.integers(4, 20)), heads=heads, layers=layers)
@@ -96,7 +112,7 @@ def test_chunks_of_any_length_have_the_same_values_and_states(memory):
 
 
 def test_numbers_of_an_earlier_call_do_not_matter():
-    memories = MEMORIES["lru, two layers"], MEMORIES["deltanet, many heads, two layers"]
+    memories = MEMORIES["mamba, long keys, two layers"], MEMORIES["deltanet, many heads, two layers"]
     agent = make_agent(*(BranchConfig(memory=memory, hidden=(9,)) for memory in memories))
     check_calls_are_independent(agent)
 
@@ -107,7 +123,9 @@ def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_
     check_bits_of_builds(agent)
 
 
-@pytest.mark.parametrize("layer", [Lru(12, 9, 0.5, 0.9), DeltaNet(12, 3)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "layer", [Lru(12, 9, 0.5, 0.9), DeltaNet(12, 3), Mamba(12, 7, 24, 8)], ids=lambda m: type(m).__name__
+)
 def test_weights_that_are_not_trained_take_torch(layer):
     """In a chain, as a third-party memory may have them; the kernels write the gradients of all of them."""
     agent = make_agent(BranchConfig(memory=GruConfig(width=12), hidden=(12,)), PLAIN)

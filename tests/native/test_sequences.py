@@ -13,7 +13,7 @@ from recollect.agent.agent import BranchConfig
 from recollect.common import tree
 from recollect.common.errors import UsageError
 from recollect.memory import sequences
-from recollect.memory.mamba import MambaConfig
+from recollect.memory.ffm import FfmConfig
 from recollect.memory.rnn import GruConfig
 from recollect.memory.sequences import TORCH
 from recollect.native import autograd, library
@@ -280,16 +280,16 @@ def test_other_shapes_are_refused():
 # Runs -----------------------------------------------------------------------------------------
 
 
-MAMBA = {
-    part: BranchConfig(memory=MambaConfig(width=8, headdim=4), hidden=(8,)) for part in ("actor", "critic")
+FFM = {
+    part: BranchConfig(memory=FfmConfig(width=8, memory_size=4), hidden=(8,)) for part in ("actor", "critic")
 }
 
 
 def test_a_run_records_them_and_resumes_to_the_bit(tmp_path, monkeypatch, capsys):
-    trained, again = (run(tmp_path, name, kernels="auto", **MAMBA) for name in "ab")
+    trained, again = (run(tmp_path, name, kernels="auto", **FFM) for name in "ab")
     assert trained.summary["kernels"] == f"torch, sequences {library.version()}"
     assert "kernels:" not in capsys.readouterr().out
-    by_torch = run(tmp_path, "torch", kernels="torch", **MAMBA)
+    by_torch = run(tmp_path, "torch", kernels="torch", **FFM)
     assert by_torch.summary["kernels"] == "torch"
     assert torch.allclose(weights(trained), weights(by_torch), atol=1e-2)
     assert not torch.equal(weights(trained), weights(by_torch))
@@ -304,14 +304,14 @@ def test_a_run_records_them_and_resumes_to_the_bit(tmp_path, monkeypatch, capsys
 
 
 def test_a_trained_agent_is_computed_like_one_from_a_file(tmp_path):
-    trained = run(tmp_path, rollouts=2, kernels="auto", **MAMBA)
+    trained = run(tmp_path, rollouts=2, kernels="auto", **FFM)
     assert {m.sequences for m in sequences.sequence_memories(trained.agent)} == {TORCH}
     assert trained.evaluate(5).returns == recollect.load(trained.folder).evaluate(5).returns
 
 
 @pytest.mark.usefixtures("without_torch")
 def test_a_branch_that_torch_computes_beside_a_native_one_has_them(tmp_path, capsys):
-    branches = MAMBA | {"critic": BranchConfig(memory=GruConfig(width=8), hidden=(8,))}
+    branches = FFM | {"critic": BranchConfig(memory=GruConfig(width=8), hidden=(8,))}
     trained = run(tmp_path, rollouts=2, kernels="native", **branches)
     assert trained.summary["kernels"] == f"native {library.version()}, critic only"
 
@@ -327,7 +327,7 @@ def test_without_a_compiler_torch_computes_them(tmp_path, monkeypatch, capsys):
         raise library.UnavailableError("no AVX2")
 
     monkeypatch.setattr(library, "target", unavailable)
-    trained = run(tmp_path, rollouts=1, kernels="auto", **MAMBA)
+    trained = run(tmp_path, rollouts=1, kernels="auto", **FFM)
     assert capsys.readouterr().out.count("kernels: torch; the native ones cannot be used: no AVX2") == 1
     assert trained.summary["kernels"] == "torch"
 

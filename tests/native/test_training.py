@@ -17,6 +17,7 @@ from recollect.memory import MemoryConfig
 from recollect.memory.deltanet import DeltaNetConfig
 from recollect.memory.gpt2 import Gpt2Config
 from recollect.memory.lru import LruConfig
+from recollect.memory.mamba import MambaConfig
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import LateStackConfig, StackConfig
@@ -287,7 +288,9 @@ def test_auto_means_native_where_it_learns_as_well(tmp_path, capsys, changes, na
 
 
 @pytest.mark.parametrize(
-    "memory", [LruConfig(width=8, units=4), DeltaNetConfig(width=8, heads=2)], ids=lambda m: m.name
+    "memory",
+    [LruConfig(width=8, units=4), DeltaNetConfig(width=8, heads=2), MambaConfig(width=8, headdim=4)],
+    ids=lambda m: m.name,
 )
 def test_auto_leaves_memories_to_torch_that_no_study_has_shown_to_learn_as_well(tmp_path, memory):
     version, changes = library.version(), of_memory(memory)

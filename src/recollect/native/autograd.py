@@ -241,7 +241,7 @@ class _GatedNorm(Function):
     @once_differentiable
     def backward(ctx: Any, by_y: Tensor) -> tuple[Tensor | None, ...]:
         x, _, weight, _ = ctx.saved_tensors
-        by = [like.new_empty(like.shape) for like in (x, x, weight)]
+        by = [x.new_empty(x.shape), x.new_empty(x.shape), weight.new_zeros(weight.shape)]
         names = "by_x", "by_gate", "by_weight"
         gradients = dict(zip(names, by, strict=True)) | {"by_y": by_y.contiguous()}
         _run_gated_norm("gated_norm_backward", ctx.saved_tensors, ctx.eps, **gradients)
@@ -253,7 +253,9 @@ def _run_gated_norm(function: str, saved: tuple[Tensor, ...], eps: float, **resu
     tensors = dict(zip(("x", "gate", "weight", "scale"), saved, strict=True)) | results
     x, gate = tensors["x"], tensors["gate"]
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-    norm = c.GatedNorm(x.shape[0] * x.shape[1], x.shape[2], _row_stride(gate), eps, **pointers)
+    width = x.shape[2]
+    strides = width, _row_stride(gate), width, width
+    norm = c.GatedNorm(x.shape[0] * x.shape[1], width, *strides, eps, **pointers)
     kernels = library()
     scratch = x.new_empty(kernels.gated_norm_scratch(byref(norm)))
     norm.scratch = scratch.data_ptr()

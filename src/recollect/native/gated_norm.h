@@ -8,10 +8,11 @@
 #include "outer.h"
 #include "sequences.h"
 
-/* Rows of `width` numbers; those of the gate lie `gate_row` apart, all others beside each other. */
+/* Rows of `width` numbers: those of x, of the gate and of their gradients lie so far apart, those of y as those of x.
+   The gradient of the weight is added. */
 typedef struct {
   int32_t rows, width;
-  int64_t gate_row;
+  int64_t x_row, gate_row, by_x_row, by_gate_row;
   float eps;
   const float *x, *gate, *weight;
   float *y, *scale; /* scale: r of each row, for the gradient */
@@ -40,7 +41,7 @@ static GatedRow gated_row(const GatedNorm *o) {
 /* x, gate, silu(gate) and z of a row. */
 INLINE void open_row(const GatedNorm *o, GatedRow row, int r) {
   int size = wide(o->width);
-  copy_padded(row.x, o->x + (long)r * o->width, o->width, size);
+  copy_padded(row.x, o->x + r * o->x_row, o->width, size);
   copy_padded(row.gate, o->gate + r * o->gate_row, o->width, size);
   for (int i = 0; i < size; i += WIDTH) {
     Vec open = silu(load(row.gate + i));
@@ -57,7 +58,7 @@ EXPORT void gated_norm_forward(const GatedNorm *o) {
     float scale = 1.0f / __builtin_sqrtf(product(row.z, row.z, size) / o->width + o->eps);
     o->scale[r] = scale;
     for (int i = 0; i < size; i += WIDTH) store(row.z + i, load(row.z + i) * scale * load(row.weight + i));
-    memcpy(o->y + (long)r * o->width, row.z, o->width * sizeof(float));
+    memcpy(o->y + r * o->x_row, row.z, o->width * sizeof(float));
   }
 }
 
@@ -65,10 +66,9 @@ EXPORT void gated_norm_backward(const GatedNorm *o) {
   int size = wide(o->width);
   GatedRow row = gated_row(o);
   for (int r = 0; r < o->rows; r++) {
-    long at = (long)r * o->width;
     float scale = o->scale[r];
     open_row(o, row, r);
-    copy_padded(row.by_z, o->by_y + at, o->width, size);
+    copy_padded(row.by_z, o->by_y + r * o->x_row, o->width, size);
     for (int i = 0; i < size; i += WIDTH) {
       Vec dy = load(row.by_z + i);
       store(row.by_weight + i, fma_(dy, load(row.z + i) * scale, load(row.by_weight + i)));
@@ -81,10 +81,10 @@ EXPORT void gated_norm_backward(const GatedNorm *o) {
       store(row.by_z + i, dz * load(row.open + i));
       store(row.z + i, dz * load(row.x + i) * silu_slope(load(row.gate + i)));
     }
-    memcpy(o->by_x + at, row.by_z, o->width * sizeof(float));
-    memcpy(o->by_gate + at, row.z, o->width * sizeof(float));
+    memcpy(o->by_x + r * o->by_x_row, row.by_z, o->width * sizeof(float));
+    memcpy(o->by_gate + r * o->by_gate_row, row.z, o->width * sizeof(float));
   }
-  memcpy(o->by_weight, row.by_weight, o->width * sizeof(float));
+  for (int i = 0; i < o->width; i++) o->by_weight[i] += row.by_weight[i];
 }
 
 #endif

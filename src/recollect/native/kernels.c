@@ -9,7 +9,6 @@
 #include "attention.h"
 #include "blocks.h"
 #include "gated.h"
-#include "gated_norm.h"
 #include "loss.h"
 #include "matrix_layers.h"
 #include "outer.h"
@@ -98,6 +97,7 @@ static void forward_block(const Program *p, int stage, int row, int count) {
     else if (op->kind == SKIP) skip_forward(op, input, p->operations + op->other, row, count);
     else if (op->kind == GLU) glu_forward(op, input, row, count);
     else if (op->kind == HEAD_NORM) head_norm_forward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == GATED_NORM) norm_of_gated_forward(op, input, p->operations + op->other, row, count);
     else if (op->kind == LAST) last_forward(op, input, row, count);
     else if (op->kind == EMBED)
       embed_forward(op, input, p->operations + op->other, p->operations + op->steps, row, count);
@@ -116,6 +116,7 @@ static void backward_block(const Program *p, int stage, int row, int count) {
     else if (op->kind == SKIP) skip_backward(op, input, p->operations + op->other, row, count);
     else if (op->kind == GLU) glu_backward(op, input, row, count);
     else if (op->kind == HEAD_NORM) head_norm_backward(op, input, p->operations + op->other, row, count);
+    else if (op->kind == GATED_NORM) norm_of_gated_backward(op, input, p->operations + op->other, row, count);
     else if (op->kind == LAST) last_backward(op, input, row, count);
     else if (op->kind == EMBED)
       embed_backward(op, input, p->operations + op->other, p->operations + op->steps, row, count);
@@ -135,7 +136,8 @@ static void forward_sequences(const Program *p, int stage, int rows, int batch, 
     else if (op->kind == LSTM) lstm_forward(op, input, rows, batch, first);
     else if (op->kind == OSCILLATE) lru_forward(op, input, rows, batch, first);
     else if (op->kind == CONVOLVE) convolve_forward(op, input, rows, batch, first);
-    else if (op->kind == DELTA) delta_forward(op, input, p->operations + op->other, rows, batch, first);
+    else if (op->kind == DELTA || op->kind == SELECTIVE)
+      matrix_memory_forward(op, input, p->operations + op->other, rows, batch, first);
   }
 }
 
@@ -151,7 +153,8 @@ static void backward_sequences(const Program *p, int stage, int rows, int batch,
     else if (op->kind == LSTM) lstm_backward(op, input, rows, batch, first);
     else if (op->kind == OSCILLATE) lru_backward(op, input, rows, batch, first);
     else if (op->kind == CONVOLVE) convolve_backward(op, input, rows, batch, first);
-    else if (op->kind == DELTA) delta_backward(op, input, p->operations + op->other, rows, batch, first);
+    else if (op->kind == DELTA || op->kind == SELECTIVE)
+      matrix_memory_backward(op, input, p->operations + op->other, rows, batch, first);
   }
 }
 

@@ -6,6 +6,7 @@
 #ifndef MATRIX_LAYERS_H
 #define MATRIX_LAYERS_H
 
+#include "gated_norm.h"
 #include "outer.h"
 #include "program.h"
 #include "sequences.h"
@@ -33,7 +34,7 @@ static void convolve_backward(const Operation *op, const Operation *input, int r
   convolution_backward(&convolution);
 }
 
-/* Gated DeltaNet -------------------------------------------------------------------------------- */
+/* Gated DeltaNet and Mamba-2 --------------------------------------------------------------------- */
 
 /* Up to WIDTH numbers, and zeros. */
 INLINE Vec load_part(const float *from, int count) {
@@ -49,62 +50,118 @@ INLINE void store_part(float *to, int count, Vec x) {
 /* The logarithm of a decay is -exp(rate) softplus(x + step). */
 INLINE Vec softplus(Vec x) { return larger(x, all(0.0f)) + log1p_(exp_(-size_of(x))); }
 
-/* input: queries, keys and values. other: beta before sigmoid, and x of the decay, (rows, N) each. vectors: rate and
-   step of `width` heads; `count` numbers of a key and of a value. saved: beta, decay, and gradients of both. */
-static Matrix delta_of(const Operation *op, const Operation *input, int rows, int batch, const uint8_t *first) {
-  int heads = op->width, size = op->count, width = heads * size;
+/* Columns of the input: queries, keys and values of DELTA; values, and one key and query for all heads, of SELECTIVE.
+   Columns of `other`: beta before sigmoid, only of DELTA, and x of the decay. vectors: rate and step, and of SELECTIVE the
+   skip. saved: beta, decay and the gradient of the decay, (rows, N) each; the gradient of beta takes its place. */
+static Matrix matrix_of(const Operation *op, const Operation *input, int rows, int batch, const uint8_t *first) {
+  int heads = op->width, keys = op->keys, values = op->count, is_delta = op->kind == DELTA;
+  long at_value = is_delta ? 2L * heads * keys : 0, at_key = (long)heads * (is_delta ? keys : values);
+  long at_query = is_delta ? 0 : at_key + keys, row = input->columns, head = is_delta ? keys : 0;
   const float *x = input->value;
   float *dx = input->gradient;
-  return (Matrix){.steps = rows / batch, .batch = batch, .heads = heads, .keys = size, .values = size, .is_delta = 1,
-                  .query_row = input->columns, .key_row = input->columns, .value_row = input->columns,
-                  .query_head = size, .key_head = size, .value_head = size, .output_row = op->columns,
-                  .by_query_row = input->columns, .by_key_row = input->columns, .by_value_row = input->columns,
-                  .query = x, .key = x + width, .value = x + 2 * width, .beta = op->saved[0], .decay = op->saved[1],
-                  .start = op->state[0], .first = first, .by_query = dx, .by_key = dx + width,
-                  .by_value = dx + 2 * width, .by_beta = op->saved[2], .by_decay = op->saved[2] + (long)rows * heads,
-                  .scratch = op->carry[0]};
+  return (Matrix){.steps = rows / batch, .batch = batch, .heads = heads, .keys = keys, .values = values,
+                  .is_delta = is_delta, .query_row = row, .key_row = row, .value_row = row, .query_head = head,
+                  .key_head = head, .value_head = values, .output_row = op->columns, .by_query_row = row,
+                  .by_key_row = row, .by_value_row = row, .query = x + at_query, .key = x + at_key,
+                  .value = x + at_value, .beta = op->saved[0], .decay = op->saved[1], .start = op->state[0],
+                  .first = first, .by_query = dx + at_query, .by_key = dx + at_key, .by_value = dx + at_value,
+                  .by_beta = op->saved[0], .by_decay = op->saved[2], .scratch = op->carry[0]};
 }
 
-static void delta_forward(const Operation *op, const Operation *input, const Operation *other, int rows, int batch,
-                          const uint8_t *first) {
-  int heads = op->width;
-  const float *rate = op->packed, *step = rate + op->columns;
+/* What passes the memory of SELECTIVE by: y + skip v. */
+static void skip_memory(const Operation *op, const Operation *input, int rows) {
+  const float *skip = op->packed + 2L * op->columns;
   for (int row = 0; row < rows; row++) {
-    const float *x = other->value + (long)row * other->columns + op->offset;
-    for (int n = 0; n < heads; n += WIDTH) {
-      long at = (long)row * heads + n;
-      Vec wait = softplus(load_part(x + heads + n, heads - n) + load(step + n));
-      store_part(op->saved[0] + at, heads - n, logistic(load_part(x + n, heads - n)));
-      store_part(op->saved[1] + at, heads - n, exp_(-exp_(load(rate + n)) * wait));
+    const float *value = input->value + (long)row * input->columns;
+    float *y = op->value + (long)row * op->columns;
+    for (int n = 0; n < op->width; n++, value += op->count, y += op->count)
+      for (int i = 0; i < op->count; i++) y[i] += skip[n] * value[i];
+  }
+}
+
+static void skip_memory_backward(const Operation *op, const Operation *input, int rows) {
+  const float *skip = op->packed + 2L * op->columns;
+  float *by_skip = op->vector_sums + 2L * op->columns;
+  for (int row = 0; row < rows; row++) {
+    const float *value = input->value + (long)row * input->columns, *dy = op->gradient + (long)row * op->columns;
+    float *by_value = input->gradient + (long)row * input->columns;
+    for (int n = 0; n < op->width; n++, value += op->count, by_value += op->count, dy += op->count) {
+      by_skip[n] += row_product(op->count, dy, value);
+      for (int i = 0; i < op->count; i++) by_value[i] += skip[n] * dy[i];
     }
   }
-  Matrix matrix = delta_of(op, input, rows, batch, first);
-  matrix.output = op->value, matrix.end = op->end[0];
-  matrix_forward(&matrix);
 }
 
-static void delta_backward(const Operation *op, const Operation *input, const Operation *other, int rows, int batch,
-                           const uint8_t *first) {
-  int heads = op->width;
+static void matrix_memory_forward(const Operation *op, const Operation *input, const Operation *other, int rows,
+                                  int batch, const uint8_t *first) {
+  int heads = op->width, is_delta = op->kind == DELTA;
   const float *rate = op->packed, *step = rate + op->columns;
-  float *by_rate = op->vector_sums, *by_step = by_rate + op->columns;
-  Matrix matrix = delta_of(op, input, rows, batch, first);
-  matrix.by_output = op->gradient;
-  matrix_backward(&matrix);
   for (int row = 0; row < rows; row++) {
-    const float *x = other->value + (long)row * other->columns + op->offset;
-    float *dx = other->gradient + (long)row * other->columns + op->offset;
+    const float *x = other->value + (long)row * other->columns + op->offset, *wait = is_delta ? x + heads : x;
     for (int n = 0; n < heads; n += WIDTH) {
       long at = (long)row * heads + n;
-      Vec beta = load_part(op->saved[0] + at, heads - n), decay = load_part(op->saved[1] + at, heads - n);
-      Vec by_log = load_part(matrix.by_decay + at, heads - n) * decay * -exp_(load(rate + n));
-      Vec waited = load_part(x + heads + n, heads - n) + load(step + n), by_wait = by_log * logistic(waited);
-      store_part(dx + n, heads - n, load_part(matrix.by_beta + at, heads - n) * (beta * (1.0f - beta)));
-      store_part(dx + heads + n, heads - n, by_wait);
-      store(by_rate + n, fma_(by_log, softplus(waited), load(by_rate + n)));
+      Vec waited = softplus(load_part(wait + n, heads - n) + load(step + n));
+      store_part(op->saved[0] + at, heads - n, is_delta ? logistic(load_part(x + n, heads - n)) : waited);
+      store_part(op->saved[1] + at, heads - n, exp_(-exp_(load(rate + n)) * waited));
+    }
+  }
+  Matrix matrix = matrix_of(op, input, rows, batch, first);
+  matrix.output = op->value, matrix.end = op->end[0];
+  matrix_forward(&matrix);
+  if (!is_delta) skip_memory(op, input, rows);
+}
+
+static void matrix_memory_backward(const Operation *op, const Operation *input, const Operation *other, int rows,
+                                   int batch, const uint8_t *first) {
+  int heads = op->width, is_delta = op->kind == DELTA;
+  const float *rate = op->packed, *step = rate + op->columns;
+  float *by_rate = op->vector_sums, *by_step = by_rate + op->columns;
+  Matrix matrix = matrix_of(op, input, rows, batch, first);
+  matrix.by_output = op->gradient;
+  matrix_backward(&matrix);
+  if (!is_delta) skip_memory_backward(op, input, rows);
+  for (int row = 0; row < rows; row++) {
+    long from = (long)row * other->columns + op->offset, of_wait = is_delta ? from + heads : from;
+    for (int n = 0; n < heads; n += WIDTH) {
+      int count = heads - n;
+      long at = (long)row * heads + n;
+      Vec by_log = load_part(matrix.by_decay + at, count) * load_part(op->saved[1] + at, count) * -exp_(load(rate + n));
+      Vec x = load_part(other->value + of_wait + n, count) + load(step + n), by_wait = by_log;
+      Vec by_beta = load_part(matrix.by_beta + at, count);
+      if (is_delta) {
+        Vec beta = logistic(load_part(other->value + from + n, count));
+        store_part(other->gradient + from + n, count, by_beta * (beta * (1.0f - beta)));
+      } else by_wait += by_beta;
+      by_wait *= logistic(x);
+      store_part(other->gradient + of_wait + n, count, by_wait);
+      store(by_rate + n, fma_(by_log, softplus(x), load(by_rate + n)));
       store(by_step + n, load(by_step + n) + by_wait);
     }
   }
+}
+
+/* Gated norms ----------------------------------------------------------------------------------- */
+
+/* gated_norm.h, with the gate in columns of `other`. saved: the scale of each row. */
+static GatedNorm gated_norm_of(const Operation *op, const Operation *input, const Operation *other, int row, int count) {
+  return (GatedNorm){.rows = count, .width = op->width, .x_row = op->columns, .gate_row = other->columns,
+                     .by_x_row = op->columns, .by_gate_row = other->columns, .eps = op->scale,
+                     .x = value_at(input, row), .gate = value_at(other, row) + op->offset, .weight = op->packed,
+                     .y = value_at(op, row), .scale = op->saved[0] + row, .scratch = op->carry[0]};
+}
+
+static void norm_of_gated_forward(const Operation *op, const Operation *input, const Operation *other, int row,
+                                  int count) {
+  GatedNorm norm = gated_norm_of(op, input, other, row, count);
+  gated_norm_forward(&norm);
+}
+
+static void norm_of_gated_backward(const Operation *op, const Operation *input, const Operation *other, int row,
+                                   int count) {
+  GatedNorm norm = gated_norm_of(op, input, other, row, count);
+  norm.by_y = gradient_at(op, row), norm.by_x = gradient_at(input, row);
+  norm.by_gate = gradient_at(other, row) + op->offset, norm.by_weight = op->vector_sums;
+  gated_norm_backward(&norm);
 }
 
 /* Norms of heads -------------------------------------------------------------------------------- */

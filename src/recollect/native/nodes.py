@@ -59,6 +59,7 @@ class Node:
     blocks: int = 1
     units: int = 0
     count: int = 0
+    keys: int = 0
     scale: float = 0.0
     tokens: int = 1  # rows of the value for each step
     heads: int = 1

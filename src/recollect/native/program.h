@@ -10,8 +10,8 @@
 enum { BLOCK = 64 }; /* rows that go through all layers together, so that their activations stay in the cache */
 
 enum Kind {
-  INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM,
-  STEPS, FRAMES, MINGRU, GRU, LSTM, OSCILLATE, CONVOLVE, DELTA, ATTENTION,
+  INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM, GATED_NORM,
+  STEPS, FRAMES, MINGRU, GRU, LSTM, OSCILLATE, CONVOLVE, DELTA, SELECTIVE, ATTENTION,
   CATEGORICAL, GAUSSIAN, VALUE
 };
 enum Activation { IDENTITY, TANH, RELU, ELU };
@@ -28,20 +28,23 @@ typedef struct {
   int32_t columns;        /* of the value: the width, padded */
   int32_t width;          /* INPUT, FRAMES: features; recurrences: units; heads: parameters of the policy */
   int32_t count;          /* FRAMES: frames; ATTENTION: past steps; EMBED: positions; CATEGORICAL: groups of choices;
-                             GELU: whether it is the exact function; CONVOLVE: taps; DELTA: numbers of a key */
+                             GELU: whether it is the exact function; CONVOLVE: taps; DELTA, SELECTIVE: numbers of a
+                             value */
+  int32_t keys;           /* DELTA, SELECTIVE: numbers of a key */
   int32_t activation;     /* LINEAR */
-  int32_t input, other;   /* operations; RESIDUAL, GATE, SKIP, HEAD_NORM, DELTA, ATTENTION and EMBED with two tokens have
-                             two inputs */
+  int32_t input, other;   /* operations; RESIDUAL, GATE, SKIP, HEAD_NORM, GATED_NORM, DELTA, SELECTIVE, ATTENTION and
+                             EMBED with two tokens have two inputs */
   int32_t steps;          /* ATTENTION, EMBED: the operation STEPS */
-  int32_t offset;         /* LINEAR, CONVOLVE: the first column of its input; DELTA, HEAD_NORM: of `other` */
+  int32_t offset;         /* LINEAR, CONVOLVE: the first column of its input; DELTA, SELECTIVE, HEAD_NORM,
+                             GATED_NORM: of `other` */
   int32_t tokens;         /* rows of the value for each step */
   int32_t heads;          /* ATTENTION, HEAD_NORM */
   int32_t stops;          /* LINEAR, NORM: whether no gradient goes to the input */
-  float scale;            /* RESIDUAL: of `input`; NORM, HEAD_NORM: added to the variance */
+  float scale;            /* RESIDUAL: of `input`; NORM, HEAD_NORM, GATED_NORM: added to the variance */
   Weights *weights[3];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE;
                              ATTENTION: of distances */
-  const float *vector[VECTORS]; /* NORM: gain, bias; GATE: bias; SKIP: factor; HEAD_NORM: gain; DELTA: rate, step;
-                                   OSCILLATE: nu, theta, gamma; EMBED: in place of the first token where an episode
+  const float *vector[VECTORS]; /* NORM: gain, bias; GATE: bias; SKIP: factor; HEAD_NORM, GATED_NORM: gain; DELTA: rate, step;
+                                   SELECTIVE: rate, step, skip; OSCILLATE: nu, theta, gamma; EMBED: in place of the first token where an episode
                                    opens; ATTENTION: distances.h */
   float *vector_gradient[VECTORS];
   float *packed, *vector_sums; /* (PACKED, columns), (VECTORS, columns) of them */
@@ -53,7 +56,7 @@ typedef struct {
   float *carry[2];        /* recurrences: (B, padded(width)) from step to step; heads: scratch */
   const float *state[2];  /* (B, width) before step 0, after resets of earlier steps; INPUT: features (rows, width);
                              ATTENTION: keys and values (B, P M, width); STEPS: age (B) int64; OSCILLATE: (B, 2 width);
-                             CONVOLVE: (B, count - 1, width); DELTA: (B, width, count, count) */
+                             CONVOLVE: (B, count - 1, width); DELTA, SELECTIVE: (B, width, keys, count) */
   float *end[2];          /* (B, width) after the last step; NULL: not needed */
   int64_t state_stride;   /* ATTENTION: from sequence to sequence */
   const int32_t *sizes;   /* CATEGORICAL: choices of each group */

@@ -19,6 +19,7 @@ from ..memory.deltanet import DeltaNet
 from ..memory.gpt2 import Banded
 from ..memory.layers import Blocks, Chain
 from ..memory.lru import Lru
+from ..memory.mamba import EPS, Mamba
 from ..memory.mlp import Mlp
 from ..memory.rnn import Gru, Lstm, MinGru
 from ..memory.stack import Stack
@@ -197,11 +198,27 @@ class Network:
         mixed = Node(c.CONVOLVE, 3 * width, (inputs,), units=3 * width, saved=1, carried=1)
         mixed.count, mixed.table = memory.taps.shape[0], memory.taps
         state = Node(c.DELTA, width, (self.add(mixed), inputs), units=heads, count=size, saved=3, carried=1)
-        state.offset, state.vectors = 4 * width, [memory.rate, memory.step]
+        state.keys, state.offset, state.vectors = size, 4 * width, [memory.rate, memory.step]
         read = self.add(state)
         mixed.state_after = read
         normed = Node(c.HEAD_NORM, width, (read, inputs), units=size, heads=heads, offset=3 * width, saved=1)
         normed.scale, normed.vectors = memory.norm.eps or 0.0, [memory.norm.weight]
+        return self.linear(memory.output, self.add(normed))
+
+    def _mamba(self, memory: Mamba, at: int) -> int:
+        _check_trained(memory)
+        channels, keys, heads = memory.channels, memory.state, memory.heads
+        width = channels + 2 * keys
+        inputs = self.linear(memory.input, at)
+        mixed = Node(c.CONVOLVE, width, (inputs,), units=width, offset=channels, saved=1, carried=1)
+        mixed.count, mixed.table = memory.taps.shape[0], memory.taps
+        state = Node(c.SELECTIVE, channels, (self.add(mixed), inputs), units=heads, saved=3, carried=1)
+        state.count, state.keys, state.offset = channels // heads, keys, channels + width
+        state.vectors = [memory.rate, memory.step, memory.skip]
+        read = self.add(state)
+        mixed.state_after = read
+        normed = Node(c.GATED_NORM, channels, (read, inputs), units=channels, scale=EPS, saved=1)
+        normed.vectors = [memory.norm.weight]
         return self.linear(memory.output, self.add(normed))
 
 
@@ -216,6 +233,7 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
     Blocks: Network._blocks,
     Lru: Network._lru,
     DeltaNet: Network._deltanet,
+    Mamba: Network._mamba,
     TransformerXl: add_transformer_xl,
     Banded: add_gpt2,
 }

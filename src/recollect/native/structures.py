@@ -6,11 +6,12 @@ BLOCK = 64  # rows that go through all layers together
 LANES = 16  # accumulators of a sum over rows
 TERMS = 6  # means of a batch, and the total
 
-INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM = range(11)  # row by row
-STEPS, FRAMES, MINGRU, GRU, LSTM, OSCILLATE, CONVOLVE, DELTA, ATTENTION = range(
-    11, 20
-)  # over whole sequences
-CATEGORICAL, GAUSSIAN, VALUE = range(20, 23)
+INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM, GATED_NORM = range(
+    12
+)  # row by row
+# Over whole sequences.
+STEPS, FRAMES, MINGRU, GRU, LSTM, OSCILLATE, CONVOLVE, DELTA, SELECTIVE, ATTENTION = range(12, 22)
+CATEGORICAL, GAUSSIAN, VALUE = range(22, 25)
 VECTORS, PACKED = 3, 5  # of an operation, at most
 QUERIES = 16  # rows of a block of attention
 ROWS = 8  # rows of a matrix memory are a multiple of it
@@ -34,7 +35,7 @@ class Operation(ctypes.Structure):
     """One operation of a program."""
 
     _fields_ = (
-        *((name, _int) for name in ("kind", "stage", "full", "adds", "columns", "width", "count")),
+        *((name, _int) for name in ("kind", "stage", "full", "adds", "columns", "width", "count", "keys")),
         *((name, _int) for name in ("activation", "input", "other", "steps", "offset")),
         *((name, _int) for name in ("tokens", "heads", "stops")),
         ("scale", _float),
@@ -145,7 +146,7 @@ class GatedNorm(ctypes.Structure):
 
     _fields_ = (
         *((name, _int) for name in ("rows", "width")),
-        ("gate_row", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("x_row", "gate_row", "by_x_row", "by_gate_row")),
         ("eps", _float),
         *((name, _pointer) for name in ("x", "gate", "weight", "y", "scale")),
         *((name, _pointer) for name in ("by_y", "by_x", "by_gate", "by_weight", "scratch")),

@@ -39,7 +39,7 @@ class Workspace:
         for i, node in enumerate(nodes):
             op = self.operations[i]
             op.kind, op.stage, op.width, op.count = node.kind, node.stage, node.units, node.count
-            op.activation, op.scale = node.activation, node.scale
+            op.keys, op.activation, op.scale = node.keys, node.activation, node.scale
             op.input, op.other, op.steps = (*node.inputs, 0, 0, 0)[:3]
             op.tokens, op.heads, op.offset, op.stops = node.tokens, node.heads, node.offset, node.stops
             op.full = node.is_sequence or node.stage < stages - 1
@@ -111,7 +111,7 @@ class Workspace:
             self._bind_attention(op, node, trained)
         else:
             self._bind_saved(op, node)
-        if node.kind == c.DELTA:
+        if node.kind in (c.DELTA, c.SELECTIVE):
             self._bind_matrix(op, node)
         if node.kind in (c.CATEGORICAL, c.GAUSSIAN, c.VALUE):
             op.carry[0] = self._take((2 * node.units + 2 * node.count + 1) * c.BLOCK)
@@ -162,9 +162,9 @@ class Workspace:
 
     def _bind_matrix(self, op: c.Operation, node: Node) -> None:
         """Memory for one head of one sequence: outer.h has the sizes."""
-        rows, columns = -(-node.count // c.ROWS) * c.ROWS, -(-node.count // c.LANES) * c.LANES
-        steps = self._steps if self._gradients else 0
-        op.carry[0] = self._take((steps + 2) * rows * columns + (2 * steps + 8) * columns)
+        rows, keys = -(-node.keys // c.ROWS) * c.ROWS, -(-node.keys // c.LANES) * c.LANES
+        columns, steps = -(-node.count // c.LANES) * c.LANES, self._steps if self._gradients else 0
+        op.carry[0] = self._take((steps + 2) * rows * columns + (2 * steps + 3) * columns + 5 * keys)
 
     def _mark_additions(self, nodes: list[Node], trained: list[bool]) -> None:
         """The backward pass goes from the end: the first to write the gradient of a value sets it."""
