@@ -114,11 +114,15 @@ def native(agent, batch, cfg, lib=None):
     return engine.gradients(optimizer, loss, batch, cfg, NOW), optimizer.gradient
 
 
+def by_autograd(agent, batch, cfg):
+    """The same by autograd."""
+    optimizer = FlatAdam([agent.actor, agent.critic], cfg)
+    return TorchEngine(agent).gradients(optimizer, loss, batch, cfg, NOW), optimizer.gradient
+
+
 def reference(agent, batch, cfg):
     """The same by autograd, in float64."""
-    agent = copy.deepcopy(agent).double()
-    optimizer = FlatAdam([agent.actor, agent.critic], cfg)
-    return TorchEngine(agent).gradients(optimizer, loss, in_float64(batch), cfg, NOW), optimizer.gradient
+    return by_autograd(copy.deepcopy(agent).double(), in_float64(batch), cfg)
 
 
 def distance(x, expected):
@@ -133,5 +137,7 @@ def check(agent, batch, cfg, limit=1e-5):
     assert distance(gradient, expected) < limit
     for name in ("ratio", "values"):
         assert distance(getattr(terms, name), getattr(expected_terms, name)) < limit
+    # Networks that amplify rounding change the terms of a single row more: by 2e-5 where the limit is 5e-3.
+    absolute = max(2e-5, limit / 50)
     for x, y in zip((terms.total, *terms.means), (expected_terms.total, *expected_terms.means), strict=True):
-        assert float(x.detach()) == pytest.approx(float(y.detach()), abs=2e-5, rel=1e-5)
+        assert float(x.detach()) == pytest.approx(float(y.detach()), abs=absolute, rel=1e-5)

@@ -1,5 +1,7 @@
 """Memories of residual blocks by the kernels: gradients against autograd in float64, acting, bits."""
 
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from recollect.memory.rnn import GruConfig
 from recollect.native.program import coverage
 
 from . import test_acting
-from .cases import ACTIONS, check, config, make_agent, make_batch, native, reference
+from .cases import ACTIONS, by_autograd, check, config, distance, make_agent, make_batch, native, reference
 from .test_gradients import PLAIN, check_bits_of_builds, check_calls_are_independent
 
 MEMORIES = {
@@ -36,7 +38,7 @@ EACH = pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
 def check_each(agent, batch, cfg, amplified=1):
     """Assert that the kernels compute what autograd computes in float64, for every parameter.
 
-    amplified  factor of both limits: deep and wide cases amplify rounding more, by autograd as well
+    amplified  factor of both limits
     """
     check(agent, batch, cfg, amplified * LIMIT)
     gradients = native(agent, batch, cfg)[1], reference(agent, batch, cfg)[1]
@@ -91,7 +93,9 @@ def test_any_shape_and_option(data):
     agent = make_agent(branch, critic, draw(st.sampled_from(ACTIONS)), seed=draw(st.integers(0, 9)))
     shape = draw(st.integers(1, 40)), draw(st.integers(1, 9))
     batch = make_batch(agent, *shape, draw(st.sampled_from([0.0, 0.1, 1.0])))
-    check_each(agent, batch, config(), amplified=10)
+    # Some of these amplify rounding by far, as autograd in float32 shows.
+    exact, rounded = (f(copy.deepcopy(agent), batch, config())[1] for f in (reference, by_autograd))
+    check_each(agent, batch, config(), amplified=max(10, 10 * distance(rounded, exact) / LIMIT))
 
 
 @EACH
