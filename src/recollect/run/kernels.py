@@ -10,8 +10,6 @@ from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..learn.engine import Engine, TorchEngine
 from ..learn.learner import Learner
-from ..memory.deltanet import DeltaNet
-from ..memory.lru import Lru
 from ..memory.mamba import Mamba
 from ..memory.sequences import TORCH, sequence_memories, use
 from ..native.engine import NativeEngine
@@ -20,11 +18,7 @@ from ..native.nodes import UnsupportedError
 from ..native.program import coverage
 from ..native.sequences import NativeSequences
 
-NOT_SHOWN = (
-    Lru,
-    DeltaNet,
-    Mamba,
-)  # to learn as well with native layers (docs/kernels.md): not taken by `auto`
+NOT_SHOWN = (Mamba,)  # to learn as well with native layers (docs/kernels.md): not taken by `auto`
 WARN_ERROR = 1e-3  # of ratio_error or value_error; at 1e-2 the run stops (learn/maths.py)
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
