@@ -8,7 +8,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     peers, peers short, recurrent, transformers    speed compared with other libraries
     zoo                                            scores of the presets beside RL Zoo's settings
     memories                                       speed and size of each memory beside a GRU
-    equivalence, _short, _trxl, _late_stack, _blocks, _blocks_more  native kernels beside torch's
+    equivalence, _short, _trxl, _late_stack, _blocks, _blocks_more, _mamba  native kernels beside torch's
     critic_memories                                gains of critics with a memory
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
@@ -85,7 +85,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
         f"equivalence{name}": lambda out, i=i: equivalence.lines(
             equivalence.read(out.parents[1] / "docs" / "results")[i]
         )
-        for i, name in enumerate(("", "_short", "_trxl", "_late_stack", "_blocks", "_blocks_more"))
+        for i, name in enumerate(("", "_short", "_trxl", "_late_stack", "_blocks", "_blocks_more", "_mamba"))
     },
 }
 

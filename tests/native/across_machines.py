@@ -80,7 +80,7 @@ def compare(path):
         same = all(map(torch.equal, ours, theirs))
         equal &= same
         words = "equal bits" if same else f"gradients differ by {distance(ours[2], theirs[2].double()):.1e}"
-        print(f"{name:8}{words}; relative distance from float64 {distance(ours[2], wanted.double()):.1e}")
+        print(f"{name:9}{words}; relative distance from float64 {distance(ours[2], wanted.double()):.1e}")
     return not equal
 
 

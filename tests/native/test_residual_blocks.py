@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recollect.agent.agent import BranchConfig
@@ -93,9 +93,11 @@ def test_any_shape_and_option(data):
     agent = make_agent(branch, critic, draw(st.sampled_from(ACTIONS)), seed=draw(st.integers(0, 9)))
     shape = draw(st.integers(1, 40)), draw(st.integers(1, 9))
     batch = make_batch(agent, *shape, draw(st.sampled_from([0.0, 0.1, 1.0])))
-    # Some of these amplify rounding by far, as autograd in float32 shows.
+    # Some of these amplify rounding by far, as autograd in float32 shows: keys are divided by their lengths.
     exact, rounded = (f(copy.deepcopy(agent), batch, config())[1] for f in (reference, by_autograd))
-    check_each(agent, batch, config(), amplified=max(10, 10 * distance(rounded, exact) / LIMIT))
+    rounding = distance(rounded, exact)
+    assume(rounding < 2e-3)
+    check_each(agent, batch, config(), amplified=max(10 if kind == "deltanet" else 1, 10 * rounding / LIMIT))
 
 
 @EACH
@@ -115,16 +117,16 @@ def test_chunks_of_any_length_have_the_same_values_and_states(memory):
     test_acting.check_chunks(memory)
 
 
-def test_numbers_of_an_earlier_call_do_not_matter():
-    memories = MEMORIES["mamba, long keys, two layers"], MEMORIES["deltanet, many heads, two layers"]
-    agent = make_agent(*(BranchConfig(memory=memory, hidden=(9,)) for memory in memories))
-    check_calls_are_independent(agent)
+@EACH
+def test_numbers_of_an_earlier_call_do_not_matter(memory):
+    branch = BranchConfig(memory=memory, hidden=(9,))
+    check_calls_are_independent(make_agent(branch, branch))
 
 
-def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_levels():
-    memories = MEMORIES["lru, two layers"], MEMORIES["deltanet, many heads, two layers"]
-    agent = make_agent(*(BranchConfig(memory=memory, hidden=(20,)) for memory in memories))
-    check_bits_of_builds(agent)
+@EACH
+def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_levels(memory):
+    branch = BranchConfig(memory=memory, hidden=(20,))
+    check_bits_of_builds(make_agent(branch, branch))
 
 
 @pytest.mark.parametrize(

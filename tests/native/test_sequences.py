@@ -14,6 +14,8 @@ from recollect.common import tree
 from recollect.common.errors import UsageError
 from recollect.memory import sequences
 from recollect.memory.ffm import FfmConfig
+from recollect.memory.linear_attention import LinearAttentionConfig
+from recollect.memory.mamba import MambaConfig
 from recollect.memory.rnn import GruConfig
 from recollect.memory.sequences import TORCH
 from recollect.native import autograd, library
@@ -280,16 +282,24 @@ def test_other_shapes_are_refused():
 # Runs -----------------------------------------------------------------------------------------
 
 
-FFM = {
-    part: BranchConfig(memory=FfmConfig(width=8, memory_size=4), hidden=(8,)) for part in ("actor", "critic")
+def of_memory(memory):
+    return {part: BranchConfig(memory=memory, hidden=(8,)) for part in ("actor", "critic")}
+
+
+FFM = of_memory(FfmConfig(width=8, memory_size=4))
+BY_TORCH = {
+    "ffm": FFM,
+    "linear_attention": of_memory(LinearAttentionConfig(width=8, heads=2)),
+    "mamba, a2c": of_memory(MambaConfig(width=8, headdim=4)) | {"algorithm": "a2c"},
 }
 
 
-def test_a_run_records_them_and_resumes_to_the_bit(tmp_path, monkeypatch, capsys):
-    trained, again = (run(tmp_path, name, kernels="auto", **FFM) for name in "ab")
+@pytest.mark.parametrize("changes", BY_TORCH.values(), ids=BY_TORCH)
+def test_a_run_records_them_and_resumes_to_the_bit(tmp_path, monkeypatch, capsys, changes):
+    trained, again = (run(tmp_path, name, kernels="auto", **changes) for name in "ab")
     assert trained.summary["kernels"] == f"torch, sequences {library.version()}"
     assert "kernels:" not in capsys.readouterr().out
-    by_torch = run(tmp_path, "torch", kernels="torch", **FFM)
+    by_torch = run(tmp_path, "torch", kernels="torch", **changes)
     assert by_torch.summary["kernels"] == "torch"
     assert torch.allclose(weights(trained), weights(by_torch), atol=1e-2)
     assert not torch.equal(weights(trained), weights(by_torch))
@@ -303,8 +313,9 @@ def test_a_run_records_them_and_resumes_to_the_bit(tmp_path, monkeypatch, capsys
     assert torch.equal(weights(api.resume(again.folder)), weights(trained))
 
 
-def test_a_trained_agent_is_computed_like_one_from_a_file(tmp_path):
-    trained = run(tmp_path, rollouts=2, kernels="auto", **FFM)
+@pytest.mark.parametrize("changes", BY_TORCH.values(), ids=BY_TORCH)
+def test_a_trained_agent_is_computed_like_one_from_a_file(tmp_path, changes):
+    trained = run(tmp_path, rollouts=2, kernels="auto", **changes)
     assert {m.sequences for m in sequences.sequence_memories(trained.agent)} == {TORCH}
     assert trained.evaluate(5).returns == recollect.load(trained.folder).evaluate(5).returns
 

@@ -274,6 +274,7 @@ def of_memory(memory: MemoryConfig) -> dict[str, BranchConfig]:
         (of_memory(LateStackConfig()), True),
         (of_memory(LruConfig(width=8, units=4)), True),
         (of_memory(DeltaNetConfig(width=8, heads=2)), True),
+        (of_memory(MambaConfig(width=8, headdim=4)), True),
         ({"critic": BranchConfig(activation="gelu")}, False),
         (dict.fromkeys(("actor", "critic"), BranchConfig(activation="gelu")), False),
         ({"algorithm": "a2c"}, False),
@@ -289,14 +290,6 @@ def test_auto_means_native_where_it_learns_as_well(tmp_path, capsys, changes, na
     assert config_hash(trained.config) != config_hash(replace(trained.config, kernels="torch"))
 
 
-def test_auto_leaves_memories_to_torch_that_no_study_has_shown_to_learn_as_well(tmp_path):
-    version, changes = library.version(), of_memory(MambaConfig(width=8, headdim=4))
-    trained = run(tmp_path, "auto", rollouts=1, kernels="auto", **changes)
-    assert trained.summary["kernels"] == f"torch, sequences {version}"
-    trained = run(tmp_path, "native", rollouts=1, kernels="native", **changes)
-    assert trained.summary["kernels"] == f"native {version}" and trained.summary["kernel_error"] < 1e-4
-
-
 @pytest.mark.parametrize("kernels", ["auto", "native"])
 def test_auto_says_why_torch_takes_over(tmp_path, monkeypatch, capsys, kernels):
     monkeypatch.setattr(library, "target", lambda: (_ for _ in ()).throw(library.UnavailableError("no AVX2")))
@@ -306,8 +299,13 @@ def test_auto_says_why_torch_takes_over(tmp_path, monkeypatch, capsys, kernels):
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=str)
-def test_minibatches_of_several_sizes_share_the_memory(action):
-    branch = BranchConfig(memory=GruConfig(width=8))
+@pytest.mark.parametrize(
+    "memory",
+    [GruConfig(width=8), DeltaNetConfig(width=8, heads=2), MambaConfig(width=8, headdim=4)],
+    ids=lambda memory: memory.name,
+)
+def test_minibatches_of_several_sizes_share_the_memory(memory, action):
+    branch = BranchConfig(memory=memory)
     agent = make_agent(branch, branch, action)
     from .cases import NOW, FlatAdam
 

@@ -52,7 +52,8 @@ INLINE Vec softplus(Vec x) { return larger(x, all(0.0f)) + log1p_(exp_(-size_of(
 
 /* Columns of the input: queries, keys and values of DELTA; values, and one key and query for all heads, of SELECTIVE.
    Columns of `other`: beta before sigmoid, only of DELTA, and x of the decay. vectors: rate and step, and of SELECTIVE the
-   skip. saved: beta, decay and the gradient of the decay, (rows, N) each; the gradient of beta takes its place. */
+   skip. saved: beta, which is softplus(x + step) for SELECTIVE, decay and the gradient of the decay, (rows, N) each; the
+   gradient of beta takes its place. */
 static Matrix matrix_of(const Operation *op, const Operation *input, int rows, int batch, const uint8_t *first) {
   int heads = op->width, keys = op->keys, values = op->count, is_delta = op->kind == DELTA;
   long at_value = is_delta ? 2L * heads * keys : 0, at_key = (long)heads * (is_delta ? keys : values);
@@ -100,9 +101,9 @@ static void matrix_memory_forward(const Operation *op, const Operation *input, c
     const float *x = other->value + (long)row * other->columns + op->offset, *wait = is_delta ? x + heads : x;
     for (int n = 0; n < heads; n += WIDTH) {
       long at = (long)row * heads + n;
-      Vec waited = softplus(load_part(wait + n, heads - n) + load(step + n));
-      store_part(op->saved[0] + at, heads - n, is_delta ? logistic(load_part(x + n, heads - n)) : waited);
-      store_part(op->saved[1] + at, heads - n, exp_(-exp_(load(rate + n)) * waited));
+      Vec size = softplus(load_part(wait + n, heads - n) + load(step + n));
+      store_part(op->saved[0] + at, heads - n, is_delta ? logistic(load_part(x + n, heads - n)) : size);
+      store_part(op->saved[1] + at, heads - n, exp_(-exp_(load(rate + n)) * size));
     }
   }
   Matrix matrix = matrix_of(op, input, rows, batch, first);
@@ -126,15 +127,15 @@ static void matrix_memory_backward(const Operation *op, const Operation *input, 
       int count = heads - n;
       long at = (long)row * heads + n;
       Vec by_log = load_part(matrix.by_decay + at, count) * load_part(op->saved[1] + at, count) * -exp_(load(rate + n));
-      Vec x = load_part(other->value + of_wait + n, count) + load(step + n), by_wait = by_log;
+      Vec wait = load_part(other->value + of_wait + n, count) + load(step + n), by_wait = by_log;
       Vec by_beta = load_part(matrix.by_beta + at, count);
       if (is_delta) {
         Vec beta = logistic(load_part(other->value + from + n, count));
         store_part(other->gradient + from + n, count, by_beta * (beta * (1.0f - beta)));
       } else by_wait += by_beta;
-      by_wait *= logistic(x);
+      by_wait *= logistic(wait);
       store_part(other->gradient + of_wait + n, count, by_wait);
-      store(by_rate + n, fma_(by_log, softplus(x), load(by_rate + n)));
+      store(by_rate + n, fma_(by_log, softplus(wait), load(by_rate + n)));
       store(by_step + n, load(by_step + n) + by_wait);
     }
   }
@@ -142,7 +143,8 @@ static void matrix_memory_backward(const Operation *op, const Operation *input, 
 
 /* Gated norms ----------------------------------------------------------------------------------- */
 
-/* gated_norm.h, with the gate in columns of `other`. saved: the scale of each row. */
+/* gated_norm.h, with the gate in columns of `other`. saved: the scale of each row. carry[0]: gated_norm_scratch, less
+   than the 3 BLOCK rows of an operation by blocks. */
 static GatedNorm gated_norm_of(const Operation *op, const Operation *input, const Operation *other, int row, int count) {
   return (GatedNorm){.rows = count, .width = op->width, .x_row = op->columns, .gate_row = other->columns,
                      .by_x_row = op->columns, .by_gate_row = other->columns, .eps = op->scale,

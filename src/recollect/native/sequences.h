@@ -1,5 +1,5 @@
-/* Recurrences over whole sequences, with their gradients, for memories whose layers torch computes: element-wise ones
-   and short convolutions. Matrix memories are in outer.h.
+/* Recurrences over whole sequences, with their gradients: element-wise ones and short convolutions. Matrix memories are
+   in outer.h.
 
    Where `first` is true, the state before the step is 0, and no gradient passes. Gradients are written, not added.
 
