@@ -6,9 +6,8 @@ BLOCK = 64  # rows that go through all layers together
 LANES = 16  # accumulators of a sum over rows
 TERMS = 6  # means of a batch, and the total
 
-INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM, GATED_NORM = range(
-    12
-)  # row by row
+# Row by row.
+INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM, GATED_NORM = range(12)
 # Over whole sequences.
 STEPS, FRAMES, MINGRU, GRU, LSTM, OSCILLATE, CONVOLVE, DELTA, SELECTIVE, ATTENTION = range(12, 22)
 CATEGORICAL, GAUSSIAN, VALUE = range(22, 25)
