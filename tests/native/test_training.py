@@ -286,6 +286,7 @@ def test_auto_means_native_where_it_learns_as_well(tmp_path, capsys, changes, na
     trained = run(tmp_path, rollouts=1, kernels="auto", **changes)
     expected = f"native {library.version()}" if native else "torch"
     assert trained.summary["kernels"] == expected
+    assert not native or trained.summary["kernel_error"] < 1e-4
     assert "kernels:" not in capsys.readouterr().out  # nobody asked for either
     assert config_hash(trained.config) != config_hash(replace(trained.config, kernels="torch"))
 
