@@ -26,6 +26,7 @@ TASKS = {
     "LSTM": ["-e", "CartPoleMasked", "-m", "ppo_lstm"],
     "GRU": ["-e", "CartPoleMasked", "-m", "ppo_gru"],
     "minGRU": ["-e", "CartPoleMasked", "--actor", "mingru", "--critic", "mingru"],
+    "LMU": ["-e", "CartPoleMasked", "-m", "ppo_lmu"],
     "LRU": ["-e", "CartPoleMasked", "-m", "ppo_lru"],
     "Mamba": ["-e", "CartPoleMasked", "-m", "ppo_mamba"],
     "DeltaNet": ["-e", "CartPoleMasked", "-m", "ppo_deltanet"],

@@ -15,6 +15,7 @@ from recollect.agent.agent import BranchConfig
 from recollect.memory import trxl
 from recollect.memory.deltanet import DeltaNetConfig
 from recollect.memory.gpt2 import Gpt2Config
+from recollect.memory.lmu import LmuConfig
 from recollect.memory.lru import LruConfig
 from recollect.memory.mamba import MambaConfig
 from recollect.memory.mlp import MlpConfig
@@ -31,6 +32,7 @@ MEMORIES = {
     "lstm": LstmConfig(width=16),
     "mingru": MinGruConfig(width=9),
     "stack": StackConfig(frames=3),
+    "lmu": LmuConfig(width=16, order=9),
     "lru": LruConfig(width=16, units=9),
     "deltanet": DeltaNetConfig(width=16, heads=2),
     "mamba": MambaConfig(width=10, d_state=5, headdim=4),

@@ -16,6 +16,7 @@ from recollect.envs.spaces import ACTION_MASK, read_spaces
 from recollect.learn.engine import TorchEngine
 from recollect.learn.optim import FlatAdam
 from recollect.learn.rollout import Rollout, opening_row
+from recollect.memory.lmu import LmuConfig
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import LateStackConfig, StackConfig
@@ -25,7 +26,8 @@ from . import cases
 from .cases import ACTIONS, DISCRETE, NOW, config, kernels, make_batch
 from .test_gradients import builds
 
-MEMORIES = MlpConfig, StackConfig, LateStackConfig, GruConfig, LstmConfig, MinGruConfig
+RECURRENT = GruConfig, LstmConfig, MinGruConfig, LmuConfig
+MEMORIES = MlpConfig, StackConfig, LateStackConfig, *RECURRENT
 VECTOR = spaces.Box(-np.inf, np.inf, (4,))
 MIXED = spaces.Dict(
     position=VECTOR,
@@ -187,7 +189,7 @@ def test_any_actor_and_critic(data):
     widths = st.integers(1, 40)
     memory = draw(st.sampled_from(MEMORIES))
     options = {}
-    if memory in (GruConfig, LstmConfig, MinGruConfig):
+    if memory in RECURRENT:
         options = {"width": draw(widths), "layers": draw(st.integers(1, 2))}
     elif memory is not MlpConfig:
         options = {"frames": draw(st.integers(1, 5))}

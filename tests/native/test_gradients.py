@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from recollect.agent.agent import BranchConfig
 from recollect.learn.ppo import loss
 from recollect.memory.gpt2 import Gpt2Config
+from recollect.memory.lmu import LmuConfig
 from recollect.memory.mlp import MlpConfig
 from recollect.memory.rnn import GruConfig, LstmConfig, MinGruConfig
 from recollect.memory.stack import LateStackConfig, StackConfig
@@ -28,7 +29,7 @@ from recollect.native.program import coverage
 
 from .cases import ACTIONS, DISCRETE, NOW, check, config, in_float64, kernels, make_agent, make_batch, native
 
-RECURRENT = GruConfig, LstmConfig, MinGruConfig
+RECURRENT = GruConfig, LstmConfig, MinGruConfig, LmuConfig
 PLAIN = BranchConfig()
 
 
@@ -112,6 +113,8 @@ def test_any_shape_and_option(data):
     widths = st.integers(1, 70)
     memory = draw(st.sampled_from([MlpConfig, StackConfig, LateStackConfig, *RECURRENT]))
     options = {} if memory not in RECURRENT else {"width": draw(widths), "layers": draw(st.integers(1, 2))}
+    if memory is LmuConfig:
+        options["order"] = draw(st.integers(1, 40))
     residual = draw(st.booleans()) and not memory.before_encoder
     actor = BranchConfig(
         memory=memory(**options),

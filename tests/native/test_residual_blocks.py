@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from recollect.agent.agent import BranchConfig
 from recollect.memory.deltanet import DeltaNet, DeltaNetConfig
 from recollect.memory.layers import Chain
+from recollect.memory.lmu import Lmu
 from recollect.memory.lru import Lru, LruConfig
 from recollect.memory.mamba import Mamba, MambaConfig
 from recollect.memory.rnn import GruConfig
@@ -130,7 +131,9 @@ def test_results_are_equal_to_the_bit_for_all_instruction_sets_and_optimisation_
 
 
 @pytest.mark.parametrize(
-    "layer", [Lru(12, 9, 0.5, 0.9), DeltaNet(12, 3), Mamba(12, 7, 24, 8)], ids=lambda m: type(m).__name__
+    "layer",
+    [Lmu(12, 12, 5, 7), Lru(12, 9, 0.5, 0.9), DeltaNet(12, 3), Mamba(12, 7, 24, 8)],
+    ids=lambda m: type(m).__name__,
 )
 def test_weights_that_are_not_trained_take_torch(layer):
     """In a chain, as a third-party memory may have them; the kernels write the gradients of all of them."""

@@ -16,6 +16,7 @@ from recollect.learn.settings import PPOConfig
 from recollect.memory import MemoryConfig
 from recollect.memory.deltanet import DeltaNetConfig
 from recollect.memory.gpt2 import Gpt2Config
+from recollect.memory.lmu import LmuConfig
 from recollect.memory.lru import LruConfig
 from recollect.memory.mamba import MambaConfig
 from recollect.memory.mlp import MlpConfig
@@ -291,6 +292,15 @@ def test_auto_means_native_where_it_learns_as_well(tmp_path, capsys, changes, na
     assert config_hash(trained.config) != config_hash(replace(trained.config, kernels="torch"))
 
 
+def test_auto_leaves_a_memory_to_torch_that_no_study_has_shown_to_learn_as_well(tmp_path):
+    changes = of_memory(LmuConfig(width=8, order=5))
+    trained = run(tmp_path, "auto", rollouts=1, kernels="auto", **changes)
+    assert trained.summary["kernels"] == "torch"
+    trained = run(tmp_path, "native", rollouts=1, kernels="native", **changes)
+    assert trained.summary["kernels"] == f"native {library.version()}"
+    assert trained.summary["kernel_error"] < 1e-4
+
+
 @pytest.mark.parametrize("kernels", ["auto", "native"])
 def test_auto_says_why_torch_takes_over(tmp_path, monkeypatch, capsys, kernels):
     monkeypatch.setattr(library, "target", lambda: (_ for _ in ()).throw(library.UnavailableError("no AVX2")))
@@ -302,7 +312,12 @@ def test_auto_says_why_torch_takes_over(tmp_path, monkeypatch, capsys, kernels):
 @pytest.mark.parametrize("action", ACTIONS, ids=str)
 @pytest.mark.parametrize(
     "memory",
-    [GruConfig(width=8), DeltaNetConfig(width=8, heads=2), MambaConfig(width=8, headdim=4)],
+    [
+        GruConfig(width=8),
+        LmuConfig(width=8, order=5),
+        DeltaNetConfig(width=8, heads=2),
+        MambaConfig(width=8, headdim=4),
+    ],
     ids=lambda memory: memory.name,
 )
 def test_minibatches_of_several_sizes_share_the_memory(memory, action):

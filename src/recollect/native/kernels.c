@@ -9,6 +9,7 @@
 #include "attention.h"
 #include "blocks.h"
 #include "gated.h"
+#include "legendre.h"
 #include "loss.h"
 #include "matrix_layers.h"
 #include "outer.h"
@@ -134,6 +135,7 @@ static void forward_sequences(const Program *p, int stage, int rows, int batch, 
     else if (op->kind == MINGRU) mingru_forward(op, input, rows, batch, first);
     else if (op->kind == GRU) gru_forward(op, input, rows, batch, first);
     else if (op->kind == LSTM) lstm_forward(op, input, rows, batch, first);
+    else if (op->kind == LMU) lmu_forward(op, input, p->operations + op->other, rows, batch, first);
     else if (op->kind == OSCILLATE) lru_forward(op, input, rows, batch, first);
     else if (op->kind == CONVOLVE) convolve_forward(op, input, rows, batch, first);
     else if (op->kind == DELTA || op->kind == SELECTIVE)
@@ -151,6 +153,7 @@ static void backward_sequences(const Program *p, int stage, int rows, int batch,
     else if (op->kind == MINGRU) mingru_backward(op, input, rows, batch, first);
     else if (op->kind == GRU) gru_backward(op, input, rows, batch, first);
     else if (op->kind == LSTM) lstm_backward(op, input, rows, batch, first);
+    else if (op->kind == LMU) lmu_backward(op, input, p->operations + op->other, rows, batch, first);
     else if (op->kind == OSCILLATE) lru_backward(op, input, rows, batch, first);
     else if (op->kind == CONVOLVE) convolve_backward(op, input, rows, batch, first);
     else if (op->kind == DELTA || op->kind == SELECTIVE)

@@ -11,11 +11,11 @@ enum { BLOCK = 64 }; /* rows that go through all layers together, so that their 
 
 enum Kind {
   INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM, GATED_NORM,
-  STEPS, FRAMES, MINGRU, GRU, LSTM, OSCILLATE, CONVOLVE, DELTA, SELECTIVE, ATTENTION,
+  STEPS, FRAMES, MINGRU, GRU, LSTM, LMU, OSCILLATE, CONVOLVE, DELTA, SELECTIVE, ATTENTION,
   CATEGORICAL, GAUSSIAN, VALUE
 };
 enum Activation { IDENTITY, TANH, RELU, ELU };
-enum { VECTORS = 3, PACKED = 5 }; /* of an operation, at most */
+enum { WEIGHTS = 6, VECTORS = 3, PACKED = 5 }; /* of an operation, at most */
 
 /* The operations of a stage are computed block by block. A stage ends before an operation over whole sequences
    (STEPS to ATTENTION), which needs all rows of its input and is the first of the next stage.
@@ -29,11 +29,11 @@ typedef struct {
   int32_t width;          /* INPUT, FRAMES: features; recurrences: units; heads: parameters of the policy */
   int32_t count;          /* FRAMES: frames; ATTENTION: past steps; EMBED: positions; CATEGORICAL: groups of choices;
                              GELU: whether it is the exact function; CONVOLVE: taps; DELTA, SELECTIVE: numbers of a
-                             value */
+                             value; LMU: coefficients */
   int32_t keys;           /* DELTA, SELECTIVE: numbers of a key */
   int32_t activation;     /* LINEAR */
-  int32_t input, other;   /* operations; RESIDUAL, GATE, SKIP, HEAD_NORM, GATED_NORM, DELTA, SELECTIVE, ATTENTION and
-                             EMBED with two tokens have two inputs */
+  int32_t input, other;   /* operations; RESIDUAL, GATE, SKIP, HEAD_NORM, GATED_NORM, LMU, DELTA, SELECTIVE, ATTENTION
+                             and EMBED with two tokens have two inputs */
   int32_t steps;          /* ATTENTION, EMBED: the operation STEPS */
   int32_t offset;         /* LINEAR, CONVOLVE: the first column of its input; DELTA, SELECTIVE, HEAD_NORM,
                              GATED_NORM: of `other` */
@@ -41,8 +41,8 @@ typedef struct {
   int32_t heads;          /* ATTENTION, HEAD_NORM */
   int32_t stops;          /* LINEAR, NORM: whether no gradient goes to the input */
   float scale;            /* RESIDUAL: of `input`; NORM, HEAD_NORM, GATED_NORM: added to the variance */
-  Weights *weights[3];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE;
-                             ATTENTION: of distances */
+  Weights *weights[WEIGHTS];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE;
+                             LMU: legendre.h; ATTENTION: of distances */
   const float *vector[VECTORS]; /* NORM: gain, bias; GATE: bias; SKIP: factor; HEAD_NORM, GATED_NORM: gain; DELTA: rate, step;
                                    SELECTIVE: rate, step, skip; OSCILLATE: nu, theta, gamma; EMBED: in place of the first token where an episode
                                    opens; ATTENTION: distances.h */

@@ -18,6 +18,7 @@ from ..encoder.leaves import Concatenation
 from ..memory.deltanet import DeltaNet
 from ..memory.gpt2 import Banded
 from ..memory.layers import Blocks, Chain
+from ..memory.lmu import Lmu
 from ..memory.lru import Lru
 from ..memory.mamba import EPS, Mamba
 from ..memory.mlp import Mlp
@@ -178,6 +179,16 @@ class Network:
         width, recurrent = memory.out_dim, linear(memory.recurrent, None, 4)
         return self.add(Node(c.LSTM, width, (at,), [recurrent], units=width, saved=3, carried=2))
 
+    def _lmu(self, memory: Lmu, at: int) -> int:
+        _check_trained(memory)
+        inputs = self.affine(linear(memory.input, memory.bias), at)
+        signal = self.affine(linear(memory.encode_input, None), at)
+        state = Node(c.LMU, memory.out_dim, (inputs, signal), units=memory.out_dim, saved=3, carried=2)
+        state.count, encode = memory.order, (memory.encode_hidden, memory.encode_memory)
+        maps = memory.recurrent, memory.memory, *encode, memory.a, memory.b
+        state.weights = [linear(weight, None) for weight in maps]
+        return self.add(state)
+
     def _lru(self, memory: Lru, at: int) -> int:
         _check_trained(memory)
         numbers, width = 2 * memory.units, memory.out_dim
@@ -230,6 +241,7 @@ _MEMORIES: dict[type[nn.Module], Callable[[Network, Any, int], int]] = {
     MinGru: Network._mingru,
     Gru: Network._gru,
     Lstm: Network._lstm,
+    Lmu: Network._lmu,
     Blocks: Network._blocks,
     Lru: Network._lru,
     DeltaNet: Network._deltanet,

@@ -9,9 +9,9 @@ TERMS = 6  # means of a batch, and the total
 # Row by row.
 INPUT, LINEAR, RESIDUAL, NORM, GATE, GELU, EMBED, LAST, SKIP, GLU, HEAD_NORM, GATED_NORM = range(12)
 # Over whole sequences.
-STEPS, FRAMES, MINGRU, GRU, LSTM, OSCILLATE, CONVOLVE, DELTA, SELECTIVE, ATTENTION = range(12, 22)
-CATEGORICAL, GAUSSIAN, VALUE = range(22, 25)
-VECTORS, PACKED = 3, 5  # of an operation, at most
+STEPS, FRAMES, MINGRU, GRU, LSTM, LMU, OSCILLATE, CONVOLVE, DELTA, SELECTIVE, ATTENTION = range(12, 23)
+CATEGORICAL, GAUSSIAN, VALUE = range(23, 26)
+WEIGHTS, VECTORS, PACKED = 6, 3, 5  # of an operation, at most
 QUERIES = 16  # rows of a block of attention
 ROWS = 8  # rows of a matrix memory are a multiple of it
 IDENTITY, TANH, RELU, ELU = range(4)
@@ -38,7 +38,7 @@ class Operation(ctypes.Structure):
         *((name, _int) for name in ("activation", "input", "other", "steps", "offset")),
         *((name, _int) for name in ("tokens", "heads", "stops")),
         ("scale", _float),
-        ("weights", ctypes.POINTER(Weights) * 3),
+        ("weights", ctypes.POINTER(Weights) * WEIGHTS),
         *((name, _pointer * VECTORS) for name in ("vector", "vector_gradient")),
         *((name, _pointer) for name in ("packed", "vector_sums", "table", "table_gradient")),
         *((name, _pointer) for name in ("value", "gradient")),

@@ -136,10 +136,14 @@ class Workspace:
 
     def _bind_saved(self, op: c.Operation, node: Node) -> None:
         size = self.batch if node.is_sequence else 3 * c.BLOCK * node.tokens
+        columns = op.columns
+        if node.kind == c.LMU:  # there may be more coefficients than units
+            columns = max(columns, self._padded(node.count))
+            size = 2 * self.batch
         for k in range(2 if node.saved else 0):
-            op.carry[k] = self._take(size * op.columns)
+            op.carry[k] = self._take(size * columns)
         for k in range(node.saved):
-            op.saved[k] = self._take(self.rows * node.tokens * op.columns)
+            op.saved[k] = self._take(self.rows * node.tokens * columns)
 
     def _bind_attention(self, op: c.Operation, node: Node, trained: bool) -> None:
         """Memory for one head of one sequence, and for the weights of all of them if there is a gradient."""
