@@ -132,6 +132,13 @@ def assert_close(x, expected, limit=1e-5):
         torch.testing.assert_close(x[name].double(), expected[name].double(), atol=limit, rtol=limit)
 
 
+def limit_of(rounded, expected):
+    """1e-5, or three times the error of torch in float32: some weights amplify rounding."""
+    rounded, expected = (tree.leaves(part) for part in (rounded, expected))
+    pairs = [(rounded[name].double(), x.double()) for name, x in expected.items() if x.numel()]
+    return max(1e-5, *(3 * ((x - y).abs() / (1 + y.abs())).max().item() for x, y in pairs))
+
+
 def check(agent, obs, steps, num_envs, resets):
     """Assert that the kernels act and value as torch does in float64."""
     rollout = make_rollout(agent, obs, steps, num_envs, resets)
@@ -140,14 +147,18 @@ def check(agent, obs, steps, num_envs, resets):
     reference, torch_engine = in_float64(agent)
     wide = to_float64(rollout, reference, obs, steps, num_envs, resets)
     expected, _, expected_after = act(torch_engine, reference, wide, double(state.actor))
-    assert_close((params, after), (expected.float(), expected_after))
+    by_torch = TorchEngine(agent)
+    rounded = act(by_torch, agent, rollout, state.actor)[::2]
+    limit = limit_of(rounded, (expected, expected_after))
+    assert_close((params, after), (expected.float(), expected_after), limit)
     # The noise decides, so actions are compared with those of the same parameters.
     assert torch.equal(actions, agent.policy.sample(params, noise_for(agent, rollout)))
     with torch.no_grad():
         values, after = engine.value(rollout.normalized(agent), state)
         wide_state = AgentState(*map(double, state))
         expected, expected_after = torch_engine.value(wide.normalized(reference), wide_state)
-    assert_close((values, *after), (expected, *expected_after))
+        rounded = by_torch.value(rollout.normalized(agent), state)
+    assert_close((values, *after), (expected, *expected_after), limit_of(rounded, (expected, expected_after)))
 
 
 @pytest.mark.parametrize("memory", MEMORIES, ids=lambda m: m.name)
