@@ -9,6 +9,7 @@
     recollect compare studies/kernels_blocks.yaml --report docs/results/kernels_blocks
     recollect compare studies/kernels_blocks_more.yaml --report docs/results/kernels_blocks_more
     recollect compare studies/kernels_mamba.yaml --report docs/results/kernels_mamba
+    recollect compare studies/kernels_lmu.yaml --report docs/results/kernels_lmu
     python -m benchmarks.equivalence
 
 Prints native minus torch, in normalised scores, of each task and over all tasks of the files that belong
@@ -38,6 +39,7 @@ STUDIES = (
     ("kernels_blocks",),
     ("kernels_blocks_more",),
     ("kernels_mamba",),
+    ("kernels_lmu",),
 )
 MARGIN = 0.05  # of the mean over all tasks, by its 90 % interval
 TASK_MARGIN = 0.1  # by which no task may be worse, by its 95 % interval

@@ -8,7 +8,8 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     peers, peers short, recurrent, transformers    speed compared with other libraries
     zoo                                            scores of the presets beside RL Zoo's settings
     memories                                       speed and size of each memory beside a GRU
-    equivalence, _short, _trxl, _late_stack, _blocks, _blocks_more, _mamba  native kernels beside torch's
+    equivalence, and with _short, _trxl, _late_stack, _blocks, _blocks_more, _mamba, _lmu
+                                                   native kernels beside torch's
     critic_memories                                gains of critics with a memory
     critics, context                               critics on the same rollouts; time over context length
     gpt2ppo_peer                                   the plain PPO of GPT2PPO's authors, run again
@@ -57,6 +58,9 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^<!-- table ([^\n]+?) -->\n(.*?)^<!-- end table -->$", re.MULTILINE | re.DOTALL)
 END = re.compile(r"^<!-- (?:table [^\n]+|end table) -->$", re.MULTILINE)
 
+# Suffixes of the names of the tables, in the order of equivalence.STUDIES.
+EQUIVALENCE = "", "_short", "_trxl", "_late_stack", "_blocks", "_blocks_more", "_mamba", "_lmu"
+
 SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "peers": lambda out: cells.full_table(measured(peers.TASKS, "peers", out)),
     "peers short": lambda out: cells.short_table(measured(peers.TASKS, "peers", out), peers.PEER),
@@ -85,7 +89,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
         f"equivalence{name}": lambda out, i=i: equivalence.lines(
             equivalence.read(out.parents[1] / "docs" / "results")[i]
         )
-        for i, name in enumerate(("", "_short", "_trxl", "_late_stack", "_blocks", "_blocks_more", "_mamba"))
+        for i, name in enumerate(EQUIVALENCE)
     },
 }
 
