@@ -1,7 +1,7 @@
 """Where two memories lead a task of the leaderboard: which of the two is better? Ten fresh seeds each.
 
     python -m benchmarks.leaders --run     trains them; resumes
-    python -m benchmarks.leaders           the pairs
+    python -m benchmarks.leaders           the pairs, and the table of docs/leaderboard.md
 
 Written after the first five seeds of studies/memories.yaml and before the first run of its own. The rule: of
 each task in which the highest mean of the five seeds is at most 0.95 and at least 0.1 above that of an agent
@@ -21,7 +21,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from recollect.reporting.aggregate import improvement
+from recollect.reporting.significance import compare_means, holm
+
+from . import study_tables
+from .cells import table
 from .leaderboard import NAME, ROOT, Cell, read
+from .study_tables import Study, estimate
 
 SEEDS, NO_MEMORY = "6-15", "mlp"
 FIRST = range(1, 6)  # the seeds that choose the pairs
@@ -39,10 +47,30 @@ def leaders(cells: Sequence[Cell]) -> dict[str, tuple[str, str]]:
             for cell in cells
             if cell.task == task
         }
-        first, second, *_ = sorted(means, key=means.__getitem__, reverse=True)
+        first, second, *_ = sorted(means.keys() - {NO_MEMORY}, key=means.__getitem__, reverse=True)
         if means[first] <= SOLVED and means[first] - means[NO_MEMORY] >= LEAST_GAIN:
             pairs[task] = first, second
     return pairs
+
+
+def lines(study: Study) -> list[str]:
+    """The two memories of each task, the better mean first, and the test of their means."""
+    rows, p_values = [], []
+    for task in study.envs:
+        labels = sorted(study.labels(task), key=lambda label: -study.of("finals", task, label)["mean"])
+        trained = [label for label in labels if study.has("groups", task, label)]
+        finals = [study.of("finals", task, label) for label in trained]
+        x, y = (np.array(final["scores"]) for final in finals)
+        p_values.append(compare_means(x, y))
+        wins, (low, high) = improvement([(x, y)])
+        row = [task]
+        for label, final in zip(trained, finals, strict=True):
+            name = study.of("groups", task, label)["settings"]["actor.memory.name"]
+            row += [f"`{name}`", estimate(final["mean"], final["mean_interval"])]
+        rows.append([*row, f"{wins:.2f} ({low:.2f} to {high:.2f})"])
+    header = ["environment", "A", "mean (95 %)", "B", "mean (95 %)", "P(A above B) (95 %)", "adjusted p"]
+    adjusted = [f"{p:.2g}" for p in holm(p_values)]
+    return table(header, [[*row, p] for row, p in zip(rows, adjusted, strict=True)])
 
 
 def presets(report: Path) -> dict[str, str]:
@@ -72,6 +100,8 @@ def main() -> None:
     print("\n".join(f"{task}: {', '.join(pair)}" for task, pair in pairs.items()), flush=True)
     if parser.parse_args().run:
         run(pairs)
+    if (ROOT / RESULTS / "report.json").exists():
+        print("", *lines(study_tables.read(ROOT / RESULTS.parent, RESULTS.name)), sep="\n")
 
 
 if __name__ == "__main__":

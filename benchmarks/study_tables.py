@@ -324,7 +324,7 @@ def scores(study: Study) -> list[str]:
     for env in study.envs:
         for label in study.labels(env):
             final = study.of("finals", env, label)
-            means = [_estimate(final[key], final[f"{key}_interval"]) for key in ("mean", "iqm")]
+            means = [estimate(final[key], final[f"{key}_interval"]) for key in ("mean", "iqm")]
             each = ", ".join(map(short, final["scores"]))
             rows.append([env, study.name(env, label), *means, each])
     equal = {len(x["scores"]) for x in study.report["finals"] if are_equal(np.array(x["scores"]))}
@@ -340,7 +340,7 @@ def differences(study: Study) -> list[str]:
             entry, sign = _difference(study, env, model, other)
             if not entry:  # reports of many models set only the best against the others
                 continue
-            mean = _estimate(sign * entry["by"], _signed(entry["interval"], sign))
+            mean = estimate(sign * entry["by"], _signed(entry["interval"], sign))
             names = [study.name(env, label) for label in (model, other)]
             rows.append([env, *names, mean, _iqm_difference(study, env, model, other), _wins(entry, sign)])
             rows[-1] += [_p(entry["p"])] if "p" in entry else []
@@ -433,7 +433,8 @@ def short(x: float) -> str:
     return text.removeprefix("-") if float(text) == 0 else text
 
 
-def _estimate(value: float, interval: Sequence[float] | None) -> str:
+def estimate(value: float, interval: Sequence[float] | None) -> str:
+    """A number with its interval, three digits each."""
     return short(value) + (f" ({short(interval[0])} to {short(interval[1])})" if interval else "")
 
 
@@ -452,7 +453,7 @@ def _difference(study: Study, env: str, model: str, other: str) -> tuple[Entry, 
 def _iqm_difference(study: Study, env: str, model: str, other: str) -> str:
     mine, theirs = (study.of("finals", env, label)["iqm"] for label in (model, other))
     entry, sign = _difference(study, env, model, other)
-    return _estimate(mine - theirs, _signed(entry.get("iqm_interval"), sign))
+    return estimate(mine - theirs, _signed(entry.get("iqm_interval"), sign))
 
 
 def _wins(entry: Entry, sign: int) -> str:

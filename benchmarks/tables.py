@@ -16,6 +16,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     limits                                         LunarLander with errors of the tutorial's code
     leaderboard                                    memories over all tasks
     leaderboard kinds, leaderboard tasks           memories in each kind of task, and in each task
+    leaders                                        the two memories that lead a task, with ten fresh seeds
     delays                                         memories that learn to repeat an input, from labels
     soak                                           memory and disk of long runs
     presets, mujoco, toy control, memory tasks, cards    scores of the presets
@@ -42,6 +43,7 @@ from . import (
     equivalence,
     gpt2ppo,
     leaderboard,
+    leaders,
     limits,
     memories,
     peers,
@@ -83,6 +85,9 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "leaderboard": lambda out: leaderboard.memories_table(leaderboard.read(out.parents[1])),
     "leaderboard kinds": lambda out: leaderboard.kinds_table(leaderboard.read(out.parents[1])),
     "leaderboard tasks": lambda out: leaderboard.tasks_table(leaderboard.read(out.parents[1])),
+    "leaders": lambda out: leaders.lines(
+        study_tables.read(out.parents[1] / "docs/results", "memories_leaders")
+    ),
     "delays": lambda out: delays.table(json.loads((out.parents[1] / delays.RESULTS).read_text())),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{

@@ -41,8 +41,8 @@ typedef struct {
   int32_t heads;          /* ATTENTION, HEAD_NORM */
   int32_t stops;          /* LINEAR, NORM: whether no gradient goes to the input */
   float scale;            /* RESIDUAL: of `input`; NORM, HEAD_NORM, GATED_NORM: added to the variance */
-  Weights *weights[WEIGHTS];    /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate; GATE;
-                             LMU: legendre.h; ATTENTION: of distances */
+  Weights *weights[WEIGHTS]; /* LINEAR: 1; LSTM: recurrent; GRU: recurrent of both gates, and of the candidate;
+                                GATE; LMU: legendre.h; ATTENTION: of distances */
   const float *vector[VECTORS]; /* NORM: gain, bias; GATE: bias; SKIP: factor; HEAD_NORM, GATED_NORM: gain; DELTA: rate, step;
                                    SELECTIVE: rate, step, skip; OSCILLATE: nu, theta, gamma; EMBED: in place of the first token where an episode
                                    opens; ATTENTION: distances.h */
