@@ -10,6 +10,7 @@
     recollect compare studies/kernels_blocks_more.yaml --report docs/results/kernels_blocks_more
     recollect compare studies/kernels_mamba.yaml --report docs/results/kernels_mamba
     recollect compare studies/kernels_lmu.yaml --report docs/results/kernels_lmu
+    recollect compare studies/kernels_lmu_more.yaml --report docs/results/kernels_lmu_more
     python -m benchmarks.equivalence
 
 Prints native minus torch, in normalised scores, of each task and over all tasks of the files that belong
@@ -40,6 +41,7 @@ STUDIES = (
     ("kernels_blocks_more",),
     ("kernels_mamba",),
     ("kernels_lmu",),
+    ("kernels_lmu_more",),
 )
 MARGIN = 0.05  # of the mean over all tasks, by its 90 % interval
 TASK_MARGIN = 0.1  # by which no task may be worse, by its 95 % interval

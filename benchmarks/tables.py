@@ -8,7 +8,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     peers, peers short, recurrent, transformers    speed compared with other libraries
     zoo                                            scores of the presets beside RL Zoo's settings
     memories                                       speed and size of each memory beside a GRU
-    equivalence, and with _short, _trxl, _late_stack, _blocks, _blocks_more, _mamba, _lmu
+    equivalence, and with _short, _trxl, _late_stack, _blocks, _blocks_more, _mamba, _lmu, _lmu_more
                                                    native kernels beside torch's
     critic_memories                                gains of critics with a memory
     critics, context                               critics on the same rollouts; time over context length
@@ -61,7 +61,7 @@ BLOCK = re.compile(r"^<!-- table ([^\n]+?) -->\n(.*?)^<!-- end table -->$", re.M
 END = re.compile(r"^<!-- (?:table [^\n]+|end table) -->$", re.MULTILINE)
 
 # Suffixes of the names of the tables, in the order of equivalence.STUDIES.
-EQUIVALENCE = "", "_short", "_trxl", "_late_stack", "_blocks", "_blocks_more", "_mamba", "_lmu"
+EQUIVALENCE = "", "_short", "_trxl", "_late_stack", "_blocks", "_blocks_more", "_mamba", "_lmu", "_lmu_more"
 
 SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "peers": lambda out: cells.full_table(measured(peers.TASKS, "peers", out)),

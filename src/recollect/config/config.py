@@ -93,8 +93,8 @@ class RunConfig(Options):
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Kernels of acting, values and the gradient step. native: in C, compiled at first use, for agents
     without pictures on the CPU, others take torch's; auto: native for networks without a memory or with
-    stack, late_stack, gru, lstm, mingru, lru, deltanet, mamba, gpt2, trxl or gtrxl, otherwise torch's. With
-    both, recurrences of other memories are native, but for rnn, indrnn and lmu."""
+    stack, late_stack, gru, lstm, mingru, lmu, lru, deltanet, mamba, gpt2, trxl or gtrxl, otherwise torch's.
+    With both, recurrences of other memories are native, but for rnn and indrnn."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,7 +10,6 @@ from ..common.errors import UsageError
 from ..config.config import RunConfig
 from ..learn.engine import Engine, TorchEngine
 from ..learn.learner import Learner
-from ..memory.lmu import Lmu
 from ..memory.sequences import TORCH, sequence_memories, use
 from ..native.engine import NativeEngine
 from ..native.library import UnavailableError, load
@@ -18,7 +17,6 @@ from ..native.nodes import UnsupportedError
 from ..native.program import coverage
 from ..native.sequences import NativeSequences
 
-NOT_SHOWN = (Lmu,)  # to learn as well with native layers (docs/kernels.md): not taken by `auto`
 WARN_ERROR = 1e-3  # of ratio_error or value_error; at 1e-2 the run stops (learn/maths.py)
 ROUNDED = "results are equal up to rounding, and no longer to the bit"
 
@@ -49,8 +47,6 @@ def _native(config: RunConfig, agent: Agent, announce: Callable[[str], None]) ->
     if config.amp is not None or config.compile:
         raise UnsupportedError("amp and compile are options of torch")
     auto = config.kernels == "auto"
-    if auto and any(type(module) in NOT_SHOWN for module in agent.modules()):
-        raise UnsupportedError("a memory of which no study has shown that native runs learn as well")
     if auto and not coverage(agent).complete:
         raise UnsupportedError("a branch that they cannot compute")
     native = NativeEngine(load(announce), agent, announce)
