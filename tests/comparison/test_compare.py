@@ -20,7 +20,7 @@ from benchmarks.report import evaluation, invent_run
 from rich.console import Console
 
 from recollect.common.errors import UsageError
-from recollect.comparison import compare, local_executor, one_run, run_process, worker
+from recollect.comparison import compare, jobs, local_executor, one_run, run_process, worker
 from recollect.comparison.display import ComparisonDisplay, RunGroup, group_jobs
 from recollect.comparison.jobs import Job, last_line, plan_jobs, read_evaluation
 from recollect.comparison.random_baselines import baseline_folder
@@ -489,6 +489,14 @@ def test_a_broken_folder_is_named(done, tmp_path):
     (job.folder / "metrics.jsonl").touch()
     with pytest.raises(UsageError, match=r"is broken: its summary\.json cannot be read; remove the folder"):
         planned(tmp_path, *SHORT[:-2])
+
+
+def test_a_run_that_another_process_has_started_since_is_not_broken(done, tmp_path, monkeypatch):
+    (job, *_) = planned(tmp_path, *SHORT[:-2])
+    now = jobs.existing_runs
+    monkeypatch.setattr(jobs, "existing_runs", lambda out: {} if out == tmp_path else now(out))
+    shutil.copytree(folders(done / "runs")[0], job.folder)
+    assert planned(tmp_path, *SHORT[:-2])[0].state in ("begun", "done")
 
 
 def test_a_run_that_was_killed_before_its_first_summary_is_started_again(done, tmp_path):

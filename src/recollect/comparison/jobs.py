@@ -105,9 +105,11 @@ def plan_jobs(configs: Sequence[RunConfig], out: Path, episodes: int, probes: bo
             )
     jobs = []
     for config, key in zip(configs, hashes, strict=True):
-        folder = folders.get(key)
         # With the hash, because models of one preset that differ in an option have the same folders above.
-        job = Job(config, folder or new_folder(config, out, f"s{config.seed}-{key[:8]}"), probes=probes)
+        new = new_folder(config, out, f"s{config.seed}-{key[:8]}")
+        # Looked at again: another process may have started the run since.
+        folder = folders.get(key) or existing_runs(new).get(key)
+        job = Job(config, folder or new, probes=probes)
         if folder is not None:
             # Interrupted, until its results say that it is done.
             job.state = "begun"
