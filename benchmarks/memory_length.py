@@ -5,7 +5,8 @@
     python -m benchmarks.memory_length
 
 The first command after the runs probes the agent of every run that the report lists, and writes what it
-measured into agents.json beside the report. The last one repeats the analysis from that file.
+measured into agents.json beside the report. The last one repeats the analysis from that file: it writes
+analysis.json and lengths.svg beside it, and prints the tables.
 
 Every task has a known horizon: the number of last steps, the present one included, without which no agent
 solves it. With one step fewer an agent is no better than one without a memory; in RepeatPrevious hardly so,
@@ -32,44 +33,21 @@ Shapes.  A agents.
 import argparse
 import json
 import math
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
-import torch
 
 from recollect.common.intervals import Floats, Interval, one_factor, stretched
-from recollect.envs import make_for_evaluation
-from recollect.probing.ablate import (
-    average,
-    choose_source,
-    list_alterations,
-    measure_loss,
-    measure_memory_length,
-    play_altered,
-)
-from recollect.probing.interventions import measure_spread, record_sequences
-from recollect.probing.memory_length import MemoryLength
-from recollect.probing.occlusion import LONGEST, Dependence, measure_dependence
-from recollect.probing.open_loop import measure_open_loop, number_episodes
-from recollect.probing.verdict import LEAST
+from recollect.probing.occlusion import LONGEST
 from recollect.reporting.significance import holm, mann_whitney
-from recollect.run import api
-from recollect.run.recording import record_deterministic
 from recollect.run.run_folder import write_json
 
-Estimator = Literal["score", "rewarded", "policy", "largest", "farthest", "gradient"]
-LENGTHS: tuple[Estimator, ...] = ("score", "rewarded", "policy")  # those with an interval
-ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
-EPISODES, SEED = 50, 1_000_003
+from .length_agents import ESTIMATORS, LENGTHS, Agent, Estimator, measure_all, read_agents
+from .length_tables import calibration_table, draw, solved_table, used_table
+
 SOLVED, HALF = 0.95, 0.5
-# Without a memory: half of all signs are guessed, and in RepeatPrevious a quarter of all suits (-0.5), or
-# slightly more, because the deck has one card fewer of the present suit.
-GUESSED = {"success": 0.5, "return": -0.5}
 CALIBRATED = Interval(0.8, 1.25)
 UNKNOWN = 0.05  # share of agents for which a calibrated estimator may say nothing
 COVERED = 0.95  # share of agents whose interval must contain the horizon
@@ -78,167 +56,15 @@ FEWEST_AGENTS = 10  # of a memory that is judged alone, and of those whose inter
 EQUAL = 0.99  # from this score on the agents of a task do as well as each other
 ATTENTION, RECURRENT = ("gpt2", "gtrxl"), ("gru", "lstm")
 ENDS_AT_HORIZON = "tmaze"
-GRADIENTS = range(1, LONGEST + 1)  # numbers of steps; the probe's own table has fewer
 RESAMPLES = 10_000
 RESULTS = Path(__file__).parents[1] / "docs/results/memory_length"
-
-
-@dataclass(frozen=True)
-class Agent:
-    """What was measured of one agent."""
-
-    task: str
-    memory: str
-    seed: int
-    horizon: int
-    """Steps without which no agent solves the task."""
-    score: float
-    """In the evaluation of the study. 0: without a memory; 1: the best."""
-    estimates: dict[str, float | None]
-    """By estimator; infinite: more than was measured; None: the estimator says nothing."""
-    intervals: dict[str, tuple[float, float]]
-    """95 %, of the estimators that have one."""
-
-
-# Measurements ---------------------------------------------------------------------------------
-
-
-def horizon_of(env_id: str, kwargs: Mapping[str, Any]) -> int:
-    """The horizon of a task."""
-    match env_id:
-        case "probe:recall":
-            return int(kwargs["delay"]) + 1
-        case "popgym:RepeatPreviousEasy":
-            return int(kwargs["k"])
-        case "tmaze":
-            return int(kwargs["length"]) + 1
-    raise SystemExit(f"{env_id} is not a task of the study")
-
-
-def task_name(env_id: str, kwargs: Mapping[str, Any]) -> str:
-    """The task with its keyword arguments."""
-    return " ".join([env_id, *(f"{key} {value}" for key, value in kwargs.items())])
-
-
-def measure(folder: Path) -> Agent:
-    """The agent of a run."""
-    torch.set_num_threads(1)
-    trained = api.load(str(folder))
-    agent, env = trained.agent, trained.config.env
-    envs = make_for_evaluation(env)
-    try:
-        whole, record = record_deterministic(agent, envs, EPISODES, SEED)
-        recorded = record_sequences(agent.actor, record)
-        longest = int(whole.lengths.max())
-        resets = list_alterations(measure_spread(agent.actor, record), recorded, longest, SEED)[:1]
-        plays = play_altered(agent, envs, EPISODES, SEED, whole, resets)
-    finally:
-        envs.adapter.close()
-    by = choose_source(whole, *(play.scores for play in plays))
-    unchanged = average(whole, by)
-    losses = [measure_loss(play, unchanged, by) for play in plays]
-    episode = number_episodes(record, EPISODES)
-    at_rewards = np.where(record.reward != 0, episode, -1)
-    rewarded, policy = (
-        measure_open_loop(agent, record, resets, recorded, counted).length
-        for counted in (at_rewards, episode)
-    )
-    dependence = measure_dependence(agent, record, episode, SEED, GRADIENTS)
-    score = measure_memory_length(unchanged, losses, longest)
-    lengths = {"score": score, "rewarded": rewarded, "policy": policy}
-    known: dict[str, MemoryLength] = {key: length for key, length in lengths.items() if length}
-    return Agent(
-        task=task_name(env.id, env.kwargs),
-        memory=trained.config.actor.memory.name,
-        seed=trained.config.seed,
-        horizon=horizon_of(env.id, env.kwargs),
-        score=evaluated_score(folder),
-        estimates={**dict.fromkeys(ESTIMATORS), **{key: x.steps for key, x in known.items()}}
-        | single_inputs(dependence),
-        intervals={key: (x.interval.low, x.interval.high) for key, x in known.items()},
-    )
-
-
-def evaluated_score(folder: Path) -> float:
-    """The score of a run in the evaluation of the study."""
-    evaluation = json.loads((folder / "evaluation.json").read_text())
-    by = "return" if evaluation["success"] is None else "success"
-    mean = evaluation["mean"] if by == "return" else evaluation["success"]
-    return float((mean - GUESSED[by]) / (1 - GUESSED[by]))
-
-
-def single_inputs(dependence: Sequence[Dependence]) -> dict[str, float]:
-    """The estimates from changes of one earlier input, which is counted from the present one as 1."""
-    estimates = {}
-    above = [one for one in dependence if one.occlusion.interval.low > LEAST]
-    if above:
-        estimates["largest"] = 1.0 + max(above, key=lambda one: one.occlusion.interval.low).back
-        estimates["farthest"] = 1.0 + max(one.back for one in above)
-    gradients = {one.back: one.gradient.value for one in dependence if one.gradient}
-    if gradients and max(gradients.values()) > 0:
-        estimates["gradient"] = 1.0 + max(gradients, key=lambda back: gradients[back])
-    return estimates
-
-
-def measure_all(report: Path, agents_file: Path, jobs: int) -> None:
-    """Measure the agents of all finished runs of a report that are not in the file."""
-    groups = json.loads(report.read_text())["groups"]
-    runs = [run["folder"] for group in groups for run in group["runs"] if run["status"] == "finished"]
-    known: dict[str, Any] = json.loads(agents_file.read_text()) if agents_file.exists() else {}
-    known |= {
-        run["folder"]: asdict(failed_agent(group["settings"], run["seed"]))
-        for group in groups
-        for run in group["runs"]
-        if run["status"] == "failed"
-    }
-    write_json(agents_file, known)
-    todo, failures = [folder for folder in runs if folder not in known], []
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        measured = [(folder, pool.submit(measure, Path(folder))) for folder in todo]
-        for folder, future in measured:
-            # One that cannot be measured must not keep the others from it.
-            if error := future.exception():
-                failures.append(f"{folder}: {error}")
-                continue
-            agent = future.result()
-            known[folder] = asdict(agent)
-            write_json(agents_file, known)
-            print(f"{len(known)} agents  {agent.task}  {agent.memory}  seed {agent.seed}", flush=True)
-    if failures:
-        raise SystemExit("\n".join(["not measured:", *failures]))
-
-
-def failed_agent(settings: Mapping[str, Any], seed: int) -> Agent:
-    """The agent of a run that failed, from the settings of its group."""
-    prefix = "env.kwargs."
-    kwargs = {key.removeprefix(prefix): x for key, x in settings.items() if key.startswith(prefix)}
-    return Agent(
-        task=task_name(settings["env.id"], kwargs),
-        memory=settings["actor.memory.name"],
-        seed=seed,
-        horizon=horizon_of(settings["env.id"], kwargs),
-        score=0.0,
-        estimates=dict.fromkeys(ESTIMATORS),
-        intervals={},
-    )
-
-
-def read_agents(agents_file: Path) -> list[Agent]:
-    """The agents that were measured."""
-    known = json.loads(agents_file.read_text())
-    return [
-        Agent(**{**data, "intervals": {key: tuple(x) for key, x in data["intervals"].items()}})
-        for data in known.values()
-    ]
-
-
-# Hypotheses -----------------------------------------------------------------------------------
+AGENTS, ANALYSIS = "agents.json", "analysis.json"
 
 
 def analyse(agents: Sequence[Agent]) -> dict[str, Any]:
     """All hypotheses, as plain data."""
     solved, half = ([one for one in agents if one.score >= least] for least in (SOLVED, HALF))
-    open_ended = [one for one in solved if not one.task.startswith(ENDS_AT_HORIZON)]
+    open_ended = [one for one in agents if is_primary(one)]
     chosen = {"primary": open_ended, "all tasks": solved, "half solved": half}
     equal = [one for one in agents if one.score >= EQUAL]
     return {
@@ -421,6 +247,17 @@ def rank_differences(groups: Sequence[Sequence[float]]) -> float:
     return float((statistics >= statistics[0] - 1e-9).mean())
 
 
+def is_primary(agent: Agent) -> bool:
+    """Whether H1 and H2 judge by this agent: it solves a task whose episodes are longer than the horizon."""
+    return agent.score >= SOLVED and not agent.task.startswith(ENDS_AT_HORIZON)
+
+
+def read(results: Path = RESULTS) -> dict[str, Any]:
+    """The analysis as it was written."""
+    result: dict[str, Any] = json.loads((results / ANALYSIS).read_text())
+    return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -430,8 +267,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     if args.measure:  # alone, so that nothing is looked at before every agent is measured
-        return measure_all(args.results / "report.json", args.results / "agents.json", args.jobs)
-    print(json.dumps(analyse(read_agents(args.results / "agents.json")), indent=1))
+        return measure_all(args.results / "report.json", args.results / AGENTS, args.jobs)
+    agents = read_agents(args.results / AGENTS)
+    result = analyse(agents)
+    write_json(args.results / ANALYSIS, result)
+    draw([agent for agent in agents if is_primary(agent)], CALIBRATED, args.results / "lengths.svg")
+    for lines in (
+        solved_table(agents, result),
+        *(calibration_table(result, among) for among in ("primary", "all tasks", "half solved")),
+        used_table(agents, result),
+    ):
+        print("\n".join([*lines, ""]))
 
 
 if __name__ == "__main__":

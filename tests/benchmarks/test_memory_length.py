@@ -6,22 +6,20 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from benchmarks.memory_length import (
+from benchmarks.length_agents import (
     ESTIMATORS,
     LENGTHS,
     Agent,
-    analyse,
-    calibrate,
-    covers,
     evaluated_score,
     horizon_of,
     measure_all,
-    rank_differences,
     read_agents,
     single_inputs,
 )
+from benchmarks.length_tables import calibration_table, draw, solved_table, used_table
+from benchmarks.memory_length import CALIBRATED, analyse, calibrate, covers, rank_differences
 
-from benchmarks import memory_length
+from benchmarks import length_agents
 from recollect.common.errors import UsageError
 from recollect.common.intervals import Interval
 from recollect.probing.occlusion import Dependence
@@ -142,6 +140,29 @@ def test_memories_of_equal_return_that_use_different_memory():
     assert attention["task 3"]["more"] == 0.5 and attention["task 3"]["adjusted"] == 1
 
 
+def test_tables_and_figure_show_the_analysis(tmp_path):
+    """Exact scores, policies that depend on twice as much, and a gradient that says nothing."""
+    many = agents(policy=lambda h: 2.0 * h, gradient=lambda h: None)
+    many += [agent(8, "gru", 9, reached=0.2), agent(65, "lru", 9, score=math.inf)]
+    result = json.loads(json.dumps(analyse(many)))  # as it is read from its file
+    assert solved_table(many, result)[2:4] == ["| task 3 | 3 | 2 of 2 | 2 of 2 | 2 of 2 |",
+                                               "| task 8 | 8 | 2 of 2 | 2 of 3 | 2 of 2 |"]  # fmt: skip
+    rows = {row.split("`")[1]: row.split(" | ") for row in calibration_table(result, "primary")[2:]}
+    assert rows["score"][1:] == [
+        "31", "1.00 (1.00 to 1.00)", "1.00", "1.00 to 1.00", "97 %", "3 %", "30 of 31", "yes |"
+    ]  # fmt: skip
+    assert rows["policy"][3] == "2.00" and rows["policy"][-1] == "no |" and rows["largest"][1] == "24"
+    assert rows["gradient"] == ["| `gradient`", *["-"] * 7, "not decided |"]
+    for seed in (3, 4):  # from three agents on memories are compared
+        many += [agent(8, memory, seed, policy=math.inf if memory == "gpt2" else 8.0) for memory in MEMORIES]
+    (row,) = used_table(many, analyse(many))[2:]
+    cells = row.split(" | ")  # two of the GPT-2's four policies depend on more than all of the GRU's
+    assert cells[:5] == ["| task 8", "8", "more", "12", "12"] and cells[6] == "0.88"
+    draw([one for one in many if one.score > 0.9], CALIBRATED, tmp_path / "lengths.svg")
+    picture = (tmp_path / "lengths.svg").read_text()
+    assert "<!-- score, none for 1 of 37 -->" in picture and "none for 30 of 37" in picture
+
+
 def test_equal_ranks_are_rarely_told_apart():
     random = np.random.default_rng(0)
     p = [rank_differences(random.normal(size=(3, 5)).tolist()) for _ in range(60)]
@@ -204,7 +225,7 @@ def test_finished_runs_of_the_report_are_measured_once(tmp_path, monkeypatch):
                 future.set_result(agent(8, seed=int(folder.name)))
             return future
 
-    monkeypatch.setattr(memory_length, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(length_agents, "ProcessPoolExecutor", Pool)
     measure_all(report, file, 1)
     report.write_text(json.dumps({"groups": [{"runs": runs, "settings": settings}]}))
     with pytest.raises(SystemExit, match="not measured:\nruns/2: no such file"):
