@@ -276,6 +276,22 @@ def test_restarts_repeat_from_the_same_seeds_in_every_backend():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.filterwarnings("ignore")
+def test_restarts_after_a_reset_depend_on_its_seeds_alone(backend):
+    """A resumed run resets its environments where the run was stopped, and knows no earlier restart."""
+    envs, actions, twice = envs_of(Raises, backend, on_error="restart"), np.zeros((4, 1), dtype=np.int64), []
+    try:
+        for _ in range(2):
+            first = envs.reset([5, 6, 7, 8])["obs"].copy()
+            twice.append([first, *(envs.step(actions).obs["obs"].copy() for _ in range(40))])
+        restarts = envs.adapter.restarts
+    finally:
+        envs.adapter.close()
+    np.testing.assert_array_equal(*twice)
+    assert restarts >= 4 and restarts % 2 == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.filterwarnings("ignore")
 def test_an_environment_that_always_fails_is_given_up_with_its_traceback(backend):
     with pytest.raises(EnvFailedError, match=f"given up after {MAX_RESTARTS} restarts") as caught:
         play(envs_of(AlwaysRaises, backend, on_error="restart"), 60)

@@ -151,6 +151,15 @@ def test_a_run_is_resumed_in_its_own_environment(trained):
     assert recollect.resume(trained.folder, env="CartPole-v1", quiet=True).summary["status"] == "finished"
 
 
+def test_a_run_is_resumed_from_another_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"env.num_envs": 2, "ppo.num_steps": 8}
+    run = recollect.train("CartPole-v1", steps=1, options=options, out="relative", quiet=True)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert recollect.resume(run, quiet=True).summary["status"] == "finished"
+
+
 def test_an_environment_beside_an_agent_that_has_one_is_refused(trained, tmp_path):
     for call in (
         lambda: recollect.evaluate(trained, env="Acrobot-v1"),
@@ -334,6 +343,25 @@ def test_predict_refuses_agents_that_need_rewards(tmp_path):
     config = small_config("CartPole-v1", rollouts=1, actor=branch("gru", prev_reward=True))
     with pytest.raises(UsageError, match="predict gets no rewards"):
         run_quietly(config, tmp_path).predict(np.zeros(4, np.float32))
+
+
+def test_only_the_branch_that_is_computed_needs_rewards(tmp_path):
+    """Actions need no reward that the critic alone takes, and values none that the actor alone takes."""
+    both, obs = {}, np.zeros((2, 4), np.float32)
+    for name in ("actor", "critic"):
+        config = small_config("CartPole-v1", rollouts=1, **{name: branch("gru", prev_reward=True)})
+        both[name] = run_quietly(config, tmp_path / name)
+    _, state = both["critic"].predict(obs)
+    _, state = both["critic"].predict(obs, state)
+    assert both["critic"].distribution(obs, state).mode.shape == (2, 1)
+    player = both["critic"].player(2)
+    for _ in range(2):
+        player.act(obs)
+    player, values = both["actor"].player(2), []
+    for rewards in (None, np.ones(2)):
+        player.act(obs, rewards)
+        values.append(both["actor"].value(obs, player.state))
+    assert np.array_equal(values[0], values[1]) and np.isfinite(values[0]).all()
 
 
 def test_predict_refuses_a_state_that_it_cannot_continue_from(trained, tmp_path):

@@ -435,6 +435,52 @@ class Mean(Encoder):
         return obs["obs.camera"].to(dtype).mean((-3, -2, -1))[..., None] / 255
 
 
+class Forbids(gymnasium.Env):
+    """Three actions, of which the last is never allowed."""
+
+    observation_space = spaces.Box(-1, 1, (2,))
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return np.zeros(2, np.float32), 0.0, self.count == 5, False, {}
+
+    def action_masks(self):
+        return np.array([True, True, False])
+
+
+@pytest.fixture
+def forbids(monkeypatch):
+    """Name -> config of an agent whose actions are masked or not."""
+    monkeypatch.setitem(
+        gymnasium.registry, "Forbids-v0", gymnasium.envs.registration.EnvSpec("Forbids-v0", Forbids)
+    )
+    plain = small_config("Forbids-v0", rollouts=2)
+    return {"plain": plain, "masked": replace(plain, env=replace(plain.env, action_mask=True))}
+
+
+def test_a_student_with_masks_learns_the_best_allowed_action_of_a_teacher_without(forbids):
+    envs, teacher, _ = build(forbids["plain"])
+    envs.adapter.close()
+    with torch.no_grad():
+        teacher.actor.head.out.bias.copy_(torch.tensor([0.0, 5.0, 9.0]))  # the last action, then the second
+    losses = []
+    clone_teacher(forbids["masked"], teacher, "T", lambda metrics: losses.append(metrics["policy_loss"]))
+    assert 0 < losses[-1] < 1
+
+
+def test_a_teacher_with_masks_needs_those_of_the_student(forbids):
+    envs, teacher, _ = build(forbids["masked"])
+    envs.adapter.close()
+    with pytest.raises(UsageError, match=r"the teacher T has action masks, .* add --env\.action-mask True"):
+        clone_teacher(forbids["plain"], teacher, "T", lambda _: None)
+
+
 def test_a_teacher_sees_pictures_as_its_encoder_takes_them():
     """Those of the student may be given by their places among the distinct ones."""
     look = branch("gru", encoder=NatureConfig(features=8))

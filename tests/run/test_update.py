@@ -193,6 +193,15 @@ def test_a_loop_that_is_left_can_be_resumed(way, tmp_path):
     assert_equal(resumed, train(tmp_path / "train"))
 
 
+def test_a_closed_loop_leaves_the_handlers_of_signals(tmp_path):
+    handler = signal.getsignal(signal.SIGINT)
+    training = recollect.iterate(small_config(rollouts=6), out=tmp_path, run_id="run")
+    next(training)
+    training.close()
+    assert list(training) == []
+    assert signal.getsignal(signal.SIGINT) is handler and Signals.active is None
+
+
 def test_signals_in_the_body_of_a_loop_are_for_the_loop(tmp_path):
     handler = signal.getsignal(signal.SIGINT)
     loops = [recollect.iterate(small_config(rollouts=3), out=tmp_path, run_id=name) for name in "ab"]

@@ -59,7 +59,7 @@ class Player:
         self._rng = rng.generator(seed, rng.Purpose.PLAY)
         self._dtype = next(agent.parameters()).dtype
         self._ranges = Ranges(agent.obs_spec)
-        self._takes_rewards = any(b.inputs.prev_reward for b in (agent.actor, agent.critic.trunk))
+        self.needs_reward = agent.actor.inputs.prev_reward
         self.reset()
 
     def reset(self) -> None:
@@ -166,7 +166,7 @@ class Player:
                 "action_mask is given to an agent that was trained without action masks, whose actions it "
                 "would not change; train with --env.action-mask"
             )
-        rewards = read_rewards(reward, opens, self._steps if self._takes_rewards else None)
+        rewards = read_rewards(reward, opens, self._steps if self.needs_reward else None)
         return self._rows(leaves, rewards, opens)
 
     def _check_shapes(self, leaves: Obs) -> None:
@@ -209,8 +209,7 @@ class Player:
         previous = torch.as_tensor(np.where(opens, 0.0, reward), dtype=self._dtype)
         action = torch.as_tensor(self._action * ~opens[:, None])
         action = action.long() if self.agent.policy.discrete else action.to(self._dtype)
-        rows = Rows(floats, torch.from_numpy(opens)[None], action[None], previous[None])
-        rows = rows.to(self.agent.device)
+        rows = Rows(floats, torch.from_numpy(opens)[None], action[None], previous[None]).to(self.agent.device)
         return rows._replace(obs=self.agent.normalizer(rows.obs))
 
 
@@ -235,14 +234,15 @@ def _continue(
     player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
     if state is not None:
         player.continue_from(state)
+    # Callers have refused agents whose computed branch takes rewards; those of the other one do not matter.
+    player.needs_reward = False
     first = None if episode_start is None else read_flags("episode_start", episode_start, num_envs)
     return _Continued(player, first, player.rows(obs, None, first, action_masks))
 
 
 def _count(agent: "Agent", obs: Any) -> int:
     """The number of environments of an observation."""
-    single = agent.obs_spec.is_single(obs)
-    return 1 if single else len(next(iter(_known(agent, obs).values())))
+    return 1 if agent.obs_spec.is_single(obs) else len(next(iter(_known(agent, obs).values())))
 
 
 def _known(agent: "Agent", obs: Any) -> Obs:

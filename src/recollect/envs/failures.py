@@ -39,12 +39,13 @@ class Restarts:
         self.name, self.allowed = name, allowed
         self.counts = np.zeros(num_envs, dtype=np.int64)
         self._seeds = [0] * num_envs
+        self._earlier = np.zeros(num_envs, dtype=np.int64)
         self._in_a_row = np.zeros(num_envs, dtype=np.int64)
         self._works = np.zeros(num_envs, dtype=bool)
 
     def begin(self, seeds: Sequence[int]) -> None:
         """The environments are reset from these seeds."""
-        self._seeds = list(seeds)
+        self._seeds, self._earlier = list(seeds), self.counts.copy()
 
     def note_reset(self, env: int) -> None:
         """An environment was reset without a failure: from now on it may be restarted."""
@@ -55,8 +56,12 @@ class Restarts:
         self._in_a_row[ended] = 0
 
     def next_seed(self, env: int) -> int:
-        """The seed of a restart, derived from the seed of the environment and the number of restarts."""
-        sequence = np.random.SeedSequence((self._seeds[env], int(self.counts[env])))
+        """The seed of a restart, derived from the seed of the environment and the restarts since its reset.
+
+        Not from earlier ones, of which a resumed run knows nothing.
+        """
+        restarts = int(self.counts[env] - self._earlier[env])
+        sequence = np.random.SeedSequence((self._seeds[env], restarts))
         return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
     def add(self, env: int, failure: Failure, cause: BaseException | None = None) -> None:

@@ -15,7 +15,9 @@ from collections.abc import Iterator
 import torch
 
 from ..agent.agent import Agent
+from ..agent.policies import masked
 from ..common.tree import Tree
+from ..envs.spaces import ACTION_MASK
 from . import a2c
 from .learner import Learner
 from .minibatches import Minibatches
@@ -80,6 +82,8 @@ def by_teacher(teacher: Agent) -> Update:
             rows = seen._replace(obs=teacher.normalizer(seen.obs))
             steps = slice(0, rollout.num_steps)
             params, state = teacher.actor(slice_rows(rows, steps), state)
+            if learner.agent.actor.masked:  # the teacher may know of no mask
+                params = masked(params, rows.obs[ACTION_MASK][steps])
         rollout.relabel(teacher.policy.mode(params))
         replay(learner, rollout, rollout.starts[0], length)
         return update(learner, rollout, plan, length)

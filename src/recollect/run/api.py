@@ -146,7 +146,7 @@ def resume(
     on_rollout       called after each iteration, as in train
     kernels          torch: not the native kernels of the run, after which results differ by rounding
     """
-    path = folder.folder if isinstance(folder, Trained) else Path(folder)
+    path = folder.path if isinstance(folder, Trained) else Path(folder)
     file = path / "config.yaml"
     if not file.is_file():
         raise UsageError(describe_missing_run(path))

@@ -57,6 +57,7 @@ class Trained:
     """A trained agent with its config and files.
 
     folder   the run folder; after `load`, the path that was loaded
+    path     the same as an absolute path
     summary  summary.json; empty after `load`
     factory  builds one environment, if the environment was given as a callable
     rewards  their scale, after training; None: read from the folder
@@ -71,15 +72,15 @@ class Trained:
 
     def __post_init__(self) -> None:
         # A later change of the working folder changes nothing.
-        self._path = self.folder.absolute()
+        self.path = self.folder.absolute()
 
     def episodes(self) -> list[Episode]:
         """All finished training episodes, in the order in which they ended."""
-        path = self._path / "episodes.jsonl"
+        path = self.path / "episodes.jsonl"
         if not path.is_file():
             raise UsageError(f"{path} does not exist; training writes it into the run folder, so load that")
-        if (self._path / "summary.json").exists():
-            check_results(self._path)
+        if (self.path / "summary.json").exists():
+            check_results(self.path)
         return read_episodes(path)
 
     def evaluate(
@@ -147,7 +148,7 @@ class Trained:
 
     @cached_property
     def _reward_scale(self) -> RewardScale | None:
-        return load_rewards(self._path, self.config) if self.rewards is None else self.rewards
+        return load_rewards(self.path, self.config) if self.rewards is None else self.rewards
 
     def __repr__(self) -> str:
         env, status = self.config.env.id, self.summary.get("status", "loaded")
@@ -157,7 +158,7 @@ class Trained:
         """The notebook view: the curve of training returns, and a table."""
         rows: dict[str, Any] = {"environment": self.config.env.id, "model": self.config.model}
         rows |= {key: self.summary[key] for key in ("status", "step", "return") if key in self.summary}
-        points = notebook.training_returns(self._path)
+        points = notebook.training_returns(self.path)
         page = notebook.table({**rows, "seed": self.config.seed, "folder": self.folder})
         return notebook.curve(points, "training return") + page
 

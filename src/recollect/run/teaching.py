@@ -13,7 +13,7 @@ from ..common.errors import NoHiddenError, UsageError
 from ..common.threads import one_thread, threads
 from ..config.config import RunConfig
 from ..envs import Array, Envs, Step, VecEnv, make_for_evaluation
-from ..envs.spaces import HIDDEN
+from ..envs.spaces import ACTION_MASK, HIDDEN
 from ..envs.spaces_text import describe
 from ..learn import clone
 from ..learn.learner import Learner, begin
@@ -200,6 +200,10 @@ def _check_teacher(teacher: Agent, name: str, envs: Envs, config: RunConfig) -> 
         raise UsageError(
             f"env.mask is {masks[0]} of the teacher {name}, and {masks[1]} of the student: set the same; a "
             "teacher that sees what the mask hides has --env.hidden True --actor.sees obs hidden"
+        )
+    if teacher.actor.masked and ACTION_MASK not in envs.obs_spec.leaves:
+        raise UsageError(
+            f"the teacher {name} has action masks, and the student none: add --env.action-mask True"
         )
     theirs, ours = teacher.action_spec, envs.action_spec
     if theirs != ours:

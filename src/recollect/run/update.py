@@ -145,6 +145,7 @@ class Training:
     def close(self) -> None:
         """Stop the run, unless it has ended."""
         self._updates.close()
+        self._signals = None  # the run has ended, and restored the handlers
 
     def __enter__(self) -> Self:
         return self
