@@ -18,17 +18,17 @@ from recollect.memory.rnn import GruConfig, LstmConfig
 from recollect.memory.trxl import TrxlConfig
 from recollect.memory.xlstm import MlstmConfig
 from recollect.probing import probe
-from recollect.probing.contents import find_by_progress, measure_turn
+from recollect.probing.contents import measure_turn
 from recollect.probing.directions import Directions
 from recollect.probing.linear import Places, Sources, Split, fit
 from recollect.probing.parts import find_parts
 from recollect.probing.readout import Material
-from recollect.probing.samples import find_donors
+from recollect.probing.samples import find_by_progress, find_donors
 from recollect.probing.screen import write_text
 from recollect.run.recording import float_leaves
 
 from .test_open_loop import Slide
-from .test_probe import CopyConfig, LagConfig, Repeat, trained
+from .test_probe import CopyConfig, Lag, LagConfig, Repeat, trained
 
 WEIGHT = 1.5
 TURNED = (2 / (1 + math.exp(-WEIGHT)) - 1) * WEIGHT  # KL of the policy of one sign from that of the other
@@ -93,6 +93,7 @@ CODES = {
     "plain": lambda x: x[:, [1, 2, 3, 4, 5, 6, 0]],
     "twice": lambda x: x[:, [0, 1, 2, 3, 4, 5, 0]],
     "product": lambda x: torch.stack([x[:, 0], x[:, 2], x[:, 1]], -1),
+    "checked": lambda x: torch.stack([x[:, 0], x[:, 1], x[:, 0] * x[:, 1]], -1),
 }
 
 
@@ -104,7 +105,8 @@ class KeepConfig(MemoryConfig):
     code: str = "plain"
 
     def build(self, in_dim, action_dim=0):
-        return (KeepProduct if self.code == "product" else Keep)(CODES[self.code])
+        kinds = {"product": KeepProduct, "checked": KeepChecked}
+        return kinds.get(self.code, Keep)(CODES[self.code])
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +120,33 @@ def test_a_turned_cue_turns_the_choice_and_another_sign_does_not(keeping):
     assert cue.measure == other.measure == "accuracy" and cue.memory == other.memory == 1
     assert cue.turned.divergence.value == pytest.approx(TURNED, rel=0.05)
     assert cue.turned.changed.value == 1 and cue.decides and cue.random.drawn > 50
+    assert cue.adopted.value == 1 and other.adopted.value == 0
     assert other.turned.changed.value == 0 and not other.decides
     assert other.turned.divergence.value < 0.1 * TURNED  # as the signs of so many episodes are correlated
     assert cue.erased.divergence.value > 10 * other.erased.divergence.value
+
+
+class KeepChecked(Keep):
+    """Its output is the cue, and 0 unless the product that it keeps is that of the cue and another sign."""
+
+    def read(self, state):
+        cue, other, product = state.unbind(1)
+        return torch.where((cue * other - product).abs() < 0.5, cue, 0.0)
+
+
+class ThreeActions(Signs):
+    action_space = gymnasium.spaces.Discrete(3)
+
+
+def test_an_agent_that_a_turned_cue_only_disturbs_does_not_adopt_the_action_of_the_other_value():
+    """It takes the third action with a state that no episode has."""
+    agent = trained(0.0, KeepConfig(code="checked"), EnvConfig(), factory=ThreeActions)
+    with torch.no_grad():
+        agent.agent.actor.head.out.weight[:2, 0] = torch.tensor([-WEIGHT, WEIGHT])
+        agent.agent.actor.head.out.bias[2] = WEIGHT / 2
+    cue = held_with(probe(agent, episodes=100), "cue")
+    assert cue.followed and cue.other.changed.value == 1
+    assert cue.turned.changed.value == 1 and cue.adopted.value == 0
 
 
 def test_a_cue_that_is_kept_twice_is_turned_in_both_places():
@@ -140,9 +166,13 @@ def test_a_state_with_the_other_cue_turns_the_choice_and_one_with_the_same_does_
 
 def test_the_verdict_names_the_cue(keeping):
     assert keeping.decides.startswith(
-        'Its policy follows what its memory state says of "cue": with the other'
+        'Its policy follows what its memory state says of "cue", or of what goes with it: with the other'
     )
     assert "at 1.00 (" in keeping.decides and "random changes of equal size" in keeping.decides
+    assert (
+        "where an episode with the other value has another action, it takes that one at 1.00 ("
+        in keeping.decides
+    )
     assert "cue" in write_text(keeping) and keeping.decides.split(":")[0] in write_text(keeping)
 
 
@@ -184,7 +214,10 @@ def test_of_three_remembered_signs_the_one_that_is_repeated_decides():
     assert repeated.decides and not later.decides
     assert repeated.turned.changed.value == pytest.approx(1)
     assert later.turned.changed.value < 0.1
-    assert '"entry 0, 3 steps before the action": with the other value' in probed.decides
+    assert (
+        '"entry 0, 3 steps before the action", or of what goes with it: with the other value'
+        in probed.decides
+    )
 
 
 def test_a_state_of_one_number_has_no_random_direction_of_smaller_effect():
@@ -209,7 +242,10 @@ def test_real_actions_are_judged_by_their_divergence():
     # The mean of the action is twice the number, whose mean square is a third; the first four of eleven
     # states have none.
     assert read.erased.divergence.value == pytest.approx(7 / 11 * 4 / 2 / 3, rel=0.15)
-    assert '"entry 0, 5 steps before the action": without it the policy differs by 0.' in probed.decides
+    assert (
+        '"entry 0, 5 steps before the action", or of what goes with it: without it the policy differs by 0.'
+        in probed.decides
+    )
 
 
 class Flicker(Signs):
@@ -381,6 +417,28 @@ def test_donors_are_at_the_same_step_of_the_next_episode_that_fits():
     assert find_donors(sample, values, equal=False).tolist() == [4, 3, 4, 1, 0, 1, -1]
 
 
+def test_a_value_that_few_episodes_have_is_not_exchanged():
+    """Intervals are over the episodes that get a state; few that give theirs differ less than in truth."""
+    rare, common = (
+        probe(trained(WEIGHT, KeepConfig(), EnvConfig(), factory=partial(Rare, share)), episodes=100)
+        for share in (0.06, 0.5)
+    )
+    assert held_with(common, "cue").followed
+    assert all(one.other is None for one in rare.contents.held if one.name == "cue")
+
+
+class Rare(Signs):
+    """The first sign is positive in few episodes: in those of one environment in 1 / share."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def reset(self, *, seed=None, options=None):
+        obs, _ = super().reset(seed=seed)
+        obs[0] = self.signs[0] = 1.0 if self.np_random.random() < self.share else -1.0
+        return obs, self._info()
+
+
 def test_donors_by_progress_are_as_far_from_the_end():
     # Episodes of 4 and of 8 steps.
     sample = sample_of([0, 0, 0, 1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 1, 2, 3, 4, 5, 6, 7])
@@ -389,6 +447,60 @@ def test_donors_by_progress_are_as_far_from_the_end():
     record = SimpleNamespace(episode=np.broadcast_to(np.arange(2), (8, 2)), valid=valid)
     assert find_by_progress(sample, record).tolist() == [4, 6, 8, 0, 0, 0, 1, 1, 2, 2]
     assert find_by_progress(sample_of([0, 0], [1, 2]), record).tolist() == [-1, -1]
+    # Without a step of about the same progress there is no donor.
+    few = sample_of([0, 0, 1], [1, 3, 6])
+    assert find_by_progress(few, record).tolist() == [-1, 2, 1]
+
+
+class Stretch(gymnasium.Env):
+    """A sign, and the share of the steps that are over after this one; episodes last for 10 or 20 steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time, self.sign = 0, self.np_random.choice([-1.0, 1.0])
+        self.length = int(self.np_random.choice([10, 20]))
+        return self._look(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self._look(), 0.0, self.time == self.length, False, {}
+
+    def _look(self):
+        return np.array([self.sign, 2 * (self.time + 1) / self.length - 1], np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaterConfig(LagConfig):
+    """An entry of the observation of the step before."""
+
+    name: ClassVar[str] = "later"
+    entry: int = 0
+
+    def build(self, in_dim, action_dim=0):
+        return Later(self.entry)
+
+
+class Later(Lag):
+    def __init__(self, entry):
+        super().__init__(1)
+        self.entry = entry
+
+    def forward(self, x, state, first):
+        return super().forward(x[..., self.entry :], state, first)
+
+
+def test_a_memory_of_the_progress_is_the_same_in_other_episodes_after_an_equal_share_of_steps():
+    """A sign that is remembered is another one in half of them, however they are matched."""
+    progress, sign = (
+        probe(trained(WEIGHT, LaterConfig(entry=i), EnvConfig(), factory=Stretch), episodes=100).contents
+        for i in (1, 0)
+    )
+    by_time, by_share = progress.exchanged.divergence.value, progress.progressed.divergence.value
+    assert by_share < by_time / 4
+    assert min(x.changed.value for x in (sign.exchanged, sign.progressed)) > 0.3
 
 
 # Parts ----------------------------------------------------------------------------------------

@@ -78,6 +78,24 @@ def test_the_step_that_is_named_is_not_one_of_few_episodes():
     assert "that of the step before the action changes its policy most" in judge_dependence([sure, rare])
 
 
+def test_inputs_whose_effects_may_be_as_large_are_named_too():
+    """Of equal effects the largest lower end is a matter of luck."""
+
+    def one(back, low, high):
+        return Dependence(back, 900, Estimate((low + high) / 2, Interval(low, high)), None)
+
+    some = [one(2, 0.40, 0.50), one(3, 0.38, 0.52), one(1, 0.1, 0.4), one(4, 0.2, 0.39), one(9, 0.03, 0.05)]
+    text = judge_dependence(some)
+    assert "that of 2 steps before the action changes its policy most" in text
+    assert text.endswith(" Those of k = 1, 3 steps before may change it as much.")
+    assert judge_dependence([some[0], some[2]]).endswith(
+        " Those of k = 1 steps before may change it as much."
+    )
+    assert judge_dependence([some[0], *some[3:]]).endswith("(0.4 to 0.5).")
+    many = [one(back, 0.4, 0.5) for back in range(1, 9)]
+    assert judge_dependence(many).endswith(" Those of 7 other numbers of steps before may change it as much.")
+
+
 def test_an_input_in_the_middle_of_an_episode_counts():
     """The agent repeats the input of 5 steps before; of 46 inputs the one with a sign is not the first."""
     env = EnvConfig(id="probe:recall", kwargs={"delay": 25, "lead": 20})

@@ -85,6 +85,9 @@ def test_a_policy_may_change_without_a_loss_of_score():
     """The control of both: the score says that the memory is not used, and the policy depends on it."""
     probed = probe(trained(1.0, LagConfig(lag=1), EnvConfig(), factory=partial(Idle, 1)), episodes=20)
     assert {one.lost.by for one in probed.ablations} == {0.0} and probed.length is None
+    assert probed.uses.startswith(
+        "Its score does not need its memory: with a reset at every step the return is"
+    )
     assert (probed.policy.length.steps, probed.policy.length.interval) == (2, (2, 2))
     assert probed.reaches.startswith("Its policy depends on about 2 steps (2 to 2) of memory: with fewer")
     assert change_with(probed, "cleared at every step").divergence.value > 0.1

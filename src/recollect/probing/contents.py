@@ -34,21 +34,25 @@ from ..run.recording import Record
 from .directions import Directions, unravel
 from .interventions import Spread
 from .linear import Measure, ReadOut, fit, leave_out_unknown
-from .open_loop import Effect, are_enough
+from .open_loop import Effect, Estimate, are_enough
 from .parts import Part, measure_parts
 from .readout import Material, flatten
 from .samples import (
     Sample,
+    count_donors,
     draw_sample,
+    exchange,
+    find_by_progress,
     find_donors,
     mean_divergence,
+    measure_adopted,
     measure_effect,
     replace_floats,
-    take,
 )
 
 MOST, STEPS = 12, 1000  # quantities; steps of the sample
 ERROR = 0.05  # of all sentences about quantities together
+DONORS = 5  # episodes that must have a value, so that states with it are exchanged
 NUMBER = 5  # of the generator: read-outs and noise have others
 
 
@@ -81,6 +85,9 @@ class Held:
     erased: Effect
     turned: Effect | None
     """None: it has more than two values."""
+    adopted: Estimate | None
+    """Share of steps at which it takes, turned, the action of an episode with the other value, of those where
+    that is another action; None for Box actions and where these are few."""
     random: RandomMoves
     other: Effect | None
     """With the state of another episode, where it has the other value."""
@@ -206,6 +213,7 @@ class _Erasing:
         turned = None if turn is None else self._move(w, turn)
         random_moves = self._draw(w, turn if turned else None, draws, turned or erased, random)
         other, same = self._exchange(present) if turn is not None else (None, None)
+        adopted = self._adopt(w, turn, present) if turn is not None and turned else None
         action = answer.lag is None and answer.name not in self.hidden
         return Held(
             # Of the step before; the action that the state has seen last is that of two steps before.
@@ -217,6 +225,7 @@ class _Erasing:
             variance=self.directions.share(w),
             erased=erased,
             turned=turned,
+            adopted=adopted,
             random=random_moves,
             other=other,
             same=same,
@@ -250,11 +259,24 @@ class _Erasing:
         return RandomMoves(drawn, whole, smaller)
 
     def _exchange(self, present: Floats) -> tuple[Effect | None, Effect | None]:
-        """The policy with states where a quantity differs, and where it is the same, at the same steps."""
+        """The policy with states where a quantity differs, and where it is the same, at the same steps.
+
+        None where few episodes give such states: the intervals are over those that get them.
+        """
         other, same = (find_donors(self.sample, present, equal) for equal in (False, True))
         both = (other >= 0) & (same >= 0)
+        if any(count_donors(self.sample, donors[both]) < DONORS for donors in (other, same)):
+            return None, None
         one, two = (exchange(self.agent, self.sample, np.where(both, donors, -1)) for donors in (other, same))
         return one, two
+
+    def _adopt(self, w: Floats, turn: Floats, present: Floats) -> Estimate | None:
+        """Whether the turned state makes the action that of an episode that has the other value."""
+        moved = self._states(w, turn)
+        assert moved, "it was turned"
+        state, known = moved
+        donors = np.where(known, find_donors(self.sample, present, equal=False), -1)
+        return measure_adopted(self.agent, self.sample, state, donors)
 
     def _move(self, w: Floats, distance: Floats) -> Effect | None:
         """The policy with the states moved so that a read-out changes by a distance (S,); NaN: not known."""
@@ -292,30 +314,3 @@ def _replace_all(agent: Agent, sample: Sample, visited: Spread) -> Effect | None
     flat = flatten(sample.state)
     mean = torch.cat([x.flatten(1) for x in visited.mean.values()], 1).to(flat)
     return measure_effect(agent, sample, replace_floats(sample.state, mean.expand_as(flat)))
-
-
-# States of other episodes ---------------------------------------------------------------------
-
-
-def exchange(agent: Agent, sample: Sample, donors: Array) -> Effect | None:
-    """The policy with the states of donors (S,); -1: there is none."""
-    exists = donors >= 0
-    if not are_enough(exists, sample.episode):
-        return None
-    return measure_effect(agent, sample, take(sample.state, np.where(exists, donors, 0)), exists)
-
-
-def find_by_progress(sample: Sample, record: Record) -> Array:
-    """For each step the place (S,) of the step of the next episode that is as far from its end, in shares."""
-    numbers = record.episode
-    present = numbers[sample.row, sample.env]
-    lengths = (record.valid[:, sample.env] & (numbers[:, sample.env] == present)).sum(0)
-    progress, names = sample.step / lengths, np.unique(sample.episode)
-    donors = np.full(len(sample.row), -1)
-    if len(names) < 2:
-        return donors
-    for name, donor in zip(names, np.roll(names, -1), strict=True):
-        here, there = (np.flatnonzero(sample.episode == x) for x in (name, donor))
-        nearest = np.abs(progress[here][:, None] - progress[there]).argmin(1)
-        donors[here] = there[nearest]
-    return donors

@@ -10,11 +10,17 @@ from .contents import Contents
 from .measure import ProbeResult
 from .open_loop import Effect
 from .parts import Part
-from .verdict import format_share, name_held
+from .verdict import format_estimate, format_share, name_held
 
 UNITS = 8  # single units that are listed
 HELD = ("steps before the action", "erased: KL", "turned: KL", "random: largest KL", "drawn", "decides")
-EXCHANGED = ("steps before the action", "turned", "state with the other value", "state with the same value")
+EXCHANGED = (
+    "steps before the action",
+    "turned",
+    "turned: action of the other value",
+    "state with the other value",
+    "state with the same value",
+)
 PART = ("KL (nats)", "95 %", "other action", "95 %")
 
 
@@ -78,7 +84,9 @@ def tabulate_exchanged(contents: Contents) -> list[list[str]]:
         [
             one.name,
             str(one.back),
-            *map(_choice, (one.turned, one.other, one.same)),
+            _choice(one.turned),
+            "-" if one.adopted is None else format_estimate(one.adopted),
+            *map(_choice, (one.other, one.same)),
         ]
         for one in contents.held
         if one.other or one.same

@@ -107,7 +107,7 @@ def probe(
         seed=seed,
         actor=actor,
         critic=critic,
-        uses=judge_use(by, unchanged, ablations, length, actor, critic),
+        uses=judge_use(by, unchanged, ablations, length, policy, actor, critic),
         reaches=judge_reach(policy),
         follows=judge_patching(policy),
         depends=judge_dependence(dependence),

@@ -20,7 +20,15 @@ from ..common.intervals import Floats
 from ..common.tree import Tree, leaves, unflatten
 from ..envs import Array
 from ..run.recording import Record, float_leaves, memory_states
-from .open_loop import Effect, compare_policies, measure_divergence
+from .open_loop import (
+    FORBIDDEN,
+    Effect,
+    Estimate,
+    are_enough,
+    average_steps,
+    compare_policies,
+    measure_divergence,
+)
 
 LARGEST = 2**21  # floats of all states of a sample
 
@@ -116,6 +124,25 @@ def measure_effect(agent: Agent, sample: Sample, state: Tree, counted: Array | N
 
 
 @torch.no_grad()
+def measure_adopted(agent: Agent, sample: Sample, state: Tree, donors: Array) -> Estimate | None:
+    """Share of steps at which another state makes the action that of the donors (S,); -1: there is none.
+
+    Of the steps at which the donors took another action, which is allowed there. None for Box actions, and
+    where these are too few.
+    """
+    policy = agent.policy
+    if not policy.discrete:
+        return None
+    own, altered = policy.mode(sample.params), policy.mode(agent.actor(sample.rows, state)[0][0].cpu())
+    theirs = own[torch.from_numpy(np.maximum(donors, 0))]
+    allowed = policy.evaluate(sample.params, theirs)[0] > FORBIDDEN
+    differ = (donors >= 0) & ((own != theirs).any(-1) & allowed).numpy()
+    if not are_enough(differ, sample.episode):
+        return None
+    return average_steps((altered == theirs).all(-1).numpy(), differ, sample.episode, is_share=True)
+
+
+@torch.no_grad()
 def mean_divergence(agent: Agent, sample: Sample, state: Tree, counted: Array) -> float | None:
     """The divergence of `measure_effect` without its interval, which takes several times as long."""
     params = agent.actor(sample.rows, state)[0][0].cpu()
@@ -155,4 +182,36 @@ def find_donors(sample: Sample, values: Floats | None = None, equal: bool = True
         turn = (np.arange(len(here)) - np.arange(len(here))[:, None]) % len(here)
         chosen = np.where(possible, turn, len(here)).argmin(1)
         donors[here] = np.where(possible.any(1), here[chosen], -1)
+    return donors
+
+
+def exchange(agent: Agent, sample: Sample, donors: Array) -> Effect | None:
+    """The policy with the states of donors (S,); -1: there is none."""
+    exists = donors >= 0
+    if not are_enough(exists, sample.episode):
+        return None
+    return measure_effect(agent, sample, take(sample.state, np.where(exists, donors, 0)), exists)
+
+
+def count_donors(sample: Sample, donors: Array) -> int:
+    """The number of episodes that the states of donors (S,) are from."""
+    return len(np.unique(sample.episode[donors]))
+
+
+def find_by_progress(sample: Sample, record: Record) -> Array:
+    """For each step the place (S,) of the step of the next episode that is as far from its end, in shares;
+    -1: that episode has none in the sample."""
+    numbers = record.episode
+    present = numbers[sample.row, sample.env]
+    lengths = (record.valid[:, sample.env] & (numbers[:, sample.env] == present)).sum(0)
+    progress, names = sample.step / lengths, np.unique(sample.episode)
+    donors = np.full(len(sample.row), -1)
+    if len(names) < 2:
+        return donors
+    for name, donor in zip(names, np.roll(names, -1), strict=True):
+        here, there = (np.flatnonzero(sample.episode == x) for x in (name, donor))
+        apart = np.abs(progress[here][:, None] - progress[there])
+        # No step of that episode is nearer than half of one; the sample may lack the nearest.
+        near = apart.min(1) <= 0.5 / lengths[there[0]] + 1e-9
+        donors[here] = np.where(near, there[apart.argmin(1)], -1)
     return donors

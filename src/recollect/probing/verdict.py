@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from ..common.format import number
-from ..common.intervals import Interval
+from ..common.intervals import Interval, most_failures
 from .ablate import NO_LOSS, Ablation, Difference, Score, Source
 from .contents import Contents, Held
 from .controls import FEWEST, Controls
@@ -14,6 +14,7 @@ from .open_loop import Effect, Estimate, OpenLoop
 
 WHOLE = "unchanged"
 LEAST = 0.01  # nats: a smaller change of the policy is not worth a sentence
+NAMED = 3  # single inputs whose numbers of steps are written out
 LEAST_OF_EPISODE = 0.1  # nats, the sum over an episode: the policy may depend on its memory in one step only
 # Names of alterations on pages and screens; probe.json has the older ones of ablate.py and critic.py.
 LABELS = {
@@ -31,12 +32,14 @@ def judge_use(
     whole: Score,
     ablations: Sequence[Ablation],
     length: MemoryLength | None,
+    policy: OpenLoop | None,
     actor: str | None,
     critic: str | None,
 ) -> str:
     """Whether the actions depend on the memory state.
 
     length         the steps of memory; None if a reset at every step loses no score
+    policy         at recorded steps: a memory that no score needs is unused only if the policy stays as well
     actor, critic  names of their memories; None without memory
     """
     if actor is None:
@@ -50,10 +53,9 @@ def judge_use(
     if source == "success" and whole.mean == 0:
         return "It has a memory. Whether it uses it cannot be determined: no episode is a success."
     if cleared.lost.direction == "equal":
-        return (
-            f"It has a memory and does not use it: with a reset at every step {at} "
-            f"({_difference(source, cleared.lost)})."
-        )
+        unused = policy is not None and _stays(policy)
+        verdict = "It has a memory and does not use it" if unused else "Its score does not need its memory"
+        return f"{verdict}: with a reset at every step {at} ({_difference(source, cleared.lost)})."
     if cleared.lost.direction == "worse":
         return f"Its memory harms it: with a reset at every step {at} ({_difference(source, cleared.lost)})."
     if cleared.lost.direction in ("not better", "unclear"):
@@ -70,6 +72,12 @@ def judge_use(
     reach = _describe_length(length)
     fell = f"falls from {unchanged} to {_score(source, cleared.score)}"
     return f"It uses {reach} of memory: without it the {name} {fell}."
+
+
+def _stays(policy: OpenLoop) -> bool:
+    """Whether the policy surely hardly changes with any state that was tried."""
+    changes = [change.divergence for change in policy.changes]
+    return all(x is not None and x.interval.high < LEAST for x in changes)
 
 
 def judge_reach(policy: OpenLoop | None) -> str | None:
@@ -92,8 +100,9 @@ def judge_patching(policy: OpenLoop | None) -> str | None:
         return None
     steps, other, same = policy.patching.steps, policy.patching.other, policy.patching.same
     return (
-        f"With the memory state of another episode it takes that episode's action at {_share(other)} of the "
-        f"{steps:,} steps where the two acted differently, and its own at {_share(same)}."
+        f"With the memory state of another episode it takes that episode's action at "
+        f"{format_estimate(other)} of the {steps:,} steps where the two acted differently, and its own at "
+        f"{format_estimate(same)}."
     )
 
 
@@ -104,10 +113,20 @@ def judge_dependence(dependence: Sequence[Dependence]) -> str | None:
     if most is None or most.occlusion.interval.low < LEAST:
         return None
     steps = "the step" if most.back == 1 else f"{most.back} steps"
-    return (
+    sentence = (
         f"Of single inputs of its memory, that of {steps} before the action changes its policy most: with "
         f"that of another episode the policy differs by {_nats(most.occlusion)}."
     )
+    others = [
+        one.back
+        for one in dependence
+        if one is not most and one.occlusion.interval.high >= most.occlusion.interval.low
+    ]
+    if not others:
+        return sentence
+    listed = f"k = {', '.join(map(str, sorted(others)))}"
+    which = listed if len(others) <= NAMED else f"{len(others)} other numbers of"
+    return f"{sentence} Those of {which} steps before may change it as much."
 
 
 def judge_contents(contents: Contents | None) -> str | None:
@@ -142,11 +161,16 @@ def _describe_decisive(one: Held) -> str:
     how, effect = "with the other value" if one.turned else "without it", one.strongest
     choice = ""
     if effect.changed:
-        choice = f", and the most likely action is another at {_share(effect.changed)} of the steps"
+        choice = f", and the most likely action is another at {format_estimate(effect.changed)} of the steps"
+    if one.turned and one.adopted:
+        choice += (
+            f"; where an episode with the other value has another action, it takes that one at "
+            f"{format_estimate(one.adopted)}"
+        )
     return (
-        f'Its policy follows what its memory state says of "{name_held(one)}": {how} the policy differs by '
-        f"{_nats(effect.divergence)}, more than with any of {one.random.drawn} random changes of equal "
-        f"size{choice}."
+        f'Its policy follows what its memory state says of "{name_held(one)}", or of what goes with it: '
+        f"{how} the policy differs by {_nats(effect.divergence)}, more than with any of {one.random.drawn} "
+        f"random changes of equal size{choice}."
     )
 
 
@@ -159,7 +183,7 @@ def _effect(effect: Effect) -> str:
     """An effect as a clause."""
     if effect.changed is None:
         return f"the policy differs by {_nats(effect.divergence)}"
-    return f"the most likely action is another at {_share(effect.changed)} of the steps"
+    return f"the most likely action is another at {format_estimate(effect.changed)} of the steps"
 
 
 def _nats(estimate: Estimate) -> str:
@@ -167,7 +191,8 @@ def _nats(estimate: Estimate) -> str:
     return f"{value} nats ({low} to {high})"
 
 
-def _share(estimate: Estimate) -> str:
+def format_estimate(estimate: Estimate) -> str:
+    """A share with its interval."""
     low, high = map(format_share, estimate.interval)
     return f"{format_share(estimate.value)} ({low} to {high})"
 
@@ -203,7 +228,8 @@ def judge_need(source: Source, whole: Score, controls: Controls | None, actor: s
         hint = f"{'One control is' if count == 1 else f'{count} controls are'} a hint; "
         hint += f"test it with --control and at least {FEWEST} runs."
         return f"The task seems to need a memory: {who} {means} {hint}"
-    return f"The task needs a memory: {who} {means}"
+    none = f"None of the {count} reaches as much; of further ones up to {most_failures(count):.0%} may."
+    return f"The task needs a memory: {who} {means} {none.replace('%', ' %')}"
 
 
 def _describe_length(length: MemoryLength) -> str:
