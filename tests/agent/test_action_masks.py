@@ -161,6 +161,9 @@ def test_predict_takes_masks_as_sb3_contrib():
         (None, "trained with action masks: act and predict need"),
         (np.zeros(4), "allows no action at step 1 of this player"),
         (np.ones(3), r"shape \(3,\), but needed are 4 entries"),
+        (np.array([0.0, -np.inf, -np.inf, 0.0]), "the action mask has -inf: only 0, 1, True and False are"),
+        (np.array([0.5, 0.0, 1.0, 1.0]), "the action mask has 0.5"),
+        (np.array([2, 0, 1, 1]), "the action mask has 2"),
     ],
 )
 def test_a_missing_empty_or_misshapen_mask_is_an_error(mask, message):

@@ -1,6 +1,7 @@
 """`recollect list presets -v` has the hyperparameters of every preset, as options that set them."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,9 @@ from recollect.commands.listing import OTHER, flat_options
 from recollect.config.assembly import OPTIONS, assemble
 from recollect.config.presets import MODELS, preset
 from recollect.config.tasks import TASKS
+from recollect.run.run_folder import locked
 
-from ..helpers import sampled
+from ..helpers import run_quietly, sampled, set_status, small_config
 
 
 @pytest.fixture
@@ -71,3 +73,14 @@ def test_a_list_of_nothing_names_the_lists(capsys):
     assert cli.main(["list"]) == 2
     expected = "list needs KIND: envs, presets, memories, encoders or agents; see"
     assert expected in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_is_not_listed_as_running(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = run_quietly(small_config(rollouts=1), Path("runs")).folder
+    set_status(folder)  # as it is while the run goes on
+    with locked(folder):
+        cli.main(["list", "agents"])
+    cli.main(["list", "agents"])
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if str(folder.name) in line]
+    assert listed == ["running", "killed"]

@@ -157,6 +157,7 @@ WHOLE = {"environments": ["poc"], "models": ["ppo"]}
     ("data", "message"),
     [
         ({**WHOLE, "sedes": 3}, "unknown entry 'sedes'; did you mean seeds"),
+        ({**WHOLE, "steps": 100}, "unknown entry 'steps'; write options of train below `options:`"),
         ({**WHOLE, "seeds": 0}, "study.yaml: seeds 0: numbers must be above 0 and each given once"),
         ({**WHOLE, "seeds": []}, "study.yaml: seeds : numbers must be above 0 and each given once"),
         ({**WHOLE, "seeds": [1, 1]}, "study.yaml: seeds 1 1: numbers must be above 0 and each given once"),

@@ -591,3 +591,17 @@ def test_values_in_python_are_read_as_in_a_file():
     assert config_hash(config) == config_hash(
         RunConfig(steps=100_000, seed=7, actor=BranchConfig(hidden=(32,), sees=("obs",)))
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps: 10\n  seed: 1\n", "line 2, column 7: mapping values are not allowed"),
+        ("steps: 10\n\tseed: 1\n", "line 2, column 1: found a tab character that violates indentation"),
+        ("actor: {width: 3\n", "expected ',' or '}'"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_refused_with_its_place(text, message, tmp_path):
+    (tmp_path / "file.yaml").write_text(text)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        read_yaml(tmp_path / "file.yaml")

@@ -741,3 +741,10 @@ def test_countdown_tells_how_many_steps_are_left():
     rows = play(envs, random_actions(envs, 5))
     seen = np.concatenate([first[None], rows["obs"]])[:, 0, 0]
     np.testing.assert_allclose(seen, [1.0, 0.8, 0.6, 0.4, 0.2, 0.0])
+
+
+def test_a_suggested_id_has_the_module_that_registers_it():
+    with pytest.raises(
+        UsageError, match=r"environment json:CartPole-v2 is unknown; did you mean json:CartPole"
+    ):
+        suite.make(EnvConfig(id="json:CartPole-v2"))

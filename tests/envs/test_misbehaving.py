@@ -309,8 +309,10 @@ def test_with_stop_the_first_failure_ends_the_run(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_environment_that_never_worked_is_not_restarted(backend):
-    with pytest.raises(EnvFailedError, match="failed in reset: OSError: no licence"):
-        play(envs_of(FailsToReset, backend))
+    for on_error in ("stop", "restart"):
+        with pytest.raises(EnvFailedError, match="failed in reset: OSError: no licence") as caught:
+            play(envs_of(FailsToReset, backend, on_error=on_error))
+        assert "--env.on-error restart would restart it" not in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

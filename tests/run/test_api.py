@@ -245,6 +245,10 @@ def test_a_call_may_name_steps_and_rollouts(tmp_path):
     assert trained.summary["iteration"] == 2
 
 
+def test_random_actions_are_not_deterministic():
+    assert not recollect.evaluate("random", 1, env="CartPole-v1").deterministic
+
+
 def test_evaluate_takes_paths_and_random(trained):
     assert recollect.evaluate(trained.folder, 5).returns == trained.evaluate(5).returns
     random = recollect.evaluate("random", 5, env="CartPole-v1")

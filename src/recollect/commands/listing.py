@@ -18,6 +18,7 @@ from ..common.named import NamedConfig
 from ..config import presets, tasks
 from ..config.config import RunConfig
 from ..config.data import to_dict
+from ..run.run_folder import is_locked
 
 UNWRAPPED = 1000  # columns of a table whose lines may be longer than those of the terminal
 OTHER = "any"  # stands for an environment without hyperparameters of its own
@@ -163,8 +164,9 @@ def list_agents() -> None:
             if not isinstance(data["status"], str):
                 raise TypeError("the status of a run is a word")
             unseal(str(summary), data)
+            died = data["status"] == "running" and not is_locked(summary.parent)
             cells = (
-                data["status"],
+                "killed" if died else data["status"],
                 f"{data.get('step', 0):,}",
                 number(data.get("return")),
                 duration(data.get("time")),

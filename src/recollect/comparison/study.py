@@ -21,7 +21,7 @@ from ..common.option_values import Setting, Settings, Words, value_of
 from ..config.assembly import check_imports, configure, file_settings
 from ..config.config import RunConfig
 from ..config.data import read_yaml
-from ..config.flags import over
+from ..config.flags import long_name, over, types_in
 
 # One core for each run: more threads than cores slow all runs down, and the thread count changes their bits.
 PINNED = (Setting("threads", 1, "threads"), Setting("env.threads", 1, "env.threads"))
@@ -118,10 +118,12 @@ def read_study(path: Path, imports: Sequence[str] = ()) -> Study:
     imports  names of the file that may import a module
     """
     data = read_yaml(path)
-    keys = ["environments", "models", "seeds", "episodes", "options"]
+    keys, options = ["environments", "models", "seeds", "episodes", "options"], types_in(RunConfig())
     for key in data:
         if key not in keys:
-            raise UsageError(f"study {path}: unknown entry {key!r}; {nearest(str(key), keys)}")
+            is_option = long_name(str(key), options) in options
+            hint = "write options of train below `options:`" if is_option else nearest(str(key), keys)
+            raise UsageError(f"study {path}: unknown entry {key!r}; {hint}")
     fields: dict[str, Any] = {"options": _settings(path, "options", data.get("options"))}
     for key, name in (("environments", "env.id"), ("models", "model")):
         fields[key] = tuple(_variant(path, name, entry) for entry in _entries(path, key, data.get(key), name))

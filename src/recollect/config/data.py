@@ -107,6 +107,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """A config file as nested dicts."""
     try:
         data = load_yaml(path.read_text(encoding="utf-8"), _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        context = f" ({error.context})" if error.context else ""
+        raise UsageError(f"config file {path}: {where}{error.problem}{context}") from error
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"config file {path}: {str(error).splitlines()[0]}") from error
     if not isinstance(data, dict):

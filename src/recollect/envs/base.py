@@ -302,5 +302,5 @@ class Envs:
     ) -> None:
         raise EnvDataError(
             f"environment {env} returned {key} = {value} at step {self.steps}; {rule}. No update used it; "
-            "correct the environment and resume from the last checkpoint"
+            "correct the environment, then resume the run, or train again if it has no checkpoint yet"
         )

@@ -70,7 +70,8 @@ class Restarts:
         text = f"environment {env} ({self.name}) failed in {failure.call}: {failure.reason}"
         trace = f"\n{failure.trace.rstrip()}" if failure.trace else ""
         if not self.allowed:
-            raise EnvFailedError(f"{text}; --env.on-error restart would restart it{trace}") from cause
+            hint = "; --env.on-error restart would restart it" if self._works[env] else ""
+            raise EnvFailedError(f"{text}{hint}{trace}") from cause
         if not self._works[env] or self._in_a_row[env] >= MAX_RESTARTS:
             often = f" after {MAX_RESTARTS} restarts without a completed episode" if self._works[env] else ""
             raise EnvFailedError(f"{text}; given up{often}{trace}") from cause

@@ -17,12 +17,12 @@ def find_spec(env_id: str) -> tuple[str, gym.envs.registration.EnvSpec]:
     name = NEW_LANDER if name == OLD_LANDER else name
     spec = gym.registry.get(name)
     if spec is None:
-        raise UsageError(f"environment {env_id} is unknown; {_advice(name)}")
+        raise UsageError(f"environment {env_id} is unknown; {_advice(name, module)}")
     return name, spec
 
 
-def _advice(name: str) -> str:
-    """What to do about an id that nothing has registered."""
+def _advice(name: str, module: str) -> str:
+    """What to do about an id that nothing has registered, not even the module before it."""
     if name.startswith("callable-"):
         return (
             "the run was trained with a function or an object of Python, which no file contains: give it "
@@ -42,4 +42,7 @@ def _advice(name: str) -> str:
     if name.startswith("popgym-"):
         return f"use popgym:{name.removeprefix('popgym-').removesuffix('-v0')}"
     # Ids in a namespace, as phys2d/CartPole-v1, need further packages: no suggestions for an id without.
-    return nearest(name, sorted(key for key in gym.registry if "/" in name or "/" not in key))
+    known = sorted(key for key in gym.registry if "/" in name or "/" not in key)
+    return (
+        nearest(f"{module}:{name}", [f"{module}:{key}" for key in known]) if module else nearest(name, known)
+    )

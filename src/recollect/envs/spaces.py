@@ -195,6 +195,11 @@ class ActionSpec:
                 f"the action mask has shape {', '.join(str(part.shape) for part in parts)}, but needed are "
                 f"{needed} entries for each of {num_envs} environments, one for each choice"
             )
+        for part in parts:
+            # A mask that is added to logits has 0 where it allows.
+            other = part[(part != 0) & (part != 1)]
+            if other.size:
+                raise UsageError(f"the action mask has {other[0]}: only 0, 1, True and False are allowed")
         return np.concatenate([part.astype(bool).reshape(num_envs, -1) for part in parts], 1)
 
     def find_blocked(self, allowed: Array) -> Array:

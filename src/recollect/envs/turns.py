@@ -185,7 +185,7 @@ class TurnsEnv(VecEnv):
         space = self.observation_space
         for turn in turns:
             where = f"environment {turn.game} ({self._config.id}) gave agent {self.seats[turn.seat]}"
-            rule = "correct the environment and resume from the last checkpoint"
+            rule = "correct the environment, then resume the run, or train again if it has no checkpoint yet"
             if not is_writable(space, turn.obs) or not space.contains(turn.obs):
                 raise EnvDataError(
                     f"{where} the observation {turn.obs!r:.80} at step {self._steps}, which is not in its "

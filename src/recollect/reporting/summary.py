@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,8 @@ def _notes(groups: Sequence[Group], finals: Sequence[FinalScores], partial: set[
                 state = (
                     "is running or has died" if run.status == "running" else f"was stopped by {run.status}"
                 )
-                yield f"{run.folder} {state} and has no score. Resume it with: recollect resume {run.folder}"
+                resume = f"recollect resume {quote(str(run.folder))}"
+                yield f"{run.folder} {state} and has no score. Resume it with: {resume}"
         if len({str(run.summary.get("versions")) for run in group.finished}) > 1:
             yield f"{group.env}, {group.label}: the runs used different package versions or processors."
     if partial:

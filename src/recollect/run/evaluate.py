@@ -150,6 +150,7 @@ def evaluate(
     finally:
         envs.adapter.close()
     task = describe_task(env)
+    deterministic = deterministic and agent is not None
     return Evaluation(env.id, task, name, seed, deterministic, *results[:3], by_episode, by_agent)
 
 

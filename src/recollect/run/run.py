@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from torch.distributions import Distribution
@@ -207,7 +208,7 @@ def iterate_run(config: RunConfig, destination: Destination, factory: Factory | 
             if not is_unstarted(folder):
                 raise UsageError(
                     f"{shown} exists, and nothing is overwritten: recollect resume "
-                    f"{shown}{import_flags(config)}, or another --run-id"
+                    f"{quote(str(shown))}{import_flags(config)}, or another --run-id"
                 )
             (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         with _lock(folder, ranks):

@@ -132,8 +132,14 @@ def _read_summary(folder: Path) -> tuple[dict[str, Any], Digests]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         status, logging = data["status"], dict(data["logging"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{file} cannot be read: {error!r}") from error
+    except FileNotFoundError as error:
+        raise UsageError(f"{file} does not exist; restore it, or train again with --config") from error
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(
+            f"{file} is not the summary of a run; restore it, or train again with --config"
+        ) from error
     names = [name for name in logging.values() if name is not None]
     if status and logging.keys() <= LOGGING and all(isinstance(name, str) for name in (status, *names)):
         return unseal(str(file), data)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from signal import Signals as Signal
 from typing import Any
 
@@ -304,7 +305,7 @@ class Session:
 
     @property
     def resume_command(self) -> str:
-        return f"recollect resume {self.shown}{import_flags(self.config)}"
+        return f"recollect resume {quote(str(self.shown))}{import_flags(self.config)}"
 
     def _write_summary(self, status: str) -> dict[str, Any]:
         """Write summary.json of a run that ends early, if the disk takes it; the summary."""
