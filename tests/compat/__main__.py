@@ -9,6 +9,10 @@ had not been kept, written by a460bbd:
 
     python -m tests.compat later
 
+A memory whose weights changed has an agent of the later version as well:
+
+    python -m tests.compat renewed
+
 lstm/unfinished    killed in its 8th rollout of 12; the last checkpoint is of the 6th
 gtrxl/unfinished   stopped by SIGTERM in its 5th rollout of 12; shared critic, options other than the defaults
 */finished         the same run without an interruption
@@ -17,6 +21,8 @@ study.yaml         a study, and in study.json the hashes that the version gave t
 expected.json      returns of evaluation episodes of the finished runs and of the agents
 later/             agents of the other memories; the journal of a tuning study, and its result
 later.json         returns of these agents, with packages and machine
+renewed/           agents of memories that got other weights; those of before, in later/, are refused
+renewed.json       as later.json
 """
 
 import json
@@ -106,6 +112,7 @@ LATER = {
         "shm": {"width": 8},
     }.items()
 }
+RENEWED = {"shm": LATER["shm"]}
 TUNED = {"env": "probe:match", "trials": 3, "seeds": 1, "steps": 600, "jobs": 1, "quiet": True}
 
 
@@ -182,14 +189,20 @@ def make_all():
 
 def make_later():
     """Write all files of the second set."""
+    make_set("later", LATER)
     with tempfile.TemporaryDirectory() as scratch:
-        run = make_agents(Path(scratch), LATER, HERE / "later")
-        expected = {"facts": facts(run), "returns": returns(sorted(HERE.glob("later/*.safetensors")))}
         tune(**TUNED, out=str(Path(scratch) / "tuned"))
         for name in ("journal.log", "tune.json"):
             (path,) = (Path(scratch) / "tuned").rglob(name)
             shutil.copy(path, HERE / "later" / name)
-    (HERE / "later.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def make_set(name, agents):
+    """Write a folder of agents, and beside it their returns, with packages and machine."""
+    with tempfile.TemporaryDirectory() as scratch:
+        run = make_agents(Path(scratch), agents, HERE / name)
+        expected = {"facts": facts(run), "returns": returns(sorted(HERE.glob(f"{name}/*.safetensors")))}
+    (HERE / f"{name}.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":
@@ -198,5 +211,7 @@ if __name__ == "__main__":
             make_all()
         case ["later"]:
             make_later()
+        case ["renewed"]:
+            make_set("renewed", RENEWED)
         case [name, out]:
             interrupted(name, out)

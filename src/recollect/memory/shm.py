@@ -38,11 +38,13 @@ class ShmConfig(LayeredConfig):
 
 
 class Shm(SequenceMemory):
-    """M' = C M + eta v k^T, elementwise in M, C = 1 + tanh(theta_t c^T); y = W (M' q) + b (Le et al., 2025).
+    """M' = C M + eta v k^T, elementwise in M, C = 1 + tanh(theta_t c^T); y = W (M' q + S n + e) + b
+    (Le et al., 2025).
 
-    v, k, q, c and eta are linear in norm(V x + d); k and q are positive and of sum 1, eta is between 0 and 1.
-    The paper draws theta_t from L vectors at random in each step. Here the draw is a fixed function of the
-    step of the episode, so that acting and learning compute the same.
+    v, k, q, c and eta are linear in n = norm(V x + d); k and q are positive and of sum 1, eta is between 0
+    and 1. The paper draws theta_t from L vectors at random in each step. Here the draw is a fixed function of
+    the step of the episode, so that acting and learning compute the same, and the mean over all draws is
+    subtracted.
     """
 
     state_names = ("SHM memory M", "SHM step of the episode")
@@ -53,11 +55,16 @@ class Shm(SequenceMemory):
         self.embed = nn.Linear(in_dim, width)
         self.norm = nn.LayerNorm(width)
         self.input = nn.Linear(width, 4 * memory_size + 1, bias=False)
+        self.shortcut = nn.Linear(width, memory_size)
         self.thetas = nn.Parameter(nn.init.xavier_uniform_(torch.empty(thetas, memory_size)))
         self.output = nn.Linear(memory_size, width)
-        draws = np.random.default_rng(0).integers(thetas, size=DRAWS)
-        self.register_buffer("draws", torch.tensor(draws), persistent=False)
+        # RandomState: numpy keeps its stream the same in all versions, unlike that of default_rng.
+        draws = torch.tensor(np.random.RandomState(0).randint(thetas, size=DRAWS, dtype=np.int64))
+        counts = torch.bincount(draws, minlength=thetas).to(torch.get_default_dtype())
+        self.register_buffer("draws", draws, persistent=False)
+        self.register_buffer("counts", counts, persistent=False)
         self.draws: Tensor
+        self.counts: Tensor  # (L,), how often each theta is drawn
 
     def initial_state(self, batch: int) -> Tree:
         age = torch.zeros(batch, dtype=torch.long, device=self.thetas.device)
@@ -66,16 +73,18 @@ class Shm(SequenceMemory):
     def forward(self, x: Tensor, state: Tree, first: Tensor) -> tuple[Tensor, Tree]:
         start, age = cast(tuple[Tensor, Tensor], state)
         step, age = count_steps(first, age)
-        theta = self.thetas[self.draws[step % DRAWS]]
+        # log C = u - log cosh u, u = theta c: if the mean of theta were not 0, M could grow exponentially.
+        theta = (self.thetas - self.counts @ self.thetas / DRAWS)[self.draws[step % DRAWS]]
         sizes = [self.size] * 4 + [1]
-        value, key, query, calibration, eta = self.input(self.norm(self.embed(x))).split(sizes, -1)
+        x = self.norm(self.embed(x))
+        value, key, query, calibration, eta = self.input(x).split(sizes, -1)
         decay = 1 + torch.tanh(theta[..., :, None] * calibration[..., None, :])
         add = (torch.sigmoid(eta) * value)[..., :, None] * _positive(key)[..., None, :]
         # C may exceed 1, so a carried matrix may be infinite, and infinity times 0 would outlast a reset.
         start = start.masked_fill(first[0, :, None], 0.0)
         memory = self.sequences.linear(decay.flatten(2), add.flatten(2), first, start)
         read = memory.unflatten(2, (self.size, self.size)) @ _positive(query)[..., None]
-        return self.output(read[..., 0]), (memory[-1], age)
+        return self.output(read[..., 0] + self.shortcut(x)), (memory[-1], age)
 
 
 def _positive(x: Tensor) -> Tensor:
