@@ -67,7 +67,8 @@ class Mlstm(SequenceMemory):
         self.gates = nn.Linear(width, 2 * heads)
         self.norm = nn.LayerNorm(width // heads)
         self.output = nn.Linear(width, width, bias=False)
-        with torch.no_grad():  # as the authors: input gates of 1, forget gates from short to long
+        # Forget gates from short to long, as the authors'; input gates of 1, theirs are random and near 1.
+        with torch.no_grad():
             self.gates.weight.zero_()
             self.gates.bias.copy_(torch.cat([torch.zeros(heads), torch.linspace(3.0, 6.0, heads)]))
 
