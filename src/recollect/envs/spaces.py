@@ -167,8 +167,9 @@ class ActionSpec:
         if self.kind == "categorical":
             out = action + np.array(self.start, dtype=action.dtype) if any(self.start) else action
         else:
-            # In float64, because high - low may overflow float32.
-            low, high = (bound.astype(np.float64) for bound in self._bounds)
+            low, high = (
+                bound.astype(np.float64) for bound in self._bounds
+            )  # high - low may overflow float32
             with np.errstate(invalid="ignore"):
                 scaled = low + (np.clip(action, -1, 1) + 1) * 0.5 * (high - low)
             # Rounding may exceed a bound by one bit, which environments may reject.
@@ -189,24 +190,20 @@ class ActionSpec:
         mask  (N, P), or a tuple with one array (N, choices) for each component; without N if N is 1
         """
         parts = [np.asarray(part) for part in (mask if isinstance(mask, tuple) else (mask,))]
-        needed = sum(self.sizes)
-        if sum(part.size for part in parts) != num_envs * needed:
+        if sum(part.size for part in parts) != num_envs * (needed := sum(self.sizes)):
             raise UsageError(
                 f"the action mask has shape {', '.join(str(part.shape) for part in parts)}, but needed are "
                 f"{needed} entries for each of {num_envs} environments, one for each choice"
             )
-        for part in parts:
-            # A mask that is added to logits has 0 where it allows.
-            other = part[(part != 0) & (part != 1)]
-            if other.size:
-                raise UsageError(f"the action mask has {other[0]}: only 0, 1, True and False are allowed")
-        return np.concatenate([part.astype(bool).reshape(num_envs, -1) for part in parts], 1)
+        joined = np.concatenate([part.reshape(num_envs, -1) for part in parts], 1)
+        other = joined[(joined != 0) & (joined != 1)]  # as of a mask that is added to logits, whose 0 allows
+        if other.size:
+            raise UsageError(f"the action mask has {other[0]}: only 0, 1, True and False are allowed")
+        return joined.astype(bool)
 
     def find_blocked(self, allowed: Array) -> Array:
         """The environments (n,) in which a mask (N, P) allows no choice of some component."""
-        # reduceat: one logical or for each component, which begin at the sums of the sizes before.
-        begins = np.cumsum((0, *self.sizes[:-1]))
-        return np.flatnonzero(~np.logical_or.reduceat(allowed, begins, axis=1).all(1))
+        return np.flatnonzero(~np.logical_or.reduceat(allowed, np.cumsum((0, *self.sizes[:-1])), 1).all(1))
 
     def from_env(self, action: Array) -> Array:
         """Actions of the environment (N, *shape) -> policy actions (N, K): the inverse of to_env."""

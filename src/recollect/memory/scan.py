@@ -25,8 +25,8 @@ def linear(decay: Tensor, add: Tensor, h: Tensor, pairs: bool = False) -> Tensor
     """All h[t] = decay[t] h[t-1] + add[t] (T, B, H); decay and add (T, B, H), h[-1] (B, H).
 
     A reset is a decay of 0. With `pairs` the numbers are complex: real parts, then imaginary parts, on the
-    last axis. On a CPU the loop is in numpy; elsewhere it runs in chunks, with about 2 sqrt(T)
-    steps of a few launches each instead of T. An exported graph has the steps one by one.
+    last axis. On a CPU the loop is in numpy; elsewhere it runs in chunks, with about 2 sqrt(T) steps of a
+    few launches each instead of T. An exported graph has the steps one by one.
     """
     if is_exporting():
         return linear_reference(decay, add, h, pairs)

@@ -133,10 +133,10 @@ def measure_adopted(agent: Agent, sample: Sample, state: Tree, donors: Array) ->
     policy = agent.policy
     if not policy.discrete:
         return None
-    own, altered = policy.mode(sample.params), policy.mode(agent.actor(sample.rows, state)[0][0].cpu())
-    theirs = own[torch.from_numpy(np.maximum(donors, 0))]
+    unchanged, altered = policy.mode(sample.params), policy.mode(agent.actor(sample.rows, state)[0][0].cpu())
+    theirs = unchanged[torch.from_numpy(np.maximum(donors, 0))]
     allowed = policy.evaluate(sample.params, theirs)[0] > FORBIDDEN
-    differ = (donors >= 0) & ((own != theirs).any(-1) & allowed).numpy()
+    differ = (donors >= 0) & ((unchanged != theirs).any(-1) & allowed).numpy()
     if not are_enough(differ, sample.episode):
         return None
     return average_steps((altered == theirs).all(-1).numpy(), differ, sample.episode, is_share=True)

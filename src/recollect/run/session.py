@@ -66,17 +66,16 @@ class Session:
         factory: Factory | None,
         shown: Path | None = None,
     ) -> None:
-        self.config, self.folder = config, folder
+        self.config, self.folder, self.checkpoints = config, folder, folder / "checkpoints"
         self.shown = shown or folder
-        self.checkpoints = folder / "checkpoints"
         self.envs, self.learner, self.destination = envs, learner, destination
         self.validation = Validation(config, learner.agent, factory)
         self.elapsed, self.best, self.offsets = 0.0, -np.inf, (0, 0)
         self.purge_from: int | None = None
         self.logs: Logs | None = None
         self.is_rank_zero = learner.ranks.is_rank_zero
-        title = f"{config.model}  {config.env.id}  seed {config.seed}"
-        self.display = make_display(title, destination.quiet or not self.is_rank_zero)
+        quiet = destination.quiet or not self.is_rank_zero
+        self.display = make_display(f"{config.model}  {config.env.id}  seed {config.seed}", quiet)
         for line in filter(None, (announcement(learner.agent.device), envs.adapter.note)):
             self.display.print_line(line)
         learner.engine = engine(config, learner.agent, self.display.print_line)
