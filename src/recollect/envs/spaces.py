@@ -167,9 +167,8 @@ class ActionSpec:
         if self.kind == "categorical":
             out = action + np.array(self.start, dtype=action.dtype) if any(self.start) else action
         else:
-            low, high = (
-                bound.astype(np.float64) for bound in self._bounds
-            )  # high - low may overflow float32
+            # In float64, because high - low may overflow float32.
+            low, high = (bound.astype(np.float64) for bound in self._bounds)
             with np.errstate(invalid="ignore"):
                 scaled = low + (np.clip(action, -1, 1) + 1) * 0.5 * (high - low)
             # Rounding may exceed a bound by one bit, which environments may reject.
@@ -260,10 +259,9 @@ def _read_leaves(space: gym.Space[Any]) -> dict[str, Leaf]:
     """The leaves of an observation space that are not empty, by name; UsageError if two have the same."""
     leaves: dict[str, Leaf] = {}
     for name, leaf in _leaves_of(space, "obs"):
-        if name in leaves:
+        if leaves.setdefault(name, leaf) is not leaf:
             key = name.removeprefix("obs.")
             raise UsageError(f"two entries of the observation are named {key}: rename the key with a dot")
-        leaves[name] = leaf
     leaves = {name: leaf for name, leaf in leaves.items() if 0 not in leaf.shape}
     if not leaves:
         raise UsageError(f"observation space {space} is empty: it has no number that an agent could see")
