@@ -223,6 +223,21 @@ def test_checkpoints_that_are_whole_but_not_readable_here_are_kept(
     assert checkpoint.existing(folder / "checkpoints") == files != []
 
 
+@pytest.mark.parametrize("lost", ["damaged", "removed"])
+def test_a_restart_from_the_seed_replaces_no_trained_weights(lost, run, tmp_path):
+    folder = copied(run, tmp_path)
+    last = folder / "checkpoints" / "last.safetensors"
+    before = last.read_bytes()
+    for path in checkpoint.existing(folder / "checkpoints"):
+        path.write_bytes(path.read_bytes()[:100]) if lost == "damaged" else path.unlink()
+    metrics = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(UsageError, match=r"would replace the weights in .*last\.safetensors.* --init"):
+        api.resume(folder, quiet=True)
+    assert (last.read_bytes(), (folder / "metrics.jsonl").read_bytes()) == (before, metrics)
+    last.rename(tmp_path / "kept.safetensors")
+    assert api.resume(folder, quiet=True).summary["status"] == "finished"
+
+
 def test_swapped_files_are_found(run, tmp_path):
     """Of a run with other settings: each file is whole, but they do not belong together."""
     other = run_quietly(small_config(seed=9, rollouts=3), tmp_path, "other").folder

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import IO, TYPE_CHECKING, Any
 
 from ..common.digests import Digests, check_files, digest_existing, seal, unseal
@@ -220,3 +221,14 @@ def is_locked(folder: Path) -> bool:
     # No OSError: storage without locks must not look like a folder that nobody has locked.
     except UsageError:
         return True
+
+
+def refuse_restart(checkpoints: Path) -> None:
+    """Raise UsageError if a run without an intact checkpoint has weights, which a restart would replace."""
+    last = checkpoints / "last.safetensors"
+    if last.exists():  # it is written after a checkpoint
+        raise UsageError(
+            f"no checkpoint in {checkpoints} is intact, and a restart from the seed would replace the "
+            f"weights in {last}: continue from these in a new run with --init {quote(str(last))}, or move "
+            "them away to restart"
+        )

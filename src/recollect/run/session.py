@@ -36,7 +36,7 @@ from .episode_log import format_episodes
 from .initial import begin_again
 from .kernels import computed_by, end_engine, engine, resume_with, warn_of_disagreement
 from .log import Logs, open_logs
-from .run_folder import check_config, write_summary
+from .run_folder import check_config, refuse_restart, write_summary
 from .slow_steps import slow_steps
 from .update import Update
 from .validation import Validation
@@ -109,9 +109,9 @@ class Session:
             for line in resume_with(self.learner, meta, kernels):
                 self.display.print_line(line)
             return
+        refuse_restart(self.checkpoints)
         self.display.print_line("no intact checkpoint: restarting from the seed")
-        if self.is_rank_zero:
-            # `prune` keeps the highest iterations, so the damaged files would outlive the new ones.
+        if self.is_rank_zero:  # the damaged files would outlive the new ones, which have lower numbers
             checkpoint.prune(self.checkpoints, 0)
         begin_again(self.learner, self.envs, self.config, kernels)
 
