@@ -322,3 +322,16 @@ def world(env):
     """Everything that an action may change."""
     carried = env.carrying and env.carrying.encode()
     return env.grid.encode().tobytes(), tuple(env.agent_pos), env.agent_dir, carried
+
+
+@pytest.mark.parametrize(
+    ("source", "masked", "noted"),
+    [("method", False, True), ("dict", False, True), ("method", True, False), ("nowhere", False, False)],
+)
+def test_masks_that_are_not_used_are_noted(source, masked, noted):
+    """A baseline of random actions keeps to them, and an agent that does not know them does not."""
+    envs = make(EnvConfig(id="gates", num_envs=2, action_mask=masked), builder(source))
+    try:
+        assert ("--env.action-mask True" in envs.adapter.note) == noted
+    finally:
+        envs.adapter.close()

@@ -106,6 +106,8 @@ class GymEnv(VecEnv):
         self.action_space = self._vec.single_action_space
         self.tier = self._tier()
         self.time_limit = _wrapped_limit(self.example)
+        if not config.action_mask and self.reports_mask():
+            self.note = "the environment has action masks: --env.action-mask True would use them"
         if isinstance(self._vec, LocalEnvs):
             self.fps = images_per_second(self._vec.envs[0].metadata)
 
