@@ -441,6 +441,18 @@ def test_a_clear_difference_is_called_one():
     assert "a has the highest mean, 10" in text and "It is better than b (8 lower" in text
 
 
+def test_better_is_about_distributions_and_names_the_failures_that_may_be_unseen():
+    """A steady model that beats one whose runs vary may fail as often as few seeds cannot show."""
+    text = verdict_text(final("a", [10.0] * 5), final("b", [1, 2, 3, 2, 2]))
+    assert "means may be equal through rare failures that no run showed" in text
+    assert "If none of 5 seeds fails, with 95 % confidence at most 45 % of further seeds do." in text
+    assert "rare failures" not in verdict_text(final("a", [1, 2, 3, 2, 2]), final("b", [1, 2, 3, 2, 1]))
+    three = verdict_text(
+        *(final(label, x) for label, x in zip("abc", ([9, 10, 11], [1, 2, 3], [1, 2, 3]), strict=True))
+    )
+    assert "If no models differ in the distribution of their scores, at most one verdict in 20" in three
+
+
 def test_a_model_whose_bad_runs_fail_is_not_called_better():
     """Both learn with half of the seeds; bad runs of a end, those of b fail, so b has the higher mean."""
     good, bad = np.arange(90.0, 100.0), np.arange(10.0)

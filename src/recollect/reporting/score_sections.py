@@ -120,8 +120,9 @@ def difference_blocks(summary: Summary) -> Iterator[Block]:
     yield Text(
         "A is the model with the higher mean. Each 95 % confidence interval is of this one difference. "
         "p: the larger p-value of Welch's t-test and the exact permutation test of the means, adjusted for "
-        "all tests of the verdict (Holm); the means differ if it is below 0.05. P(A beats B): probability "
-        "that a run of A beats a run of B, with its 95 % interval; 0.5 = no difference."
+        "all tests of the verdict (Holm). If it is below 0.05, the models differ in the distribution of "
+        "their scores; rare failures that no run showed may still make the means equal. P(A beats B): "
+        "probability that a run of A beats a run of B, with its 95 % interval; 0.5 = no difference."
     )
     columns = ["A", "B", "mean A - B", "95 % interval", "IQM A - B", "95 % interval", "p, adjusted", "means"]
     columns += ["P(A beats B)"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from ..common.format import first_few, number
-from ..common.intervals import Interval, describe_equal
+from ..common.intervals import Interval, describe_equal, most_failures
 from .aggregate import Aggregate, Family, Improvement, ModelDifference
 from .cells import p_cell
 from .groups import Group
@@ -66,9 +66,10 @@ def _confidence(family: Family, finals: Sequence[FinalScores]) -> str:
     else:
         text = (
             f'"Better" holds at the 5 % level for all {tests} tests of scores together (Holm): every '
-            "pair of models in every environment and over all environments. If no models differ, at most one "
-            "verdict in 20 names a difference."
+            "pair of models in every environment and over all environments. If no models differ in the "
+            "distribution of their scores, at most one verdict in 20 names a difference."
         )
+    text += _unseen_failures(family, finals)
     # Runs that failed make tests, but no intervals.
     several = [len(final.seeds) for final in finals if len(final.seeds) > 1]
     if several and min(several) < MIN_SEEDS:
@@ -81,6 +82,20 @@ def _confidence(family: Family, finals: Sequence[FinalScores]) -> str:
             "of a mean over ten seeds miss it. Check the score of every seed."
         )
     return text
+
+
+def _unseen_failures(family: Family, finals: Sequence[FinalScores]) -> str:
+    """What "better" means, and how often runs of the better models may fail although none did, or ""."""
+    better = {(pair.env, pair.better) for pair in family.differences if pair.differs}
+    seeds = [len(final.seeds) for final in finals if (final.env, final.label) in better]
+    if not seeds:
+        return ""
+    few = min(seeds)
+    return (
+        ' "Better" is about the distributions of scores: means may be equal through rare failures that no '
+        f"run showed. If none of {few} seeds fails, with 95 % confidence at most "
+        f"{100 * most_failures(few):.0f} % of further seeds do."
+    )
 
 
 def _smallest_difference(family: Family, seeds: int) -> str:
