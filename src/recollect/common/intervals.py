@@ -7,6 +7,8 @@ of the values by the factor (n - 1) / n. And a standard deviation that is itself
 instead of the normal distribution. So the distances of the percentiles from the estimate are multiplied by a
 factor for both, which is 1 for many seeds.
 
+Sums over few episodes that may be skewed get a bootstrap-t (ratio_interval).
+
 Shares (of runs above a score, of pairs that are won) get score intervals instead: a bootstrap of runs that
 all won would have width 0.
 
@@ -28,6 +30,7 @@ Floats: TypeAlias = NDArray[np.float64]
 RESAMPLES = 50_001  # with 2,001, intervals of scores with few distinct values depended on the draw
 MERGED = 20  # seeds; resamples of more seeds are almost never equal, so merging them gains nothing
 BLOCK = 32  # points whose resamples are computed together
+SMALLEST_ERROR = 0.25  # of a resample, in standard errors of the sample
 ENDS = [1250, 48_750]  # indices of the 2.5 % and 97.5 % quantiles among sorted resamples
 NORMALS = {0.95: 1.959964, 0.9: 1.644854}  # level -> half the width of a standard normal interval
 NORMAL = NORMALS[0.95]
@@ -133,6 +136,25 @@ def resamples(weights: tuple[float, ...]) -> tuple[Floats, Floats]:
         return np.asarray(sums, dtype=np.float64), np.ones(RESAMPLES)
     distinct, times = np.unique(np.round(sums, 12), axis=0, return_counts=True)
     return np.asarray(distinct, dtype=np.float64), times.astype(np.float64)
+
+
+def ratio_interval(sums: Floats, counts: Floats) -> Interval:
+    """The interval of a mean over steps, from the sums (E,) and the counts (E,) of several episodes.
+
+    A bootstrap-t: the distance of each resample from the estimate is divided by its own standard error.
+    Percentiles are too narrow above where few episodes have most of the sum, as with divergences.
+    """
+    n, ratio = len(sums), float(sums.sum() / counts.sum())
+    drawn, times = resamples(tuple(mean_weights(n)))
+    drawn_counts = drawn @ counts
+    ratios = (drawn @ sums) / drawn_counts
+    squares = drawn @ sums**2 - 2 * ratios * (drawn @ (sums * counts)) + ratios**2 * (drawn @ counts**2)
+    errors = np.sqrt(np.maximum(squares, 0)) / drawn_counts
+    error = float(np.sqrt(np.mean((sums - ratio * counts) ** 2)) / counts.mean())
+    # Without a limit, a resample of equal episodes, whose error is 0, would be infinitely far.
+    distances = (ratios - ratio) / np.maximum(errors, max(SMALLEST_ERROR * error, 1e-300))
+    low, high = quantiles(distances, times)
+    return Interval(float(ratio - high * error), float(ratio - low * error))
 
 
 # Several groups -------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ..common.intervals import (
     mean_weights,
     one_factor,
     quantiles,
+    ratio_interval,
     resamples,
     share_interval,
     stretched,
@@ -263,6 +264,8 @@ def are_enough(mask: Array, episode: Array) -> bool:
 def average_steps(x: Array, mask: Array, episode: Array, is_share: bool = False) -> Estimate:
     """The mean of x (T, N) over the steps of a mask, with an interval that resamples whole episodes.
 
+    A divergence may be large in few episodes, which needs a bootstrap-t; a share is bounded.
+
     mask     whether a step counts, or its weight (T, N)
     episode  number of the episode (T, N); -1: of none
     """
@@ -270,14 +273,15 @@ def average_steps(x: Array, mask: Array, episode: Array, is_share: bool = False)
     counted = (episode >= 0) & (mask > 0)
     _, index = np.unique(episode[counted], return_inverse=True)
     chosen = mask[counted].astype(np.float64)
-    counts = np.bincount(index, chosen)
-    sums = np.bincount(index, chosen * x[counted])
+    counts, sums = (np.bincount(index, of).astype(np.float64) for of in (chosen, chosen * x[counted]))
     value, count = float(sums.sum() / counts.sum()), len(counts)
     if is_share and np.ptp(sums / counts) < EQUAL:
         # Resamples of equal episodes would give an interval of width 0.
         low, high = share_interval(np.array(value), count)
-    else:
+    elif is_share:
         drawn, times = resamples(tuple(mean_weights(count)))
         means = (drawn @ sums) / (drawn @ counts)
         low, high = stretched(np.array(value), *quantiles(means, times), one_factor(count))
+    else:
+        low, high = map(np.array, ratio_interval(sums, counts))
     return Estimate(value, Interval(max(float(low), 0.0), min(float(high), 1.0 if is_share else np.inf)))
