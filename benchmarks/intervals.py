@@ -36,9 +36,9 @@ from recollect.common.intervals import (
 from recollect.reporting.aggregate import difference_of_means, pooled_iqm, win_share
 from recollect.reporting.significance import LEVEL, compare_means, holm, rank_test, welch
 
-from .leaderboard import Column, mean_ranks, ranked
+from .leaderboard import RESAMPLES, Column, mean_ranks, ranked
 
-STUDIES = 2000
+STUDIES, MEMORIES = 2000, 14
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "rliable.json"
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
@@ -182,29 +182,39 @@ def print_power() -> None:
             print(f"| {name} | {models} | {seeds} | {cells} |", flush=True)
 
 
-# rliable --------------------------------------------------------------------------------------
-
-
-def rank_coverage(tasks: int, seeds: int, noise: float, studies: int, memories: int = 14) -> float:
-    """The share of the intervals of mean ranks on the leaderboard that contain the rank by true scores.
-
-    noise  the standard deviation of seeds, where that of the memories in a task is 1.4
-    """
+def rank_coverage(tasks: int, seeds: int, noise: float, studies: int) -> float:
+    """The share of the intervals of mean ranks on the leaderboard that contain the rank by true scores."""
     random = np.random.default_rng(0)
-    names, hits = [str(memory) for memory in range(memories)], 0.0
-    for _ in range(studies):
-        # What a memory can do in all tasks, and in each.
-        true = random.normal(size=memories) + random.normal(size=(tasks, memories))
-        scores = true[..., None] + noise * random.normal(size=(*true.shape, seeds))
-        columns = [
-            Column(str(task), name, scores[task, memory], 0.0)
-            for task in range(tasks)
-            for memory, name in enumerate(names)
-        ]
-        low, high = np.quantile(mean_ranks(columns, names)[1], [0.025, 0.975], axis=0)
-        truth = ranked(true).mean(0)
-        hits += float(np.mean((low <= truth + 1e-9) & (truth <= high + 1e-9)))
-    return hits / studies
+    return float(np.mean([rank_study(random, tasks, seeds, noise) for _ in range(studies)]))
+
+
+def rank_study(
+    random: np.random.Generator,
+    tasks: int,
+    seeds: int,
+    noise: float,
+    failures: float = 0.0,
+    resamples: int = RESAMPLES,
+) -> float:
+    """The share of the intervals of one study that contain the rank by true scores.
+
+    noise     the standard deviation of seeds, where that of the memories in a task is 1.4
+    failures  the probability that a run fails, which lowers its score by 5
+    """
+    names = [str(memory) for memory in range(MEMORIES)]
+    # What a memory can do in all tasks, and in each.
+    true = random.normal(size=MEMORIES) + random.normal(size=(tasks, MEMORIES))
+    scores = true[..., None] + noise * random.normal(size=(*true.shape, seeds))
+    if failures:
+        scores -= 5 * (random.random(scores.shape) < failures)
+    columns = [
+        Column(str(task), name, scores[task, memory], 0.0)
+        for task in range(tasks)
+        for memory, name in enumerate(names)
+    ]
+    low, high = np.quantile(mean_ranks(columns, names, resamples)[1], [0.025, 0.975], axis=0)
+    truth = ranked(true).mean(0)
+    return float(np.mean((low <= truth + 1e-9) & (truth <= high + 1e-9)))
 
 
 def print_ranks(studies: int = 100) -> None:
@@ -213,6 +223,9 @@ def print_ranks(studies: int = 100) -> None:
     for tasks, seeds, noise in product((8, 13), (2, 5), (0.3, 1.0)):
         share = rank_coverage(tasks, seeds, noise, studies)
         print(f"| {tasks} | {seeds} | {noise:g} | {share:.0%} |")
+
+
+# rliable --------------------------------------------------------------------------------------
 
 
 def simulated_scores() -> dict[str, Floats]:

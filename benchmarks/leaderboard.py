@@ -164,7 +164,9 @@ def standings(columns: Sequence[Column]) -> list[Standing]:
     return sorted(rows, key=lambda row: row.rank)
 
 
-def mean_ranks(columns: Sequence[Column], memories: Sequence[str]) -> tuple[Floats, Floats]:
+def mean_ranks(
+    columns: Sequence[Column], memories: Sequence[str], resamples: int = RESAMPLES
+) -> tuple[Floats, Floats]:
     """Mean ranks over tasks (M,), and those of resampled seeds (R, M).
 
     Resamples of few seeds differ too little from the estimate, so their distances from it are multiplied by
@@ -173,13 +175,13 @@ def mean_ranks(columns: Sequence[Column], memories: Sequence[str]) -> tuple[Floa
     random = np.random.Generator(np.random.Philox(0))
     tasks = list(dict.fromkeys(column.task for column in columns))
     scores = {(column.task, column.memory): column.scores for column in columns}
-    total = np.zeros((1 + RESAMPLES, len(memories)))
+    total = np.zeros((1 + resamples, len(memories)))
     variances, sizes = np.zeros((len(memories), len(tasks))), np.zeros(len(tasks), int)
     for k, task in enumerate(tasks):
         means = []
         for memory in memories:
             x = scores[task, memory]
-            places = random.integers(len(x), size=(RESAMPLES, len(x)))
+            places = random.integers(len(x), size=(resamples, len(x)))
             means.append(np.concatenate([[x.mean()], x[places].mean(1)]))
         ranks = ranked(np.stack(means, axis=1))
         variances[:, k], sizes[k] = ranks[1:].var(0), len(x)

@@ -18,6 +18,8 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     leaderboard kinds, leaderboard tasks           memories in each kind of task, and in each task
     leaders                                        the two memories that lead a task, with ten fresh seeds
     delays                                         memories that learn to repeat an input, from labels
+    coverage seeds, coverage episodes              how often intervals contain the true value
+    coverage unequal                               false differences of models with equal means
     soak                                           memory and disk of long runs
     presets, mujoco, toy control, memory tasks, cards    scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
@@ -37,6 +39,7 @@ from pathlib import Path
 
 from . import (
     cells,
+    coverage,
     critic_memories,
     critic_tables,
     delays,
@@ -89,6 +92,9 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
         study_tables.read(out.parents[1] / "docs/results", "memories_leaders")
     ),
     "delays": lambda out: delays.table(json.loads((out.parents[1] / delays.RESULTS).read_text())),
+    "coverage seeds": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "seeds"),
+    "coverage episodes": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "episodes"),
+    "coverage unequal": lambda out: coverage.unequal_table(coverage.read(out.parents[1])),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{
         f"equivalence{name}": lambda out, i=i: equivalence.lines(
