@@ -364,7 +364,7 @@ class Unknown(Counter):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_not_a_number_ends_the_run_and_restarts_nothing(factors, message, backend):
     envs = make(EnvConfig(id="unknown", num_envs=2, backend=backend), partial(Unknown, *factors))
-    with pytest.raises(EnvDataError, match=f"{message} at step 3; .* correct the environment and resume"):
+    with pytest.raises(EnvDataError, match=f"{message} at step 3; .* correct the environment, then resume"):
         play(envs)
     assert envs.adapter.restarts == 0
 

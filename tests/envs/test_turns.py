@@ -398,6 +398,7 @@ def test_a_run_without_a_checkpoint_restarts_against_the_agent_that_it_began_fro
     whole = run_quietly(begun, tmp_path, "whole")
     weights = weights_of(whole.agent)
     set_status(whole.folder)
+    (whole.folder / "checkpoints" / "last.safetensors").unlink()
     resumed = recollect.resume(whole.folder, env=HERE, quiet=True)
     assert all(torch.equal(x, weights[name]) for name, x in weights_of(resumed.agent).items())
 

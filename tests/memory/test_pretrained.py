@@ -362,7 +362,7 @@ def test_a_run_without_any_checkpoint_begins_from_the_folder_again(folder, tmp_p
     straight = run_quietly(config, tmp_path, "straight")
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(3))
     stopped = run_quietly(config, tmp_path, "stopped")
-    for path in checkpoint.existing(stopped.folder / "checkpoints"):
+    for path in (stopped.folder / "checkpoints").iterdir():
         path.unlink()
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     api.resume(stopped.folder)

@@ -186,7 +186,7 @@ def test_without_any_checkpoint_a_run_begins_again(tmp_path, monkeypatch) -> Non
     straight = run_quietly(small_config(save_interval=5), tmp_path, "straight")
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: StopAt(3))
     stopped = run_quietly(small_config(save_interval=5), tmp_path, "stopped")
-    for path in checkpoint.existing(stopped.folder / "checkpoints"):
+    for path in (stopped.folder / "checkpoints").iterdir():
         path.unlink()
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: SilentDisplay())
     api.resume(stopped.folder)
@@ -200,6 +200,7 @@ def test_what_was_passed_over_does_not_outlive_what_is_written_anew(tmp_path, mo
     stopped = run_quietly(small_config(), tmp_path, "stopped")
     for path in checkpoint.existing(stopped.folder / "checkpoints"):
         path.write_bytes(path.read_bytes()[:-100])
+    (stopped.folder / "checkpoints" / "last.safetensors").unlink()
     display = StopAt(3)
     monkeypatch.setattr("recollect.run.session.make_display", lambda *_: display)
     api.resume(stopped.folder)

@@ -105,7 +105,7 @@ def test_a_run_is_resumed_exactly_although_the_agent_it_began_from_is_gone(sourc
     stopped = run_quietly(config, tmp_path, "stopped")
     monkeypatch.undo()
     shutil.copytree(stopped.folder, tmp_path / "without")
-    for path in checkpoint.existing(tmp_path / "without" / "checkpoints"):
+    for path in (tmp_path / "without" / "checkpoints").iterdir():
         path.unlink()
     assert_same_end(whole.folder, recollect.resume(tmp_path / "without", quiet=True).folder)
     shutil.rmtree(place)
