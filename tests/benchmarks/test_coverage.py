@@ -40,6 +40,7 @@ MEASURED = {
     "probing/linear.py: _over_networks": ["gain of a read-out"],
     "probing/memory_length.py: measure_length": ["steps of memory, score", "steps of memory, policy"],
     "probing/open_loop.py: average_steps": ["KL", "share of steps"],
+    "probing/verdict.py: judge_need": ["bound of equal seeds"],
     "reporting/aggregate.py: _win_ends": ["P(A beats B)", "P(A beats B), 3 environments"],
     "reporting/aggregate.py: aggregate_scores": ["mean, 3 environments", "IQM, 3 environments"],
     "reporting/aggregate.py: improvement": ["P(A beats B), 3 environments"],
