@@ -804,6 +804,7 @@ ERRORS = {
     "seed": (["watch", "RUN", "-o", "x.html", "--seed", "-1"], "--seed is -1, at least 0 is needed"),
     "shown": (["watch", "RUN", "-o", "x.html", "--shown", "0"], "--shown 0: at least 1 is needed"),
     "elsewhere": (["watch", "RUN", "-e", "CartPole-v1", "-o", "x.html"], "CartPole-v1 gives observations"),
+    "no screen": (["watch", "RUN", "-o", "human"], "no window can be opened: there is no screen"),
 }
 
 
@@ -813,6 +814,7 @@ def test_errors_say_what_to_do_before_an_episode_is_played(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("recollect.watching.episodes._play", lambda *_: pytest.fail("an episode was played"))
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     (tmp_path / "there.mp4").mkdir()
     arguments, message = ERRORS[case]
     assert cli.main([str(recaller) if word == "RUN" else word for word in arguments]) == 2
@@ -839,8 +841,9 @@ def test_a_window_shows_every_picture_until_it_is_closed(monkeypatch) -> None:
     flips, made = [], []
     monkeypatch.setattr(pygame.display, "flip", lambda: flips.append(1))
     with pytest.raises(UsageError, match="there is no screen"):
-        film.show_window(iter([np.zeros((10, 250, 3), np.uint8)]), 1000, "nobody sees it")
+        film.check_screen()
     monkeypatch.setattr(pygame.display, "get_driver", lambda: "x11")
+    film.check_screen()
 
     def playing():
         for t in range(5):
@@ -861,6 +864,7 @@ def test_with_a_screen_the_window_is_what_opens(shown, monkeypatch, capsys) -> N
     monkeypatch.setattr(
         "recollect.run.film.show_window", lambda shown, fps, title: opened.append((len(shown), fps))
     )
+    monkeypatch.setattr("recollect.run.film.check_screen", lambda: None)
     monkeypatch.setenv("DISPLAY", ":0")
     assert cli.main(["watch", str(shown[0].folder), "--episodes", "1"]) == 0
     assert opened and opened[0][1] == 50

@@ -41,6 +41,7 @@ def render(
     if target != WINDOW and Path(target).suffix.lower() not in FILES:
         raise UsageError(f"--render {target}: {WINDOW}, or a file that ends in {', '.join(FILES)}, is needed")
     if target == WINDOW:
+        check_screen()
         return _play_and_show(agent, env, target, episodes, seed, deterministic)
     check_writable(Path(target))
     file = str(Path(target).absolute())  # the environment may change the working folder
@@ -248,16 +249,28 @@ def _write_mp4(path: Path, frames: Iterator[Array], fps: int) -> None:
 # A window -------------------------------------------------------------------------------------
 
 
+def check_screen() -> None:
+    """Raise UsageError if no window can be opened; called before episodes are played."""
+    pygame = _import_pygame()
+    try:
+        pygame.display.init()
+        driver = pygame.display.get_driver()
+    except pygame.error as error:
+        raise UsageError(f"no window can be opened: {error}; write a file instead") from error
+    finally:
+        pygame.display.quit()
+    if driver in NO_SCREEN:
+        raise UsageError("no window can be opened: there is no screen; write a file instead")
+
+
 def show_window(frames: Iterable[Array], fps: int, title: str) -> None:
     """Show frames in a window, until they end or the window is closed."""
-    try:
-        import pygame
-    except ImportError as error:
-        raise UsageError(f"a window needs pygame: {install_hint('minigrid')}") from error
+    pygame = _import_pygame()
     try:
         for number, frame in enumerate(map(_resize, frames)):
             if not number:
-                screen = _open_window(pygame, frame, title)
+                screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))
+                pygame.display.set_caption(title)
             if any(event.type == pygame.QUIT for event in pygame.event.get()):
                 return
             screen.blit(pygame.surfarray.make_surface(frame.swapaxes(0, 1)), (0, 0))
@@ -267,14 +280,9 @@ def show_window(frames: Iterable[Array], fps: int, title: str) -> None:
         pygame.display.quit()
 
 
-def _open_window(pygame: Any, frame: Array, title: str) -> Any:
-    """Open a window of the size of a frame."""
+def _import_pygame() -> Any:
     try:
-        pygame.display.init()
-        screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))
-    except pygame.error as error:
-        raise UsageError(f"no window can be opened: {error}; write a file instead") from error
-    if pygame.display.get_driver() in NO_SCREEN:
-        raise UsageError("no window can be opened: there is no screen; write a file instead")
-    pygame.display.set_caption(title)
-    return screen
+        import pygame
+    except ImportError as error:
+        raise UsageError(f"a window needs pygame: {install_hint('minigrid')}") from error
+    return pygame

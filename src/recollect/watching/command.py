@@ -109,6 +109,7 @@ def _show(options: WatchOptions, path: Path | None, trained: Trained) -> None:
     name_actions(agent.action_spec, trained.config.env.id, given, {})
     name_observations(agent.obs_spec, trained.config.env.id, given, {})
     if path is None:
+        film.check_screen()
         _write_film(path, trained, options)
         return
     film.check_writable(path)
