@@ -1,21 +1,17 @@
-"""Coverage of confidence intervals over few seeds, and a comparison with rliable.
+"""Simulated studies of the statistics of reports: how often intervals contain the true value, and how often
+verdicts find a difference.
 
-    python -m benchmarks.intervals
-    PYTHONPATH=/tmp/rliable python -m benchmarks.intervals --rliable
+    python -m benchmarks.intervals [NAME ...]
 
-The first prints the tables of docs/reports.md, from simulated studies: 2000 of each row for the coverage of
-intervals that claim 95 % and for false differences of two models, 200 of each row for more models and for
-detected differences, 100 for mean ranks. The second needs
-`pip install --target /tmp/rliable rliable "pandas<3"`; it writes tests/golden/rliable.json, and prints the
-time of an import and of one interval on both sides.
+writes docs/results/intervals.json, from which the tables of docs/reports.md are written. NAME limits the
+call to some tables: means, differences, families, power, ranks. Each row is of 2000 simulated studies for
+intervals of means and for false differences of two models, 400 for intervals of differences, 200 for more
+models and for detected differences, 100 for mean ranks.
 """
 
 import argparse
 import json
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,17 +25,18 @@ from recollect.common.intervals import (
     iqm_weights,
     mean_weights,
     one_factor,
-    stratified,
     stretched,
     wins_interval,
 )
-from recollect.reporting.aggregate import difference_of_means, pooled_iqm, win_share
+from recollect.reporting.aggregate import difference_of_means, win_share
 from recollect.reporting.significance import LEVEL, compare_means, holm, rank_test, welch
 
+from .cells import table
 from .leaderboard import RESAMPLES, Column, mean_ranks, ranked
 
+RESULTS = Path("docs") / "results" / "intervals.json"
+
 STUDIES, MEMORIES = 2000, 14
-GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "rliable.json"
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Floats]
 
 # Distributions of the scores of seeds.
@@ -68,23 +65,23 @@ def covered(low: Floats, high: Floats, truth: float) -> float:
     return float(np.mean((low <= truth) & (truth <= high)))
 
 
-def print_means_and_iqms() -> None:
-    """The first table."""
-    print("| scores | seeds | mean: percentile | corrected | IQM: percentile | corrected |")
+def measure_means() -> Iterator[dict[str, Any]]:
+    """Percentiles and corrected intervals of the mean and the interquartile mean."""
     for name, draw in SHAPES.items():
         many = np.sort(draw(np.random.default_rng(0), (4_000_000,)))
         truths = float(many.mean()), float(many[1_000_000:3_000_000].mean())
         for n in (3, 5, 10, 20):
             kinds = zip((mean_weights(n), iqm_weights(n)), truths, strict=True)
             shares = [share for weights, truth in kinds for share in coverage(draw, n, weights, truth)]
-            print(f"| {name} | {n} | " + " | ".join(f"{share:.0%}" for share in shares) + " |")
+            columns = "mean: percentile", "mean: corrected", "IQM: percentile", "IQM: corrected"
+            yield {"scores": name, "seeds": n, **dict(zip(columns, shares, strict=True))}
 
 
-def print_differences_and_wins(studies: int = 400) -> None:
-    """The second table: two models, the second one standard deviation better."""
-    print("\n| seeds of each | difference: percentile | corrected | wins: percentile | corrected |")
+def measure_differences(studies: int = 400) -> Iterator[dict[str, Any]]:
+    """Two models, the second one standard deviation better."""
     random = np.random.default_rng(0)
     truth = 0.7602  # of N(1, 1) above N(0, 1)
+    columns = "difference: percentile", "difference: corrected", "wins: percentile", "wins: corrected"
     for n in (3, 5, 10):
         hits = np.zeros(4)
         for _ in range(studies):
@@ -97,7 +94,7 @@ def print_differences_and_wins(studies: int = 400) -> None:
             score = wins_interval(np.array(win_share(x, y)), n, n)
             pairs = (means, 1.0), (wide, 1.0), (wins, truth), (score, truth)
             hits += [low <= value <= high for (low, high), value in pairs]
-        print(f"| {n} | " + " | ".join(f"{share:.0%}" for share in hits / studies) + " |")
+        yield {"seeds of each": n, **dict(zip(columns, (hits / studies).tolist(), strict=True))}
 
 
 class FamilyErrors(NamedTuple):
@@ -152,15 +149,14 @@ FAMILIES = (
 POWER_STUDIES = 200
 
 
-def print_families() -> None:
-    """The third table: verdicts over equal models."""
-    header = ["scores", "models", "seeds", "environments", "Welch", "Welch, Holm", "report"]
-    print(f"\n| {' | '.join(header)} |\n|{'---|' * len(header)}")
+def measure_families() -> Iterator[dict[str, Any]]:
+    """Verdicts over equal models."""
     for name, draw in SHAPES.items():
         for models, seeds, envs, studies in FAMILIES:
             errors = family_errors(draw, models, seeds, studies, envs)
-            row = f"| {name} | {models} | {seeds} | {envs} | {errors.single:.0%} |"
-            print(f"{row} {errors.welch:.1%} | {errors.report:.1%} |", flush=True)
+            sizes = {"models": models, "seeds": seeds, "environments": envs}
+            shares = {"Welch": errors.single, "Welch, Holm": errors.welch, "report": errors.report}
+            yield {"scores": name, **sizes, **shares}
 
 
 # A better model for each shape.
@@ -172,14 +168,18 @@ BETTER: dict[str, Draw] = {
 }
 
 
-def print_power() -> None:
-    """The fourth table: the share of true differences that are detected."""
-    print("\n| scores | models | seeds | Welch, Holm | report |\n|---|---|---|---|---|")
+def measure_power() -> Iterator[dict[str, Any]]:
+    """The share of true differences that are detected."""
     for name, better in BETTER.items():
         for models, seeds in ((2, 3), (2, 5), (2, 10), (6, 5), (6, 10)):
-            shares = power(SHAPES[name], better, models, seeds, POWER_STUDIES)
-            cells = " | ".join(f"{share:.0%}" for share in shares)
-            print(f"| {name} | {models} | {seeds} | {cells} |", flush=True)
+            by_welch, report = power(SHAPES[name], better, models, seeds, POWER_STUDIES)
+            yield {
+                "scores": name,
+                "models": models,
+                "seeds": seeds,
+                "Welch, Holm": by_welch,
+                "report": report,
+            }
 
 
 def rank_coverage(tasks: int, seeds: int, noise: float, studies: int) -> float:
@@ -217,72 +217,58 @@ def rank_study(
     return float(np.mean((low <= truth + 1e-9) & (truth <= high + 1e-9)))
 
 
-def print_ranks(studies: int = 100) -> None:
-    """The fifth table."""
-    print("\n| tasks | seeds | noise | mean rank |")
+def measure_ranks(studies: int = 100) -> Iterator[dict[str, Any]]:
+    """Mean ranks of the leaderboard."""
     for tasks, seeds, noise in product((8, 13), (2, 5), (0.3, 1.0)):
         share = rank_coverage(tasks, seeds, noise, studies)
-        print(f"| {tasks} | {seeds} | {noise:g} | {share:.0%} |")
+        yield {"tasks": tasks, "seeds": seeds, "noise": noise, "mean rank: corrected": share}
 
 
-# rliable --------------------------------------------------------------------------------------
+# Tables ---------------------------------------------------------------------------------------
+
+MEASUREMENTS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "means": measure_means,
+    "differences": measure_differences,
+    "families": measure_families,
+    "power": measure_power,
+    "ranks": measure_ranks,
+}
 
 
-def simulated_scores() -> dict[str, Floats]:
-    """Two models, 8 seeds in 3 environments (8, 3); ties among them."""
-    random = np.random.default_rng(7)
-    scores = {"a": random.normal(0.6, 0.2, (8, 3)), "b": random.normal(0.5, 0.25, (8, 3))}
-    return {name: np.round(x, 2) for name, x in scores.items()}
+def read(root: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table."""
+    results: dict[str, list[dict[str, Any]]] = json.loads((root / RESULTS).read_text())
+    return results
 
 
-def compare_with_rliable() -> None:
-    """Write the statistics of rliable for the simulated scores, and print its time."""
-    from rliable import library, metrics
+SIZES = "scores", "seeds", "seeds of each", "models", "environments", "tasks", "noise"
 
-    scores = simulated_scores()
-    taus = np.linspace(0, 1, 11)
-    random = np.random.RandomState(0)
-    np.random.seed(0)  # noqa: NPY002 (rliable draws from here, whatever it is given)
-    start = time.perf_counter()
-    _, ends = library.get_interval_estimates(
-        scores, lambda x: np.array([metrics.aggregate_iqm(x)]), reps=50_000, random_state=random
-    )
-    seconds = (time.perf_counter() - start) / len(scores)
-    profiles, _ = library.create_performance_profile(scores, taus, reps=10)
-    golden: dict[str, Any] = {
-        "made by": "PYTHONPATH=/tmp/rliable python -m benchmarks.intervals --rliable, with rliable 1.2.0",
-        "scores": {name: x.tolist() for name, x in scores.items()},
-        "iqm": {name: metrics.aggregate_iqm(x) for name, x in scores.items()},
-        "iqm percentiles": {name: x[:, 0].tolist() for name, x in ends.items()},
-        "taus": taus.tolist(),
-        "profiles": {name: x.tolist() for name, x in profiles.items()},
-        "improvement": metrics.probability_of_improvement(scores["a"], scores["b"]),
-    }
-    GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")
-    start = time.perf_counter()
-    for x in scores.values():
-        stratified(list(x.T), pooled_iqm)
-    ours = (time.perf_counter() - start) / len(scores)
-    print(f"an interval of the IQM: {seconds:.1f} s with rliable, of 50 000 resamples;")
-    print(f"{ours * 1e3:.0f} ms with ours, of as many")
-    for module in ("rliable.library, rliable.metrics", "recollect.common.intervals"):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
-        print(f"import {module}: {time.perf_counter() - start:.1f} s")
+
+def lines(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    """A table with a column for each key; shares are percentages, with a decimal where they are small."""
+    decimals = 1 if name == "families" else 0
+    cells = [
+        [str(x) if key in SIZES else f"{100 * x:.{decimals}f} %" for key, x in row.items()] for row in rows
+    ]
+    return table([*rows[0]], cells)
 
 
 def main() -> None:
-    """Print the tables, or write the reference numbers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rliable", action="store_true", help="write the reference numbers instead")
-    if parser.parse_args().rliable:
-        compare_with_rliable()
-        return
-    print_means_and_iqms()
-    print_differences_and_wins()
-    print_families()
-    print_power()
-    print_ranks()
+    """Measure the tables and write them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)}; default: all")
+    names = parser.parse_args().names or [*MEASUREMENTS]
+    if unknown := [name for name in names if name not in MEASUREMENTS]:
+        parser.error(f"unknown table {', '.join(unknown)}: choose from {', '.join(MEASUREMENTS)}")
+    path = Path(__file__).parents[1] / RESULTS
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for name in names:
+        results[name] = [*MEASUREMENTS[name]()]
+        ordered = {key: results[key] for key in MEASUREMENTS if key in results}
+        path.write_text(json.dumps(ordered, indent=1) + "\n")
+        print("\n".join([name, *lines(name, results[name]), ""]), flush=True)
 
 
 if __name__ == "__main__":

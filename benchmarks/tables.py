@@ -20,6 +20,8 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     delays                                         memories that learn to repeat an input, from labels
     coverage seeds, coverage episodes              how often intervals contain the true value
     coverage unequal                               false differences of models with equal means
+    intervals NAME                                 a table of simulated studies: means, differences,
+                                                   families, power, ranks
     soak                                           memory and disk of long runs
     presets, mujoco, toy control, memory tasks, cards    scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
@@ -45,6 +47,7 @@ from . import (
     delays,
     equivalence,
     gpt2ppo,
+    intervals,
     leaderboard,
     leaders,
     limits,
@@ -95,6 +98,12 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     "coverage seeds": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "seeds"),
     "coverage episodes": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "episodes"),
     "coverage unequal": lambda out: coverage.unequal_table(coverage.read(out.parents[1])),
+    **{
+        f"intervals {name}": lambda out, name=name: intervals.lines(
+            name, intervals.read(out.parents[1])[name]
+        )
+        for name in intervals.MEASUREMENTS
+    },
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{
         f"equivalence{name}": lambda out, i=i: equivalence.lines(
