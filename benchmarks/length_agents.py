@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -36,6 +36,7 @@ EPISODES, SEED = 50, 1_000_003
 # Without a memory: half of all signs are guessed, and in RepeatPrevious a quarter of all suits (-0.5), or
 # slightly more, because the deck has one card fewer of the present suit.
 GUESSED = {"success": 0.5, "return": -0.5}
+HALF = 0.5  # of the best score: agents below it are counted, and no estimate of them is analysed
 GRADIENTS = range(1, LONGEST + 1)  # numbers of steps; the probe's own table has fewer
 
 
@@ -74,10 +75,21 @@ def task_name(env_id: str, kwargs: Mapping[str, Any]) -> str:
 
 
 def measure(folder: Path) -> Agent:
-    """The agent of a run."""
+    """The agent of a run; without estimates if its score is below half of the best."""
     torch.set_num_threads(1)
     trained = api.load(str(folder))
     agent, env = trained.agent, trained.config.env
+    unprobed = Agent(
+        task=task_name(env.id, env.kwargs),
+        memory=trained.config.actor.memory.name,
+        seed=trained.config.seed,
+        horizon=horizon_of(env.id, env.kwargs),
+        score=evaluated_score(folder),
+        estimates=dict.fromkeys(ESTIMATORS),
+        intervals={},
+    )
+    if unprobed.score < HALF:
+        return unprobed
     envs = make_for_evaluation(env)
     try:
         whole, record = record_deterministic(agent, envs, EPISODES, SEED)
@@ -100,14 +112,9 @@ def measure(folder: Path) -> Agent:
     score = measure_memory_length(unchanged, losses, longest)
     lengths = {"score": score, "rewarded": rewarded, "policy": policy}
     known: dict[str, MemoryLength] = {key: length for key, length in lengths.items() if length}
-    return Agent(
-        task=task_name(env.id, env.kwargs),
-        memory=trained.config.actor.memory.name,
-        seed=trained.config.seed,
-        horizon=horizon_of(env.id, env.kwargs),
-        score=evaluated_score(folder),
-        estimates={**dict.fromkeys(ESTIMATORS), **{key: x.steps for key, x in known.items()}}
-        | single_inputs(dependence),
+    return replace(
+        unprobed,
+        estimates=unprobed.estimates | {key: x.steps for key, x in known.items()} | single_inputs(dependence),
         intervals={key: (x.interval.low, x.interval.high) for key, x in known.items()},
     )
 

@@ -44,10 +44,10 @@ from recollect.probing.occlusion import LONGEST
 from recollect.reporting.significance import holm, mann_whitney
 from recollect.run.run_folder import write_json
 
-from .length_agents import ESTIMATORS, LENGTHS, Agent, Estimator, measure_all, read_agents
+from .length_agents import ESTIMATORS, HALF, LENGTHS, Agent, Estimator, measure_all, read_agents
 from .length_tables import calibration_table, draw, solved_table, used_table
 
-SOLVED, HALF = 0.95, 0.5
+SOLVED = 0.95
 CALIBRATED = Interval(0.8, 1.25)
 UNKNOWN = 0.05  # share of agents for which a calibrated estimator may say nothing
 COVERED = 0.95  # share of agents whose interval must contain the horizon

@@ -3,6 +3,7 @@
 import json
 import math
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from benchmarks.length_agents import (
     Agent,
     evaluated_score,
     horizon_of,
+    measure,
     measure_all,
     read_agents,
     single_inputs,
@@ -195,6 +197,23 @@ def test_scores_are_those_of_the_evaluation(tmp_path):
     assert evaluated_score(tmp_path) == pytest.approx(0.9)
     file.write_text(json.dumps({"mean": 0.25, "success": None}))
     assert evaluated_score(tmp_path) == pytest.approx(0.5)
+
+
+def test_an_agent_below_half_of_the_best_score_is_not_probed(tmp_path, monkeypatch):
+    recall = SimpleNamespace(id="probe:recall", kwargs={"delay": 7})
+    config = SimpleNamespace(env=recall, seed=3, actor=SimpleNamespace(memory=SimpleNamespace(name="gru")))
+    monkeypatch.setattr(length_agents.api, "load", lambda _: SimpleNamespace(config=config, agent=None))
+    monkeypatch.setattr(length_agents, "make_for_evaluation", lambda _: pytest.fail("it is probed"))
+    file = tmp_path / "evaluation.json"
+    file.write_text(json.dumps({"mean": 0.5, "success": 0.74}))
+    one = measure(tmp_path)
+    assert (one.task, one.seed, one.horizon, one.score) == ("probe:recall delay 7", 3, 8, pytest.approx(0.48))
+    assert set(one.estimates) == set(ESTIMATORS) and not any(one.estimates.values()) and not one.intervals
+    many = [one, agent(8, "gru", 1), agent(5, "gru", 1)]
+    assert analyse(many)["calibration"] == analyse(many[1:])["calibration"]
+    file.write_text(json.dumps({"mean": 0.5, "success": 0.75}))
+    with pytest.raises(pytest.fail.Exception, match="it is probed"):
+        measure(tmp_path)
 
 
 def test_finished_runs_of_the_report_are_measured_once(tmp_path, monkeypatch):
