@@ -32,6 +32,7 @@ from .memory_length import MemoryLength
 from .occlusion import Dependence, measure_dependence
 from .open_loop import OpenLoop, measure_open_loop, number_episodes
 from .readout import collect_material
+from .replay import Replay, measure_replays
 from .verdict import judge_contents, judge_dependence, judge_need, judge_patching, judge_reach, judge_use
 
 FEWEST = 10  # episodes: the fewest that give an interval
@@ -72,6 +73,8 @@ class ProbeResult:
     readout: list[ReadOut]
     dependence: list[Dependence]
     """How the policy depends on what the memory was given some steps before."""
+    replays: list[Replay]
+    """The policy after first inputs of another episode, by their number."""
     contents: Contents | None
     """The policy without each quantity that the state holds, and without each of its parts; None if the
     actor has no memory, or there are too few steps."""
@@ -122,6 +125,7 @@ def probe(
         values=probe_critic(agent, trained.config, trained.folder, record),
         readout=readout,
         dependence=dependence,
+        replays=measure_replays(agent, record, episode, seed) if visited else [],
         contents=contents,
     )
 

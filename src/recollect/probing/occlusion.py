@@ -31,7 +31,7 @@ from ..memory import Memory
 from ..run.recording import Record
 from .interventions import Altered, altered, record_inputs
 from .open_loop import Estimate, are_enough, average_steps
-from .samples import Sample, affordable, find_donors, take_sample
+from .samples import Sample, affordable, find_donors, follow_episodes, take_sample
 
 LONGEST = 64  # steps
 SOURCES = 1000  # steps whose input is changed
@@ -150,12 +150,9 @@ def _average(
 
 def _cut_window(agent: Agent, record: Record, sample: Sample, episode: Array) -> Window:
     """The rows from each source on, at most LONGEST after it."""
-    place = sample.row + np.arange(LONGEST + 1)[:, None]
-    last = len(record.valid) - 1
-    number = np.where(place <= last, episode[place.clip(max=last), sample.env], -1)
-    inside = np.logical_and.accumulate(number == sample.episode)
+    place, inside = follow_episodes(record, episode, sample, LONGEST + 1)
     place = place[: int(inside.any(1).sum())]
-    rows = record.rows.map(lambda x: x[place.clip(max=last), sample.env]).to(agent.device)
+    rows = record.rows.map(lambda x: x[place, sample.env]).to(agent.device)
     return Window(rows, inside[: len(place)])
 
 

@@ -78,14 +78,14 @@ class PolicyChange:
 
 @dataclass(frozen=True)
 class Patching:
-    """The choices with the state that another episode had after as many steps, where theirs differ."""
+    """The choices with a state, or with first inputs, of another episode, where the two acted differently."""
 
     steps: int
     """Steps at which the other episode took another action, which is allowed at this one."""
     other: Estimate
-    """Share of them at which the action of the other episode is taken: the choice follows the state."""
+    """Share of them at which the action of the other episode is taken: the choice follows the memory."""
     same: Estimate
-    """Share of them at which the action stays: the choice follows the observation."""
+    """Share of them at which the action stays: the choice follows the inputs that were not exchanged."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def _measure_patching(
     chosen = agent.policy.mode(unchanged)
     origins: list[Tensor] = []
     swapped = partial(Swapped, recorded=recorded, origins=origins)
-    patched = agent.policy.mode(_params(agent, record, swapped))
+    patched = _params(agent, record, swapped)
     donors, steps = torch.stack(origins).unbind(1)  # (T, N) each
     # With a row for the final observations, as the recorded sequences have it; it is no step.
     last = torch.zeros_like(chosen[:1])
@@ -227,12 +227,31 @@ def _measure_patching(
     rows = lengths.cumsum(0)[donors] - lengths[donors] + torch.minimum(steps, lengths[donors] - 1)
     other = torch.cat(choices)[rows]
     lasts = (steps < lengths[donors]) & torch.cat(acted)[rows]
-    # A choice that the action mask forbids at this step could not be followed.
-    allowed = agent.policy.evaluate(unchanged, other)[0] > FORBIDDEN
-    differ = (lasts & allowed & (chosen != other).any(-1)).numpy() & (episode >= 0)
+    differ = lasts.numpy() & differ_in_action(agent.policy, unchanged, other) & (episode >= 0)
+    return compare_choices(agent.policy, unchanged, patched, other, differ, episode)
+
+
+def differ_in_action(policy: Policy, params: Tensor, other: Tensor) -> Array:
+    """At which steps (...) another action (..., K) is not the most likely one of parameters (..., P).
+
+    Without those at which the action mask forbids it, where it could not be followed.
+    """
+    allowed = policy.evaluate(params, other)[0] > FORBIDDEN
+    return np.asarray((allowed & (policy.mode(params) != other).any(-1)).numpy())
+
+
+def compare_choices(
+    policy: Policy, unchanged: Tensor, altered: Tensor, other: Tensor, differ: Array, episode: Array
+) -> Patching | None:
+    """Whose action is taken with altered parameters (..., P), at the steps (...) where they differ.
+
+    other    actions of the other episode (..., K)
+    episode  number of the episode of each step (...)
+    """
     if not are_enough(differ, episode):
         return None
-    follows, stays = ((patched == x).all(-1).numpy() for x in (other, chosen))
+    chosen = policy.mode(altered)
+    follows, stays = ((chosen == x).all(-1).numpy() for x in (other, policy.mode(unchanged)))
     return Patching(
         int(differ.sum()),
         average_steps(follows, differ, episode, is_share=True),

@@ -1,4 +1,4 @@
-"""The policy at recorded steps, with the memory or an earlier input changed, as charts and tables."""
+"""The policy at recorded steps, with the memory or earlier inputs changed, as charts and tables."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,21 @@ from ..common.format import number
 from ..reporting.blocks import Block, Chart, DotRow, Line, Plot, Table, Text
 from .measure import ProbeResult
 from .occlusion import GRADIENTS, Dependence
-from .open_loop import Estimate, OpenLoop
-from .verdict import format_share, label
+from .open_loop import Estimate, OpenLoop, Patching
+from .verdict import format_estimate, format_share, label
 
 OCCLUDED = "one earlier input of another episode"
 HEAD = ("KL (nats)", "95 %", "other action", "95 %")
+REPLAYED = (
+    "first inputs exchanged",
+    "steps where the two acted differently",
+    "action of the other episode",
+    "its own action",
+    "episodes",
+    "last such step: action of the other episode",
+    "KL (nats)",
+    "95 %",
+)
 
 
 def build_policy(result: ProbeResult) -> Iterator[Block]:
@@ -81,6 +91,40 @@ def _row(one: Dependence) -> list[str]:
     """The cells of a number of steps."""
     gradient = _cells(one.gradient) if one.gradient else ("-", "-")
     return [str(one.back), *_cells(one.occlusion), *gradient, f"{one.steps:,}"]
+
+
+def build_replays(result: ProbeResult) -> Iterator[Block]:
+    """The policy after first inputs of another episode."""
+    if not result.replays:
+        return
+    yield Text(
+        "The first inputs of each episode are replaced by those that another episode had at the same steps; "
+        "all later ones are as recorded. Where the two acted differently later on, an agent that follows its "
+        "memory of the first inputs takes the action of the other episode, also at the last such step. It "
+        "takes its own where it follows the present observation, or where later inputs repeat or overwrite "
+        "the first ones."
+    )
+    yield Table(
+        "Whose action it takes after first inputs of another episode (share of steps, 95 %), and the "
+        "divergence from the unchanged policy over all later steps",
+        [*REPLAYED],
+        [
+            [
+                str(one.exchanged),
+                *_choices(one.choices),
+                *_choices(one.last)[:2],
+                *_cells(one.divergence),
+            ]
+            for one in result.replays
+        ],
+    )
+
+
+def _choices(choices: Patching | None) -> tuple[str, str, str]:
+    """The steps, and the shares of the action of the other episode and of its own."""
+    if choices is None:
+        return "-", "-", "-"
+    return f"{choices.steps:,}", format_estimate(choices.other), format_estimate(choices.same)
 
 
 def _cells(estimate: Estimate) -> tuple[str, str]:

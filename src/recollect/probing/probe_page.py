@@ -11,7 +11,7 @@ from .ablate import Ablation, Difference, Score, Source
 from .contents_page import build_contents
 from .controls import Controls
 from .measure import ProbeResult
-from .policy_page import OCCLUDED, build_dependence, build_policy
+from .policy_page import OCCLUDED, build_dependence, build_policy, build_replays
 from .readout_page import MEMORY, OBSERVATION, build_readout
 from .verdict import WHOLE, format_interval, format_score, format_share, label, name_held, name_score
 
@@ -52,6 +52,7 @@ def build_sections(result: ProbeResult) -> list[Section]:
         Section("Loss of the actor", list(_actor(result))),
         Section("Policy at recorded steps", list(build_policy(result))),
         Section("One earlier input changed", list(build_dependence(result))),
+        Section("First inputs of another episode", list(build_replays(result))),
         Section("Loss of the critic", list(_critic(result))),
         Section("Read-outs of the memory state", list(build_readout(result))),
         Section("What the memory state holds, and what decides", list(build_contents(result))),

@@ -21,12 +21,12 @@ from ..common.tree import Tree, leaves, unflatten
 from ..envs import Array
 from ..run.recording import Record, float_leaves, memory_states
 from .open_loop import (
-    FORBIDDEN,
     Effect,
     Estimate,
     are_enough,
     average_steps,
     compare_policies,
+    differ_in_action,
     measure_divergence,
 )
 
@@ -101,6 +101,17 @@ def take_sample(agent: Agent, record: Record, episode: Array, weight: Floats) ->
     return Sample(row, env, episode[row, env], record.step[row, env], rows, state, params, weight[row, env])
 
 
+def follow_episodes(record: Record, episode: Array, sample: Sample, steps: int) -> tuple[Array, Array]:
+    """The rows of the record from each step on, and whether they are of its episode (steps, S).
+
+    After the end of the episode are the rows of the next one, after that of the record its last row.
+    """
+    place = sample.row + np.arange(steps)[:, None]
+    last = len(record.valid) - 1
+    number = np.where(place <= last, episode[place.clip(max=last), sample.env], -1)
+    return place.clip(max=last), np.logical_and.accumulate(number == sample.episode)
+
+
 def _states_before(agent: Agent, record: Record) -> Iterator[Tree]:
     """The memory state before each row."""
     yield agent.actor.memory.initial_state(record.valid.shape[1])
@@ -133,10 +144,9 @@ def measure_adopted(agent: Agent, sample: Sample, state: Tree, donors: Array) ->
     policy = agent.policy
     if not policy.discrete:
         return None
-    unchanged, altered = policy.mode(sample.params), policy.mode(agent.actor(sample.rows, state)[0][0].cpu())
-    theirs = unchanged[torch.from_numpy(np.maximum(donors, 0))]
-    allowed = policy.evaluate(sample.params, theirs)[0] > FORBIDDEN
-    differ = (donors >= 0) & ((unchanged != theirs).any(-1) & allowed).numpy()
+    altered = policy.mode(agent.actor(sample.rows, state)[0][0].cpu())
+    theirs = policy.mode(sample.params)[torch.from_numpy(np.maximum(donors, 0))]
+    differ = (donors >= 0) & differ_in_action(policy, sample.params, theirs)
     if not are_enough(differ, sample.episode):
         return None
     return average_steps((altered == theirs).all(-1).numpy(), differ, sample.episode, is_share=True)
