@@ -60,7 +60,8 @@ class Memory(nn.Module, ABC):
 
     heads: int = 0
     """Attention heads, each with an equal part of the last axis of every float tensor of the state, which
-    has keys and values; 0: the state is no such cache."""
+    has keys and values; 0: the state is no such cache. The first entry of the state has the caches of all
+    layers, or each entry is that of a layer, or the state is keys and values of one layer."""
 
     def begin(self) -> None:
         """Load pretrained weights; called once, when a new run starts, and never on resume."""

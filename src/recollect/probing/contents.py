@@ -312,5 +312,5 @@ def _exceeds(one: float, other: float) -> bool:
 
 def _replace_all(agent: Agent, sample: Sample, visited: Spread) -> Effect | None:
     flat = flatten(sample.state)
-    mean = torch.cat([x.flatten(1) for x in visited.mean.values()], 1).to(flat)
+    mean = torch.cat([x.reshape(1, -1) for x in visited.mean.values()], 1).to(flat)
     return measure_effect(agent, sample, replace_floats(sample.state, mean.expand_as(flat)))

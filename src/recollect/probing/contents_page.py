@@ -1,6 +1,6 @@
 """What a memory state holds, and what of it decides the policy, as a chart and tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,7 +9,8 @@ from ..reporting.blocks import Block, Chart, DotRow, Table, Text
 from .contents import Contents
 from .measure import ProbeResult
 from .open_loop import Effect
-from .parts import Part
+from .parts import ROWS, Part
+from .parts import UNITS as MOST_UNITS
 from .verdict import format_estimate, format_share, name_held
 
 UNITS = 8  # single units that are listed
@@ -46,7 +47,22 @@ def build_contents(result: ProbeResult) -> Iterator[Block]:
             ["quantity in the state", *EXCHANGED],
             tabulate_exchanged(contents),
         )
+    yield Text(_describe_parts(contents.parts))
     yield Table("Parts of the state at their mean", ["part", *PART], tabulate_parts(contents))
+
+
+def _describe_parts(parts: Sequence[Part]) -> str:
+    """What a small effect does not show, and which parts are not in the table."""
+    count = sum(part.unit for part in parts)
+    listed = (
+        f" Of the {count} units the {UNITS} with the largest effects are listed." if count > UNITS else ""
+    )
+    return (
+        "One part of the state at its mean over all visited states, the others as they were. Where several "
+        "parts hold the same, each can stand in for another, so small effects of all parts do not show that "
+        f"the state is not used.{listed} Single units are altered in states of at most {MOST_UNITS} numbers in "
+        f"vectors, rows in matrices and stacks of at most {ROWS} rows."
+    )
 
 
 def _chart(contents: Contents) -> Iterator[Block]:

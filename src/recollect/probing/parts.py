@@ -19,7 +19,7 @@ from .interventions import Spread
 from .open_loop import Effect
 from .samples import Sample, measure_effect
 
-UNITS = 256  # numbers of a state, above which they are not altered one by one
+UNITS = 256  # numbers of all vectors of a state, above which they are not altered one by one
 ROWS = 64  # of a tensor, above which they are not either
 
 
@@ -63,10 +63,12 @@ def find_parts(memory: Memory) -> Iterator[Place]:
     if len(floats) > 1:
         for path, leaf in floats.items():
             yield Place(names[path], {path: (slice(None),) * (leaf.ndim - 1)})
-    units = sum(leaf.numel() for leaf in floats.values() if leaf.ndim == 2) <= UNITS
+    units = sum(leaf.numel() for leaf in floats.values() if leaf.ndim <= 2) <= UNITS
     for path, leaf in floats.items():
-        count = leaf.shape[1]
-        if leaf.ndim == 2 and units:
+        count = leaf.shape[1] if leaf.ndim > 1 else 1
+        if leaf.ndim == 1 and units:
+            yield Place(f"{names[path]}, unit 1 of 1", {path: ()}, unit=True)
+        elif leaf.ndim == 2 and units:
             for i in range(count):
                 yield Place(f"{names[path]}, unit {i + 1} of {count}", {path: (slice(i, i + 1),)}, unit=True)
         elif leaf.ndim > 2 and 1 < count <= ROWS:
@@ -76,10 +78,14 @@ def find_parts(memory: Memory) -> Iterator[Place]:
 
 
 def _find_heads(memory: Memory, floats: dict[str, Tensor]) -> Iterator[Place]:
-    """Layers and heads of a cache of keys and values; the second part of a path is its layer."""
+    """Layers and heads of a cache of keys and values."""
+    # The caches of all layers are one entry of the state, or each is one; bare tensors are one layer.
+    nested = len({path.split(".")[0] for path in floats}) == 1
     layers: dict[str, list[str]] = {}
     for path in floats:
-        layers.setdefault(path.split(".")[1], []).append(path)
+        entry, *inside = path.split(".")
+        layer = "" if not inside else inside[0] if nested else entry
+        layers.setdefault(layer, []).append(path)
     for number, paths in enumerate(layers.values(), 1):
         axes = (slice(None),) * (floats[paths[0]].ndim - 2)
         width = floats[paths[0]].shape[-1] // memory.heads

@@ -121,7 +121,7 @@ def _collect_states(branch: Branch, record: Record, selected: Array, projection:
 
 def flatten(state: Tree) -> Tensor:
     """All floats of a state (B, W), in single precision."""
-    return torch.cat([leaf.flatten(1) for leaf in float_leaves(state).values()], 1).float()
+    return torch.cat([leaf.reshape(len(leaf), -1) for leaf in float_leaves(state).values()], 1).float()
 
 
 def _state_width(branch: Branch) -> int:
