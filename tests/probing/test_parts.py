@@ -23,7 +23,7 @@ from recollect.probing import probe
 from recollect.probing.contents_page import build_contents, tabulate_parts
 from recollect.probing.open_loop import Effect, Estimate
 from recollect.probing.parts import Part, find_parts
-from recollect.reporting.blocks import Table, Text
+from recollect.reporting.blocks import Table
 
 from .test_contents import Signs
 from .test_probe import Repeat, trained

@@ -60,8 +60,8 @@ def _describe_parts(parts: Sequence[Part]) -> str:
     return (
         "One part of the state at its mean over all visited states, the others as they were. Where several "
         "parts hold the same, each can stand in for another, so small effects of all parts do not show that "
-        f"the state is not used.{listed} Single units are altered in states of at most {MOST_UNITS} numbers in "
-        f"vectors, rows in matrices and stacks of at most {ROWS} rows."
+        f"the state is not used.{listed} Single units are altered in states of at most {MOST_UNITS} numbers "
+        f"in vectors, rows in matrices and stacks of at most {ROWS} rows."
     )
 
 

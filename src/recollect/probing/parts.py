@@ -65,16 +65,15 @@ def find_parts(memory: Memory) -> Iterator[Place]:
             yield Place(names[path], {path: (slice(None),) * (leaf.ndim - 1)})
     units = sum(leaf.numel() for leaf in floats.values() if leaf.ndim <= 2) <= UNITS
     for path, leaf in floats.items():
-        count = leaf.shape[1] if leaf.ndim > 1 else 1
-        if leaf.ndim == 1 and units:
-            yield Place(f"{names[path]}, unit 1 of 1", {path: ()}, unit=True)
-        elif leaf.ndim == 2 and units:
+        count = leaf.numel() if leaf.ndim <= 2 else leaf.shape[1]
+        if leaf.ndim <= 2 and units:
             for i in range(count):
-                yield Place(f"{names[path]}, unit {i + 1} of {count}", {path: (slice(i, i + 1),)}, unit=True)
+                index = (slice(i, i + 1),)[: leaf.ndim - 1]  # none of a number without an axis of its own
+                yield Place(f"{names[path]}, unit {i + 1} of {count}", {path: index}, unit=True)
         elif leaf.ndim > 2 and 1 < count <= ROWS:
             for i in range(count):
-                index = (slice(i, i + 1), *(slice(None),) * (leaf.ndim - 2))
-                yield Place(f"{names[path]}, row {i + 1} of {count}", {path: index})
+                rows = (slice(i, i + 1), *(slice(None),) * (leaf.ndim - 2))
+                yield Place(f"{names[path]}, row {i + 1} of {count}", {path: rows})
 
 
 def _find_heads(memory: Memory, floats: dict[str, Tensor]) -> Iterator[Place]:
