@@ -197,11 +197,11 @@ def read_x(random: Generator, spread: float = 0.0, noticed: float = 0.0) -> Read
     """The sign of x.
 
     spread   of the thresholds of different runs
-    noticed  sum of the weights of the GRU, which decides where x is 0
+    noticed  sum of the weights of the signs and the GRU, which decide where x is 0
     """
-    rest = random.uniform(-1, 1, UNITS)
+    rest = random.uniform(-1, 1, SIGNS + UNITS)
     rest *= noticed / np.abs(rest).sum()
-    return Readings(np.array([4.0, *np.zeros(SIGNS), *rest]), 4.0 * spread * random.standard_normal())
+    return Readings(np.array([4.0, *rest]), 4.0 * spread * random.standard_normal())
 
 
 def read_sign(random: Generator, back: int) -> Readings:

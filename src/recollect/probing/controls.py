@@ -6,6 +6,7 @@ difference is then over runs and episodes.
 Shapes.  C control runs, E episodes, R resamples.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from ..common.intervals import (
     quantiles,
     resamples,
     stretched,
+    student,
 )
 from ..envs import EnvConfig, suite_of
 from ..run.evaluate import describe_task
@@ -49,6 +51,18 @@ class Controls:
     mean: float
     above: Difference
     """The score of the agent minus the mean score; the interval is over runs and episodes."""
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the agent is above the 95 % prediction interval of one more run; False for one run.
+
+        The agent is a run as well: if runs differ and it is like them, it is often above their mean.
+        """
+        count = len(self.runs)
+        if count == 1:
+            return False
+        deviation = float(np.std([one.score.mean for one in self.runs], ddof=1))
+        return self.above.by > student(count - 1) * deviation * math.sqrt(1 + 1 / count)
 
 
 def check_controls(controls: Sequence[Trained], trained: Trained) -> None:

@@ -221,7 +221,7 @@ def judge_need(source: Source, whole: Score, controls: Controls | None, actor: s
         verb = "reaches" if equal == 1 else "reach"
         solved = f"{equal} of {count} controls without one {verb} as much. All {count} reach {means}"
         return f"The task can be solved without a memory: {solved}"
-    if above.direction == "unclear":
+    if above.direction == "unclear" or (count >= FEWEST and not controls.exceeded):
         played = f"{len(whole.scores)} episodes" + f" and {count} controls" * (count > 1)
         return f"Whether the task needs a memory cannot be determined from {played}: {who} {means}"
     if count < FEWEST:
