@@ -1,11 +1,13 @@
 """How often is a statement of the verdict of `recollect probe` false?
 
     python -m benchmarks.probe_errors [--pages 100] [--kinds NAME ...] [--episodes 10 20 100]
+    python -m benchmarks.probe_errors --rules
 
 Probes agents whose use of memory is known by construction (probe_agents.py), with three controls, and counts
 the pages with a false statement. Each page has its own agent, environment and seed; the noise of the scores
-has ten levels, in turn. The results are in docs/results/probe_errors.json, and the tables of docs/reports.md
-are written from it. Pages that are in the file are not repeated.
+has ten levels, in turn. --rules compares two rules for the statement that a task needs a memory, with agents
+that are like their controls. The results are in docs/results/probe_errors.json, and the tables of
+docs/reports.md are written from it. Pages that are in the file are not repeated.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recollect.common.intervals import Interval
+from recollect.envs import make_for_evaluation
 from recollect.memory import MemoryConfig
+from recollect.probing.ablate import NO_LOSS, average
+from recollect.probing.controls import compare_controls
 from recollect.probing.measure import ProbeResult, probe
+from recollect.probing.verdict import judge_need
+from recollect.run.recording import play_deterministic
 
 from .cells import table
 from .probe_agents import BesideConfig, Draw, RecentConfig, Task, build_with_controls, read_sign, read_x
@@ -30,6 +38,7 @@ RESULTS = Path("docs") / "results" / "probe_errors.json"
 NOISE = np.geomspace(0.05, 2, 10)  # deviations of the score of an episode, as shares of its mean
 SUCCESS = np.linspace(0.5, 0.95, 10)
 EPISODES = (10, 20, 100)
+RULE_PAGES = {10: 200, 20: 200, 100: 100}
 
 USED, SCORE_LENGTH, POLICY_LENGTH = "its score needs it, or does not", "steps, score", "steps, policy"
 INPUT, QUANTITY, TASK = "earlier input", "quantity", "the task needs it, or does not"
@@ -68,6 +77,7 @@ def sign_kind(first: int, second: int) -> Kind:
 
 
 UNUSED = "does not read its memory"
+RUNS_DIFFER = f"{UNUSED}; runs differ"
 KINDS = {
     f"{UNUSED}; returns": Kind(
         lambda level, page: Task(noise=NOISE[level]), BesideConfig(), lambda page: read_x
@@ -75,7 +85,7 @@ KINDS = {
     f"{UNUSED}; successes": Kind(
         lambda level, page: Task(success=SUCCESS[level]), BesideConfig(), lambda page: read_x
     ),
-    f"{UNUSED}; runs differ": Kind(
+    RUNS_DIFFER: Kind(
         # Less noise than the others, so that it does not hide the differences of runs.
         lambda level, page: Task(noise=NOISE[level] / 10, smallest=0.0),
         BesideConfig(),
@@ -94,9 +104,12 @@ KINDS = {
 
 def make_page(kind: Kind, page: int, episodes: int) -> ProbeResult:
     """Probe the agent of a page; the level of noise changes with every second page."""
-    task = kind.task(page // 2 % len(NOISE), page)
-    trained, controls = build_with_controls(task, page, kind.memory, kind.draw(page))
+    trained, controls = build_with_controls(_task(kind, page), page, kind.memory, kind.draw(page))
     return probe(trained, episodes, page, controls)
+
+
+def _task(kind: Kind, page: int) -> Task:
+    return kind.task(page // 2 % len(NOISE), page)
 
 
 # True and false statements --------------------------------------------------------------------
@@ -206,9 +219,35 @@ def measure(name: str, episodes: int, entry: dict[str, Any], pages: int) -> dict
     }
 
 
-def read(root: Path) -> list[dict[str, Any]]:
-    """The counts."""
-    results: list[dict[str, Any]] = json.loads((root / RESULTS).read_text())
+# Two rules ------------------------------------------------------------------------------------
+
+
+def compare_rules(episodes: int, pages: int) -> dict[str, int]:
+    """In how many pages an agent that is like its controls is said to show that its task needs a memory: by
+    the interval of the difference to their mean alone, as before, and by the rule of the verdict."""
+    kind, by_mean, by_rule = KINDS[RUNS_DIFFER], 0, 0
+    for page in range(pages):
+        trained, others = build_with_controls(_task(kind, page), page, kind.memory, kind.draw(page))
+        envs = make_for_evaluation(replace(trained.config.env, num_envs=min(episodes, 50)), trained.factory)
+        whole, *scores = (
+            average(play_deterministic(one.agent, envs, episodes, page), "return")
+            for one in (trained, *others)
+        )
+        envs.adapter.close()
+        controls = compare_controls(whole, [str(one.folder) for one in others], scores, "return")
+        assert controls
+        none_equal = not any(one.above.direction in NO_LOSS for one in controls.runs)
+        by_mean += controls.above.direction == "better" and none_equal
+        by_rule += judge_need("return", whole, controls, "").startswith("The task needs")
+    return {"episodes": episodes, "pages": pages, "by mean": by_mean, "by rule": by_rule}
+
+
+# Tables ---------------------------------------------------------------------------------------
+
+
+def read(root: Path) -> dict[str, list[dict[str, Any]]]:
+    """The counts: of pages, and of rules."""
+    results: dict[str, list[dict[str, Any]]] = json.loads((root / RESULTS).read_text())
     return results
 
 
@@ -229,6 +268,13 @@ def lines(results: Sequence[dict[str, Any]]) -> list[str]:
     return table(header, rows)
 
 
+def rules_lines(results: Sequence[dict[str, Any]]) -> list[str]:
+    """A row for each number of episodes."""
+    header = ["episodes", "pages", "by the mean of the controls (95 %)", "and by one more control (95 %)"]
+    cells = [[_cell(one[key], one["pages"]) for key in ("by mean", "by rule")] for one in results]
+    return table(header, [[one["episodes"], one["pages"], *x] for one, x in zip(results, cells, strict=True)])
+
+
 def _cell(count: int, of: int) -> str:
     low, high = exact_interval(count, of)
     return f"{_percent(count / of)} ({100 * low:.1f} to {100 * high:.1f})"
@@ -246,19 +292,23 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=100)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="NAME")
     parser.add_argument("--episodes", type=int, nargs="+", choices=EPISODES, default=EPISODES)
+    parser.add_argument("--rules", action="store_true")
     options = parser.parse_args()
     path = Path(__file__).parents[1] / RESULTS
-    entries = {
-        (one["agents"], one["episodes"]): one
-        for one in (json.loads(path.read_text()) if path.exists() else [])
-    }
+    results = json.loads(path.read_text()) if path.exists() else {"pages": [], "rules": []}
+    if options.rules:
+        results["rules"] = [compare_rules(episodes, RULE_PAGES[episodes]) for episodes in EPISODES]
+        path.write_text(json.dumps(results, indent=1) + "\n")
+        return
+    entries = {(one["agents"], one["episodes"]): one for one in results["pages"]}
     none = {"pages": 0, "any": 0, "determined": 0, "false": {}}
     for pages in range(10, options.pages + 1, 10):
         for name in options.kinds:
             for episodes in options.episodes:
                 entries[name, episodes] = measure(name, episodes, entries.get((name, episodes), none), pages)
                 order = [(key, n) for key in KINDS for n in EPISODES if (key, n) in entries]
-                path.write_text(json.dumps([entries[key] for key in order], indent=1) + "\n")
+                results["pages"] = [entries[key] for key in order]
+                path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

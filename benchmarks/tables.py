@@ -22,6 +22,8 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     coverage unequal                               false differences of models with equal means
     intervals NAME                                 a table of simulated studies: means, differences,
                                                    families, power, ranks
+    probe_errors                                   false statements of the verdict of a probe
+    probe_errors rules                             two rules for the statement that a task needs a memory
     soak                                           memory and disk of long runs
     presets, mujoco, toy control, memory tasks, cards    scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
@@ -53,6 +55,7 @@ from . import (
     limits,
     memories,
     peers,
+    probe_errors,
     recurrent,
     return_tables,
     soak,
@@ -104,6 +107,8 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
         )
         for name in intervals.MEASUREMENTS
     },
+    "probe_errors": lambda out: probe_errors.lines(probe_errors.read(out.parents[1])["pages"]),
+    "probe_errors rules": lambda out: probe_errors.rules_lines(probe_errors.read(out.parents[1])["rules"]),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{
         f"equivalence{name}": lambda out, i=i: equivalence.lines(

@@ -1,6 +1,5 @@
 """Agents of known use of memory have their known answers, and false statements of their pages are counted."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +11,19 @@ from benchmarks.probe_errors import (
     KINDS,
     POLICY_LENGTH,
     QUANTITY,
-    RESULTS,
+    RULE_PAGES,
     SCORE_LENGTH,
     STATEMENTS,
     TASK,
     UNUSED,
     USED,
+    compare_rules,
     exact_interval,
     find_false,
     lines,
     make_page,
     read,
+    rules_lines,
 )
 
 from recollect.common.intervals import Interval
@@ -119,10 +120,19 @@ def test_the_table_has_shares_of_pages():
     assert row == "| a | 10 | 20 | 5 % (0.1 to 24.9) | 0 % | 0 % | 0 % | 0 % | 0 % | 5 % | 50 % |"
 
 
+def test_the_rule_of_the_verdict_shows_a_need_less_often_than_the_mean_of_the_controls():
+    counts = compare_rules(20, 60)
+    assert counts["by rule"] < counts["by mean"] <= 10
+    *_, row = rules_lines([{**counts, "pages": 100, "by mean": 5, "by rule": 0}])
+    assert row == "| 20 | 100 | 5 % (1.6 to 11.3) | 0 % (0.0 to 3.6) |"
+
+
 def test_every_kind_of_agent_was_measured():
     results = read(ROOT)
-    assert [(one["agents"], one["episodes"]) for one in results] == [(x, n) for x in KINDS for n in EPISODES]
-    for one in results:
-        assert set(one["false"]) <= set(STATEMENTS) and one["pages"] >= 20
+    measured = [(one["agents"], one["episodes"]) for one in results["pages"]]
+    assert measured == [(name, episodes) for name in KINDS for episodes in EPISODES]
+    for one in results["pages"]:
+        assert set(one["false"]) <= set(STATEMENTS) and one["pages"] >= 10
         assert max(one["false"].values(), default=0) <= one["any"] <= sum(one["false"].values())
-    assert json.loads((ROOT / RESULTS).read_text()) == results
+    assert [(one["episodes"], one["pages"]) for one in results["rules"]] == [*RULE_PAGES.items()]
+    assert all(one["by rule"] <= one["by mean"] for one in results["rules"])
