@@ -18,8 +18,8 @@ REPLAYED = (
     "steps where the two acted differently",
     "action of the other episode",
     "its own action",
-    "episodes",
-    "last such step: action of the other episode",
+    "last such steps",
+    "of these: action of the other episode",
     "KL (nats)",
     "95 %",
 )

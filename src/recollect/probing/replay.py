@@ -43,7 +43,7 @@ class Replay:
     """At the later steps where the two episodes acted differently; None for Box actions, and where these are
     fewer than 20 steps or of fewer than 5 episodes."""
     last: Patching | None
-    """At the last such step of each episode."""
+    """At the last such step of each episode (of each agent of it)."""
 
 
 @torch.no_grad()
