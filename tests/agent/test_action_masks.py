@@ -147,6 +147,34 @@ def test_a_mask_in_a_dict_observation_needs_no_argument():
     assert acting.agent.predict(obs)[0] == 2
 
 
+@pytest.mark.parametrize(
+    "mask",
+    [
+        (np.array([0, 0, 1, 0]), np.array([0, 1, 0, 0])),  # one of each environment, as Gymnasium's `call`
+        np.eye(4)[[2, 1]].T,
+    ],
+)
+def test_masks_that_would_be_mixed_up_between_environments_are_refused(mask):
+    with pytest.raises(UsageError, match=r"needed are 4 entries for each of 2 environments.* array \(2, 4\)"):
+        player(num_envs=2).act(np.zeros((2, 3), np.float32), action_mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (
+            (np.ones(3), np.ones(2)),
+            r"shape \(3,\), \(2,\), .* a tuple with \[2, 3\] entries",
+        ),
+        ([np.ones(2), np.ones(3)], "the action mask has parts of different shapes"),
+    ],
+)
+def test_components_of_a_mask_in_another_form_are_refused(mask, message):
+    acting = player(action=spaces.MultiDiscrete((2, 3)))
+    with pytest.raises(UsageError, match=message):
+        acting.act(np.zeros(3, np.float32), action_mask=mask)
+
+
 def test_predict_takes_masks_as_sb3_contrib():
     agent = player().agent
     action, state = agent.predict(np.zeros((2, 3), np.float32), action_masks=np.eye(4)[[1, 3]])

@@ -11,6 +11,7 @@ from ..common import rng, tree
 from ..common.errors import UsageError
 from ..common.finite import find_not_finite
 from ..common.tree import Tree
+from ..envs.action_masks import find_blocked, read_mask
 from ..envs.ranges import Ranges
 from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs, flatten
 from .arguments import check_state, read_flags, read_rewards
@@ -132,8 +133,8 @@ class Player:
                 "(action_mask=info['action_mask'], or env.action_masks())"
             )
         spec = self.agent.action_spec
-        allowed = spec.read_mask(mask, self.num_envs)
-        blocked = spec.find_blocked(allowed)
+        allowed = read_mask(mask, spec.sizes, self.num_envs)
+        blocked = find_blocked(allowed, spec.sizes)
         if len(blocked):
             raise UsageError(
                 f"the action mask of environment {blocked[0]} allows no action at step {self._steps} of this "
@@ -194,8 +195,7 @@ class Player:
                 f"observation {outside.name} is {outside.value} in environment {outside.env}, at step "
                 f"{self._steps} of this player: {outside.rule}"
             )
-        bad = find_not_finite(leaves)
-        if bad is not None:
+        if (bad := find_not_finite(leaves)) is not None:
             name, (env, *place) = bad
             raise UsageError(
                 f"observation {name}{place if place else ''} is {leaves[name][env, *place]} in environment "

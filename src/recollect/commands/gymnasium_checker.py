@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from ..envs import ActionSpec
+from ..envs.action_masks import read_mask
 from ..envs.mask_wrapper import METHOD
 from ..envs.spaces import ACTION_MASK
 
@@ -69,6 +70,6 @@ def _allowed_action(spec: ActionSpec, mask: Any, action: Any) -> Any:
     if mask is None:
         return action
     chosen = spec.from_env(np.asarray(action)[None])[0].tolist()
-    parts = np.split(spec.read_mask(mask, 1)[0], np.cumsum(spec.sizes)[:-1])
+    parts = np.split(read_mask(mask, spec.sizes, 1)[0], np.cumsum(spec.sizes)[:-1])
     allowed = [i if part[i] else int(part.argmax()) for i, part in zip(chosen, parts, strict=True)]
     return action if allowed == chosen else spec.to_env(np.array([allowed]))[0]

@@ -175,7 +175,7 @@ class VecEnv(ABC):
 
     def action_mask(self) -> Any:
         """The allowed choices of the present row: one array (N, P), or for each environment a mask as
-        ActionSpec.read_mask takes it, or None on a tail row. None: the suite gives no masks.
+        action_masks.read_mask takes it, or None on a tail row. None: the suite gives no masks.
         """
         return None
 

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ..common.errors import EnvDataError, NoHiddenError, UsageError
+from .action_masks import find_blocked, read_mask
 from .base import EnvConfig, Step, VecEnv
 from .info import SUCCESS_KEYS
 from .spaces import (
@@ -100,7 +101,7 @@ class ExtendedEnv(EnvWrapper):
                 "or info, and no method action_masks(); use --env.action-mask False"
             )
         allowed = self._read_mask(mask)
-        blocked = self._action_spec.find_blocked(allowed)
+        blocked = find_blocked(allowed, self._action_spec.sizes)
         if len(blocked):
             wrong = blocked[~tail[blocked]]
             if len(wrong):
@@ -117,11 +118,11 @@ class ExtendedEnv(EnvWrapper):
         """What `VecEnv.action_mask` returned, or the entry of a Dict observation -> (N, P) bool."""
         is_joined = isinstance(mask, tuple) and self._mask_in_obs  # one array (N, choices) per component
         if is_joined or (isinstance(mask, np.ndarray) and mask.dtype != object):
-            return self._action_spec.read_mask(mask, self.num_envs)
+            return read_mask(mask, self._action_spec.sizes, self.num_envs)
         allowed = np.zeros((self.num_envs, sum(self._action_spec.sizes)), dtype=bool)
         for row, one in zip(allowed, mask, strict=True):
             if one is not None:
-                row[:] = self._action_spec.read_mask(one, 1)
+                row[:] = read_mask(one, self._action_spec.sizes, 1)
         return allowed
 
     # Hidden variables -----------------------------------------------------------------------------

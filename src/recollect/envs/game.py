@@ -59,7 +59,7 @@ class Game:
         return bool(self.env.terminations[name] or self.env.truncations[name])
 
 
-def read_mask(obs: Any, info: dict[str, Any]) -> Any:
+def mask_of(obs: Any, info: dict[str, Any]) -> Any:
     """The action mask of a turn: an entry of a Dict observation, or of info."""
     in_obs = obs.get(ACTION_MASK) if isinstance(obs, dict) else None
     return info.get(ACTION_MASK) if in_obs is None else in_obs

@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
 from ..common.errors import UsageError
+from .action_masks import find_blocked, read_mask
 from .random_actions import draw_allowed
 from .returned import join, wraps
 from .spaces import ActionSpec
@@ -66,7 +67,7 @@ class RandomOpponents:
             return spec.to_env(turn.random.uniform(-1, 1, (1, spec.width)))[0]
         allowed = np.ones(sum(spec.sizes), dtype=bool)
         if turn.mask is not None:
-            allowed = spec.read_mask(turn.mask, 1)[0]
-            if len(spec.find_blocked(allowed[None])):
+            allowed = read_mask(turn.mask, spec.sizes, 1)[0]
+            if len(find_blocked(allowed[None], spec.sizes)):
                 raise UsageError(f"the action mask {turn.mask} allows no action")  # the game is named there
         return spec.to_env(draw_allowed(spec, allowed[None], turn.random))[0]

@@ -183,27 +183,6 @@ class ActionSpec:
     def _bounded(self) -> Array:
         return np.isfinite(self.low) & np.isfinite(self.high)
 
-    def read_mask(self, mask: Any, num_envs: int) -> Array:
-        """An action mask -> (N, P) bool, P the choices of all components; True: allowed.
-
-        mask  (N, P), or a tuple with one array (N, choices) for each component; without N if N is 1
-        """
-        parts = [np.asarray(part) for part in (mask if isinstance(mask, tuple) else (mask,))]
-        if sum(part.size for part in parts) != num_envs * (needed := sum(self.sizes)):
-            raise UsageError(
-                f"the action mask has shape {', '.join(str(part.shape) for part in parts)}, but needed are "
-                f"{needed} entries for each of {num_envs} environments, one for each choice"
-            )
-        joined = np.concatenate([part.reshape(num_envs, -1) for part in parts], 1)
-        other = joined[(joined != 0) & (joined != 1)]  # as of a mask that is added to logits, whose 0 allows
-        if other.size:
-            raise UsageError(f"the action mask has {other[0]}: only 0, 1, True and False are allowed")
-        return joined.astype(bool)
-
-    def find_blocked(self, allowed: Array) -> Array:
-        """The environments (n,) in which a mask (N, P) allows no choice of some component."""
-        return np.flatnonzero(~np.logical_or.reduceat(allowed, np.cumsum((0, *self.sizes[:-1])), 1).all(1))
-
     def from_env(self, action: Array) -> Array:
         """Actions of the environment (N, *shape) -> policy actions (N, K): the inverse of to_env."""
         flat = np.asarray(action).reshape(len(action), self.width)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from ..common.errors import EnvDataError, NoHiddenError, UsageError
+from .action_masks import read_mask
 from .info import as_success, reported_success
 from .returned import is_writable, join, outline, wraps
 from .spaces import ACTION_MASK, Array, read_spaces
@@ -150,7 +151,7 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
         """The mask of an agent (P,); nothing is allowed where there is none."""
         if mask is None:
             return np.zeros(sum(self._action_spec.sizes), dtype=bool)
-        return self._action_spec.read_mask(mask, 1)[0]
+        return read_mask(mask, self._action_spec.sizes, 1)[0]
 
     def render(self) -> Any:
         """An image of the environment."""

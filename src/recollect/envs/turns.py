@@ -18,9 +18,10 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector.utils import create_empty_array
 
 from ..common.errors import EnvDataError, UsageError
+from .action_masks import find_blocked, read_mask
 from .base import EnvConfig, Step, VecEnv
 from .failures import FAILURES, cannot_build, close_quietly, has_failed
-from .game import Game, build_drawn, read_mask, read_success, render_mode
+from .game import Game, build_drawn, mask_of, read_success, render_mode
 from .gym import check_distinct
 from .local import check_shapes
 from .opponents import Opponents, RandomOpponents, Turn
@@ -144,7 +145,7 @@ class TurnsEnv(VecEnv):
                 self._fail(game, f"the turn after step {self._steps}", error)
             if seat is not None:
                 obs, reward, _, _, info = self._last(game)
-                mask, obs = read_mask(obs, info), self._identified(obs, seat)
+                mask, obs = mask_of(obs, info), self._identified(obs, seat)
                 reward = game.count_reward(seat, float(reward))
                 return Turn(game.index, seat, self.observation_space, obs, reward, mask, game.random)
             if game.steps or not game.has_ended:
@@ -166,7 +167,7 @@ class TurnsEnv(VecEnv):
         ended[1] &= ~ended[0]  # terminated takes precedence: no bootstrap
         ended &= ~first
         self._ended = ended[0] | ended[1]
-        self._masks = [read_mask(obs, info) for obs, info in zip(observed, infos, strict=True)]
+        self._masks = [mask_of(obs, info) for obs, info in zip(observed, infos, strict=True)]
         pairs = zip(self._games, rewards, strict=True)
         counted = [game.count_reward(game.seat, float(reward)) for game, reward in pairs]
         reward = np.where(first, 0.0, counted)
@@ -192,7 +193,7 @@ class TurnsEnv(VecEnv):
                     f"space {space}; {rule}"
                 ) from error
             if turn.mask is not None and len(
-                self._action_spec.find_blocked(self._action_spec.read_mask(turn.mask, 1))
+                find_blocked(read_mask(turn.mask, self._action_spec.sizes, 1), self._action_spec.sizes)
             ):
                 raise EnvDataError(
                     f"{where} an action mask that allows no action at step {self._steps}: {turn.mask}; {rule}"

@@ -22,6 +22,7 @@ from ..agent.player import Player, PlayerState
 from ..common.errors import UsageError
 from ..common.tree import leaves, map_leaves
 from ..envs import Envs
+from ..envs.action_masks import read_mask
 from ..envs.opponents import Turn, join_observations
 from ..envs.spaces import ACTION_MASK, ActionSpec, Array
 
@@ -142,7 +143,7 @@ def _allowed(spec: ActionSpec, turn: Turn) -> Array:
             f"the game gives no action mask: no entry {ACTION_MASK} in its Dict observation or info; use "
             "--env.action-mask False"
         )
-    return spec.read_mask(turn.mask, 1)
+    return read_mask(turn.mask, spec.sizes, 1)
 
 
 @torch.no_grad()
