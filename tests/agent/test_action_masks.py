@@ -147,6 +147,15 @@ def test_a_mask_in_a_dict_observation_needs_no_argument():
     assert acting.agent.predict(obs)[0] == 2
 
 
+def test_a_mask_in_a_dict_observation_may_have_a_part_for_each_component():
+    acting = player(True, action=spaces.MultiDiscrete((2, 3)), obs=spaces.Dict({"board": VIEW}))
+    parts, board = (np.array([0, 1]), np.array([0, 1, 0])), np.zeros(3, np.float32)
+    assert acting.act({"board": board, ACTION_MASK: parts}).tolist() == [1, 1]
+    assert acting.agent.predict({"board": board, ACTION_MASK: parts})[0].tolist() == [1, 1]
+    both = {"board": np.stack([board] * 2), ACTION_MASK: (np.eye(2), np.eye(3)[[2, 0]])}
+    assert acting.agent.player(2, True).act(both).tolist() == [[0, 2], [1, 0]]
+
+
 @pytest.mark.parametrize(
     "mask",
     [

@@ -89,9 +89,11 @@ class ObsSpec:
         arrays, out = flatten(obs), dict[str, Array]()
         for name, leaf in self.leaves.items():
             if name == ACTION_MASK:
-                # In a user's Dict observation it is one of the entries.
-                mask = arrays.get(name, arrays.get(f"obs.{name}"))
-                out |= {} if mask is None else {name: np.asarray(mask).astype(bool, copy=False)}
+                # In a user's Dict observation it is one of the entries, or one for each component.
+                starts = f"{name}.", f"obs.{name}."
+                parts = [np.atleast_1d(x) for key, x in arrays.items() if f"{key}.".startswith(starts)]
+                joined = [x.reshape(len(x), -1) for x in parts]
+                out |= {name: np.concatenate(joined, 1)} if joined else {}
                 continue
             if partial and name not in arrays:
                 continue
