@@ -70,6 +70,27 @@ class Single(Line):
         return super().forward(obs, dtype).float()
 
 
+class Double(Line):
+    def forward(self, obs, dtype):
+        return super().forward(obs, dtype).double()
+
+
+class Divides(Line):
+    def forward(self, obs, dtype):
+        return super().forward(obs, dtype) / 0
+
+
+class Pair(Line):
+    def forward(self, obs, dtype):
+        return super().forward(obs, dtype), ()
+
+
+class Unmeasured(Line):
+    def __init__(self, width):
+        super().__init__(width)
+        del self.out_dim
+
+
 class Counting(Line):
     calls = 0
 
@@ -113,6 +134,10 @@ KINDS = {
     "plain": Line,
     "shapes": Flat,
     "dtype": Single,
+    "dtype, features are torch.float64, not the dtype of the call, torch.float32": Double,
+    "shapes, forward returns numbers that are not finite": Divides,
+    r"shapes, forward returns \(tensor": Pair,
+    "build, the encoder has no out_dim": Unmeasured,
     "pure, a call changes calls of the module": Counting,
     "pure, a call modifies its observations": InPlace,
     "pure, the same observations": Noisy,

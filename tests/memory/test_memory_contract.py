@@ -236,6 +236,37 @@ class SinglePrecision(Trace):
         return y, (h.float(),)
 
 
+class DoublePrecision(Trace):
+    """Right in float64, in which the other rules are checked."""
+
+    def forward(self, x, state, first):
+        y, state = super().forward(x, state, first)
+        return y.double(), state
+
+
+class DoubleState(Trace):
+    def initial_state(self, batch):
+        return (torch.zeros(batch, self.out_dim, dtype=torch.float64),)
+
+
+class Divides(Trace):
+    def forward(self, x, state, first):
+        y, state = super().forward(x, state, first)
+        return y / 0, state
+
+
+class WithoutWidth(Trace):
+    def __init__(self, in_dim):
+        super().__init__(in_dim)
+        del self.out_dim
+
+
+class WithoutReach(Trace):
+    def __init__(self, in_dim):
+        super().__init__(in_dim)
+        del self.reach
+
+
 class LearnsItsStart(Trace):
     def initial_state(self, batch):
         return (self.weight.expand(batch, -1) * 0,)
@@ -270,6 +301,11 @@ BROKEN = {
     GrowsState: "shapes",
     WrongWidth: "shapes",
     SinglePrecision: "dtype",
+    DoublePrecision: "dtype: y is not torch.float32",
+    DoubleState: "dtype: initial_state.0 is not torch.float32",
+    Divides: "shapes: y has numbers that are not finite",
+    WithoutWidth: "build: the memory has no out_dim",
+    WithoutReach: "build: the memory has no reach",
     LearnsItsStart: "graph",
     CountsItsCompany: "index",
 }
@@ -281,7 +317,7 @@ def test_a_memory_that_is_right_passes():
 
 @pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
 def test_a_broken_memory_is_rejected_by_its_rule(kind):
-    with pytest.raises(AssertionError, match=f"^contract, {BROKEN[kind]}: .*Fix: "):
+    with pytest.raises(AssertionError, match=f"^contract, {BROKEN[kind]}.*Fix: "):
         check_memory(ToyConfig(kind=kind))
 
 

@@ -3,6 +3,7 @@
 Shapes.  T steps, B environments.
 """
 
+import copy
 from collections.abc import Callable
 
 import gymnasium as gym
@@ -47,6 +48,12 @@ class EncoderSubject:
             f"build returns a {type(encoder).__name__}",
             "return a subclass of recollect.encoder.Encoder",
         )
+        require(
+            hasattr(encoder, "out_dim"),
+            "build",
+            "the encoder has no out_dim",
+            "set self.out_dim in __init__ to the width of the features",
+        )
         self.encoder = encoder.double().eval()
 
     def observations(self, steps: int = STEPS, batch: int = BATCH) -> dict[str, Tensor]:
@@ -89,6 +96,13 @@ def check_shapes(subject: EncoderSubject) -> None:
     # Axes of size 1 show a squeeze or a broadcast too many.
     for steps, batch in ((STEPS, BATCH), (STEPS, 1), (1, BATCH), (1, 1)):
         features = subject.run(subject.observations(steps, batch))
+        is_tensor = isinstance(features, Tensor)
+        require(
+            is_tensor and bool(features.isfinite().all()),
+            "shapes",
+            f"forward returns {'numbers that are not finite' if is_tensor else repr(features)[:80]}",
+            "return one tensor of finite features",
+        )
         wanted = steps, batch, subject.encoder.out_dim
         require(
             tuple(features.shape) == wanted,
@@ -96,10 +110,14 @@ def check_shapes(subject: EncoderSubject) -> None:
             f"features have shape {tuple(features.shape)}; (T, B, out_dim) is {wanted}",
             "return out_dim numbers for each step of each environment",
         )
+    # In float32 too, in which agents are trained: what is always float64 is right in float64.
+    for dtype in (torch.float64, torch.float32):
+        with torch.no_grad():
+            features = copy.deepcopy(subject.encoder).to(dtype)(subject.observations(), dtype)
         require(
-            features.dtype == torch.float64,
+            features.dtype == dtype,
             "dtype",
-            f"features are {features.dtype}, not the dtype of the call, torch.float64",
+            f"features are {features.dtype}, not the dtype of the call, {dtype}",
             "convert bytes and indices by x.to(dtype), and create new tensors with that dtype",
         )
 

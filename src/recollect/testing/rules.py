@@ -6,6 +6,7 @@ names the cause.
 Shapes.  T steps, B sequences of a batch, in_dim features including those of a separate previous action.
 """
 
+import copy
 from collections.abc import Callable
 
 import torch
@@ -59,6 +60,12 @@ def check_shapes(subject: Subject) -> None:
     for batch, length in ((BATCH, LENGTH), (BATCH, 1), (1, LENGTH), (1, 1)):
         start = memory.initial_state(batch)
         y, state = subject.run(subject.inputs(length, batch), start, subject.flags(length, batch))
+        require(
+            bool(y.isfinite().all()),
+            "shapes",
+            "y has numbers that are not finite for inputs that are",
+            "look for a division by 0, a logarithm or root of a negative number, or a sum that overflows",
+        )
         wanted = length, batch, memory.out_dim
         require(
             tuple(y.shape) == wanted,
@@ -78,16 +85,14 @@ def check_shapes(subject: Subject) -> None:
 
 def check_dtypes(subject: Subject) -> None:
     """y and every floating-point leaf of the state have the dtype of the module."""
-    memory = subject.memory
-    y, state = subject.run(subject.inputs(LENGTH), memory.initial_state(BATCH), subject.flags(LENGTH))
-    tensors = {"y": y, **{f"state.{k}": x for k, x in tree.leaves(state).items()}}
-    wrong = [k for k, x in tensors.items() if x.is_floating_point() and x.dtype != torch.float64]
-    require(
-        y.is_floating_point() and not wrong,
-        "dtype",
-        f"{', '.join(wrong) or 'y'} is not float64, although the module is",
-        "create new tensors from a parameter or buffer (new_zeros), so that they have its dtype",
-    )
+    # In float32 too, in which agents are trained: what is always float64 is right in float64.
+    for dtype in (torch.float64, torch.float32):
+        memory = copy.deepcopy(subject.memory).to(dtype)
+        start, x = memory.initial_state(BATCH), subject.inputs(LENGTH).to(dtype)
+        _check_floats(dtype, {f"initial_state.{k}": x for k, x in tree.leaves(start).items()})
+        with torch.no_grad():
+            y, state = memory(x, start, subject.flags(LENGTH))
+        _check_floats(dtype, {"y": y, **{f"state.{k}": x for k, x in tree.leaves(state).items()}})
 
 
 def check_purity(subject: Subject) -> None:
@@ -298,6 +303,16 @@ def _check_state(state: Tree, batch: int, name: str) -> None:
         "shapes",
         f"{name} has leaves whose first axis is not the batch of {batch}: {', '.join(wrong)}",
         "put the batch axis first in every leaf, because minibatches select chunks along it",
+    )
+
+
+def _check_floats(dtype: torch.dtype, tensors: dict[str, Tensor]) -> None:
+    wrong = [k for k, x in tensors.items() if x.dtype != dtype and (k == "y" or x.is_floating_point())]
+    require(
+        not wrong,
+        "dtype",
+        f"{', '.join(wrong)} is not {dtype}, although the module is",
+        "create new tensors from a parameter or buffer (new_zeros), so that they have its dtype",
     )
 
 

@@ -14,6 +14,10 @@ from .compare import close, require, require_fields
 BATCH = 3
 LENGTH = 9
 ACTION = 2  # features of a previous action that is a separate input (action_apart)
+ATTRIBUTES = {
+    "out_dim": "set self.out_dim in __init__ to the width of y",
+    "reach": "set self.reach in __init__ to the number of steps that y depends on, or None if unbounded",
+}
 LONGEST_WINDOW = 128  # steps; a bounded memory is filled with at most so many
 
 
@@ -38,6 +42,8 @@ class Subject:
             f"build returns a {type(memory).__name__}",
             "return a subclass of recollect.memory.Memory",
         )
+        for name, fix in ATTRIBUTES.items():
+            require(hasattr(memory, name), "build", f"the memory has no {name}", fix)
         self.memory = memory.double().eval()
         with torch.no_grad():
             for p in self.memory.parameters():
