@@ -1,11 +1,13 @@
 """Every memory keeps the contract, and a memory that breaks a rule is rejected by that rule."""
 
+import sys
 from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
 import torch
 
+import recollect
 from recollect import memory
 from recollect.agent.agent import BranchConfig, build_agent
 from recollect.common.errors import UsageError
@@ -387,6 +389,25 @@ def test_a_memory_from_outside_is_found_checked_and_trained(outside):
     assert [m["iteration"] for m in metrics] == [1, 2]
     assert all(np.isfinite(m["policy_loss"]) and m["ratio_error"] < 1e-3 for m in metrics)
     assert all(not torch.equal(p, q) for p, q in zip(agent.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda self, batch: [self.mix.weight.new_zeros(batch, self.out_dim)],
+        lambda self, batch: self.mix.weight.new_zeros(batch, self.out_dim),
+        lambda self, batch: (self.mix.weight.new_zeros(1, batch, self.out_dim),),
+        lambda self, batch: (self.mix.weight.new_zeros(()),),
+    ],
+    ids=["list", "tensor", "batch second", "no axis"],
+)
+def test_a_run_names_a_memory_whose_states_cannot_be_stored(outside, monkeypatch, tmp_path, state):
+    config = memory.find("outside_pkg.mod:LeakyConfig")
+    monkeypatch.setattr(sys.modules["outside_pkg.mod"].Leaky, "initial_state", state)
+    for branch in ("actor", "critic"):
+        with pytest.raises(UsageError, match=f"memory Leaky of the {branch} .* tuple .*check_memory"):
+            options = {"rollouts": 1, "env.num_envs": 4, branch: config()}
+            recollect.train("CartPole-v1", options=options, out=tmp_path, quiet=True)
 
 
 def test_an_unknown_memory_gives_the_nearest_names():

@@ -14,6 +14,7 @@ from ..common.devices import automatic, choose, find_device, reported_memory, tr
 from ..common.distributed import ALONE, CORES, Ranks
 from ..common.errors import OutOfMemoryError, UsageError
 from ..common.malloc import keep_freed_memory
+from ..common.tree import leaves
 from ..config.config import RunConfig, resolve
 from ..envs import EnvConfig, Envs, make
 from ..learn.adaptive import check_target
@@ -59,6 +60,17 @@ def _build_agent(config: RunConfig, envs: Envs) -> Agent:
     return build_agent(spaces, config.actor, config.critic, config.env.normalize_obs, config.seed)
 
 
+def _check_states(agent: Agent) -> None:
+    """Raise UsageError for a memory whose states cannot be stored where chunks begin."""
+    for name, branch in (("actor", agent.actor), ("critic", agent.critic.trunk)):
+        state = branch.initial_state(2)
+        if not isinstance(state, tuple) or any(x.shape[:1] != (2,) for x in leaves(state).values()):
+            raise UsageError(
+                f"the memory {type(branch.memory).__name__} of the {name} has an initial_state that is no "
+                "nested tuple of tensors with the batch axis first; recollect.testing.check_memory says more"
+            )
+
+
 def build(
     config: RunConfig,
     factory: Factory | None = None,
@@ -76,6 +88,7 @@ def build(
     try:
         config = _resolved(config, envs, new)
         agent = _build_agent(config, envs)
+        _check_states(agent)
         config = _with_device(config, agent)
         if new:
             begin_weights(agent, config)
