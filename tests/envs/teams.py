@@ -206,6 +206,32 @@ class Successful(Script):
         return *outcome, infos | {agent: {"success": agent == "a"} for agent in ended}
 
 
+class Unpaid(Script):
+    def step(self, actions):
+        observed, _, *others = super().step(actions)
+        return observed, dict.fromkeys(observed), *others
+
+
+class OldStep(Script):
+    """PettingZoo before 1.23: one dict of ends."""
+
+    def step(self, actions):
+        observed, rewards, terminated, _, infos = super().step(actions)
+        return observed, rewards, terminated, infos
+
+
+class OldReset(Script):
+    def reset(self, seed=None, options=None):
+        return super().reset(seed, options)[0]
+
+
+class Alone(Script):
+    """Returns what an environment of Gymnasium does."""
+
+    def step(self, actions):
+        return np.zeros(4, np.float32), 1.0, False, False, {}
+
+
 class Empty(Script):
     def reset(self, seed=None, options=None):
         observations = super().reset(seed, options)

@@ -495,6 +495,10 @@ def test_what_is_no_team_is_named(env_id, message):
         ("Wide", r"agent a of shape \(5,\) that is not in its space"),
         ("Overflows", "agent a of type int64 with values from 300 to 300 that is not in its space"),
         ("Empty", "no agent takes part in the episode"),
+        ("Unpaid", "script returned the reward None of agent a; it must be one number"),
+        ("OldStep", "step of script returned dict, dict, dict, dict; PettingZoo's returns 5 dicts by agent"),
+        ("OldReset", "reset of script returned dict; PettingZoo's returns 2 dicts by agent, observations"),
+        ("Alone", "step of script returned ndarray, float, bool, bool, dict; PettingZoo's returns 5 dicts"),
         ("Succeeds", "script: agent a reported is_success = 'yes' in info, which is of type str"),
     ],
 )

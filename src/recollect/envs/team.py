@@ -21,6 +21,8 @@ IDENTITY = "agent"  # key of a Dict observation: the index of the agent
 # Keys of info, each an array (A, ...) of what the agents got from the last step or reset.
 REWARD, TERMINATED, TRUNCATED, WAITING = "reward", "terminated", "truncated", "waiting"
 SUCCESS = "success_of_agents"  # not `success`, which is one number of an environment
+# What PettingZoo's calls return, each a dict by agent.
+RESET, STEP = "observations, infos", "observations, rewards, terminations, truncations, infos"
 STATE = "state"  # key of info: what PettingZoo's `state()` returned, as a vector (S,)
 
 
@@ -59,7 +61,7 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Begin an episode with the agents that take part in it."""
-        observed, infos = self.env.reset(seed=seed, options=options)
+        observed, infos = self._by_agent("reset", self.env.reset(seed=seed, options=options), RESET)
         self._playing = set(self.env.agents)
         if not self._playing:
             raise EnvDataError(
@@ -75,7 +77,8 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
         acted = self._playing
         # Copies, because a policy overwrites its actions, and an environment may keep them.
         actions = {name: copy.copy(action[i]) for i, name in enumerate(self.agents) if name in acted}
-        observed, rewards, terminated, truncated, infos = self.env.step(actions)
+        result = self._by_agent("step", self.env.step(actions), STEP)
+        observed, rewards, terminated, truncated, infos = result
         ended = {name for name in acted if terminated.get(name) or truncated.get(name)}
         self._playing = set(self.env.agents) - ended
         lost = acted - ended - self._playing
@@ -87,6 +90,18 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
         obs = self._joined(observed, ended | self._playing)
         info = self._info(infos, rewards, terminated, truncated, acted)
         return obs, 0.0, not self._playing, False, info
+
+    def _by_agent(self, call: str, result: Any, names: str) -> tuple[dict[Any, Any], ...]:
+        """What a call returned, if it is one dict by agent for each of these names."""
+        parts = tuple(result) if isinstance(result, tuple | list) else (result,)
+        count = len(names.split(", "))
+        if len(parts) != count or not all(isinstance(part, dict) for part in parts):
+            kinds = ", ".join(type(part).__name__ for part in parts) or "nothing"
+            raise EnvDataError(
+                f"{call} of {self.env} returned {kinds}; PettingZoo's returns {count} dicts by agent, {names}:"
+                " correct the environment"
+            )
+        return parts
 
     def _joined(self, observed: dict[Any, Any], present: set[Any]) -> Any:
         """The observations of all agents, by index; those of present agents are new."""
@@ -128,7 +143,7 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
         )
         absent = np.array([name not in self._playing for name in self.agents])
         info: dict[str, Any] = {
-            REWARD: np.array([float(rewards.get(a, 0)) if a in acted else 0.0 for a in self.agents]),
+            REWARD: np.array([self._reward(rewards, a) if a in acted else 0.0 for a in self.agents]),
             TERMINATED: ended[0],
             TRUNCATED: ended[1] & ~ended[0],  # terminated takes precedence: no bootstrap
             WAITING: absent & ~ended.any(0),
@@ -146,6 +161,16 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
         if self._with_state:
             info[STATE] = read_state(self.env)
         return info
+
+    def _reward(self, rewards: dict[Any, Any], name: Any) -> float:
+        reward = rewards.get(name, 0)
+        try:
+            return float(reward)
+        except (TypeError, ValueError):
+            raise EnvDataError(
+                f"{self.env} returned the reward {reward!r:.80} of agent {name}; it must be one number: "
+                "correct the environment"
+            ) from None
 
     def _mask(self, mask: Any) -> Array:
         """The mask of an agent (P,); nothing is allowed where there is none."""
