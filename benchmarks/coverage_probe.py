@@ -19,9 +19,10 @@ from recollect.common.intervals import (
 )
 from recollect.probing.ablate import average, compare
 from recollect.probing.controls import compare_controls
-from recollect.probing.linear import Places, Sources, Split, Target, read_targets
+from recollect.probing.linear import Places, Sources, Target, read_targets
 from recollect.probing.memory_length import measure_length
 from recollect.probing.open_loop import average_steps
+from recollect.probing.ridge import Split
 from recollect.run.recording import EpisodeScores
 
 from .coverage_kinds import BOTH, Generator, Row, Study, held

@@ -20,9 +20,10 @@ from recollect.memory.xlstm import MlstmConfig
 from recollect.probing import probe
 from recollect.probing.contents import measure_turn
 from recollect.probing.directions import Directions
-from recollect.probing.linear import Places, Sources, Split, fit
+from recollect.probing.linear import Places, Sources
 from recollect.probing.parts import find_parts
 from recollect.probing.readout import Material
+from recollect.probing.ridge import Split, fit
 from recollect.probing.samples import find_by_progress, find_donors
 from recollect.probing.screen import write_text
 from recollect.run.recording import float_leaves

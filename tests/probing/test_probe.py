@@ -51,7 +51,6 @@ from recollect.probing.limited import Recent, Windowed, limit, most_steps
 from recollect.probing.linear import (
     Places,
     Sources,
-    Split,
     Target,
     read_targets,
     split_episodes,
@@ -59,6 +58,7 @@ from recollect.probing.linear import (
 )
 from recollect.probing.memory_length import measure_length, search_fewest
 from recollect.probing.probe_page import list_verdict, write_command
+from recollect.probing.ridge import Split
 from recollect.probing.screen import write_text
 from recollect.probing.verdict import judge_need, judge_use
 from recollect.run.evaluate import evaluate

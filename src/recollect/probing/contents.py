@@ -33,10 +33,11 @@ from ..envs import Array
 from ..run.recording import Record
 from .directions import Directions, unravel
 from .interventions import Spread
-from .linear import Measure, ReadOut, fit, leave_out_unknown
+from .linear import Measure, ReadOut, leave_out_unknown
 from .open_loop import Effect, Estimate, are_enough
 from .parts import Part, measure_parts
 from .readout import Material, flatten
+from .ridge import fit
 from .samples import (
     Sample,
     count_donors,

@@ -13,8 +13,8 @@ from ..agent.agent import Branch
 from ..common.intervals import Floats
 from ..envs import Array
 from ..run.recording import Record, memory_states
-from .linear import LinearMap, standardise
 from .readout import Material, flatten
+from .ridge import LinearMap, standardise
 
 SMALLEST = 1e-6  # share of the largest variance, below which a component of the features is rounding
 

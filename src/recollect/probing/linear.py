@@ -28,10 +28,10 @@ from ..common.intervals import (
     student,
 )
 from ..envs import Array
+from .ridge import Split, predict
 
 Measure: TypeAlias = Literal["accuracy", "R2"]
 
-LAMBDAS = 10.0 ** np.arange(-7, 3)  # ridge penalties, per fitted step
 SHARES = (0.6, 0.2)  # of the episodes: fitted, and to choose the penalty; the rest is scored
 FEWEST = 50  # steps of each part, below which a target is left out
 FEWEST_EPISODES = 5  # scored episodes, below which there is no interval
@@ -96,14 +96,6 @@ class Places(NamedTuple):
 
     episode: Array
     step: Array
-
-
-class Split(NamedTuple):
-    """Which steps (R,) are fitted, choose the penalty and are scored."""
-
-    train: Array
-    choose: Array
-    score: Array
 
 
 def split_episodes(episode: Array, random: np.random.Generator) -> Split:
@@ -253,53 +245,3 @@ def _over_episodes(good: Floats, total: Floats, episodes: Array) -> Interval | N
     centre = np.array([_share(good, total)])
     ends = stretched(centre, np.array([low]), np.array([high]), one_factor(len(names)))
     return Interval(float(ends[0][0]), float(ends[1][0]))
-
-
-class LinearMap(NamedTuple):
-    """x (R, F) -> predictions (R, C), by weights of standardised features.
-
-    known  which features are used (F,)
-    """
-
-    known: Array
-    mean: Floats
-    deviation: Floats
-    weights: Floats  # (used features, C)
-    centre: Floats  # (C,)
-
-    def __call__(self, x: Floats) -> Floats:
-        scaled = (x[:, self.known] - self.mean) / self.deviation
-        return np.asarray(scaled @ self.weights + self.centre)
-
-
-def standardise(x: Floats, columns: int) -> LinearMap:
-    """The map of features (R, F) to columns that are all 0: it has their means and deviations."""
-    mean, deviation = x.mean(0), x.std(0)
-    # A feature that varies by rounding only would become noise of deviation 1 when it is standardised.
-    known = deviation > 1e-6 * (np.abs(x).max(initial=0) + 1e-12)
-    zeros = np.zeros((int(known.sum()), columns)), np.zeros(columns)
-    return LinearMap(known, mean[known], deviation[known], *zeros)
-
-
-def fit(x: Floats, y: Floats, parts: Split) -> LinearMap:
-    """The map from x (R, F) to y (R, C) by ridge regression.
-
-    W = (X' X + n lambda 1)^-1 X' Y, of standardised features; lambda for each column by the error at the
-    steps that choose it. One decomposition X' X = Q diag(s) Q' serves every lambda.
-    """
-    empty, centre = standardise(x[parts.train], y.shape[1]), y[parts.train].mean(0)
-    if not empty.known.any():
-        return empty._replace(centre=centre)
-    train, choose = ((x[part][:, empty.known] - empty.mean) / empty.deviation for part in parts[:2])
-    # Rounding can make the smallest eigenvalues negative, hence the maximum below.
-    s, q = np.linalg.eigh(train.T @ train / len(train))
-    rotated = q.T @ (train.T @ (y[parts.train] - centre)) / len(train)  # (F, C)
-    weights = np.stack([q @ (rotated / (np.maximum(s, 0)[:, None] + penalty)) for penalty in LAMBDAS])
-    errors = np.square(choose @ weights + centre - y[parts.choose]).mean(1)  # (lambdas, C)
-    best = np.take_along_axis(weights, errors.argmin(0)[None, None], 0)[0]
-    return empty._replace(weights=best, centre=centre)
-
-
-def predict(x: Floats, y: Floats, parts: Split) -> Floats:
-    """Predictions of y (R, C) from x (R, F), at the scored steps."""
-    return fit(x, y, parts)(x[parts.score])

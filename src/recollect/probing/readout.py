@@ -19,7 +19,8 @@ from ..config.config import RunConfig
 from ..encoder.leaves import one_hot
 from ..envs import Array
 from ..run.recording import Record, float_leaves, has_memory, memory_states
-from .linear import Places, ReadOut, Sources, Split, Target, read_targets, split_episodes
+from .linear import Places, ReadOut, Sources, Target, read_targets, split_episodes
+from .ridge import Split
 
 LAGS = (1, 2, 4, 8)  # steps ago
 UNTRAINED = 5  # agents of the same shape with initial weights
