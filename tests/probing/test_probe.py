@@ -52,13 +52,13 @@ from recollect.probing.linear import (
     Places,
     Sources,
     Target,
+    match_steps,
     read_targets,
     split_episodes,
-    swap_episodes,
 )
 from recollect.probing.memory_length import measure_length, search_fewest
 from recollect.probing.probe_page import list_verdict, write_command
-from recollect.probing.ridge import Split
+from recollect.probing.ridge import Split, predict
 from recollect.probing.screen import write_text
 from recollect.probing.verdict import judge_need, judge_use
 from recollect.run.evaluate import evaluate
@@ -543,24 +543,99 @@ def test_a_difference_is_equal_if_it_is_small_in_both_directions():
         assert classify(by, Interval(low, high), 1.0).direction == direction
 
 
+def places_of(count, steps):
+    """So many episodes of so many steps."""
+    return Places(np.repeat(np.arange(count), steps), np.tile(np.arange(steps), count))
+
+
 def test_what_is_only_a_matter_of_time_is_chance():
     """A value that is the same function of the step in every episode is read out of a clock."""
-    places = Places(np.repeat(np.arange(100), 20), np.tile(np.arange(20), 100))
-    clock = places.step[:, None] + np.random.default_rng(1).normal(size=(2000, 1)) * 0.01
+    places, random = places_of(100, 20), np.random.default_rng(1)
+    clock = places.step[:, None] + random.normal(size=(2000, 1)) * 0.01
     parts = split_episodes(places.episode, np.random.default_rng(0))
     question = Target("time", places.step.astype(float))
-    (answer,) = read_targets(Sources(clock, [clock], clock), [question], parts, places)
+    # The observation shows nothing, so that only chance says that the memory holds nothing of an episode.
+    sources = Sources(clock, [clock], random.normal(size=(2000, 1)))
+    (answer,) = read_targets(sources, [question], parts, places)
     assert answer.memory > 0.99 and answer.chance > 0.99 and not answer.learned
+    assert answer.beyond_interval.low > 0.9
+    low, high = answer.selectivity_interval
+    assert -1e-5 < low <= answer.selectivity == 0 <= high < 1e-5 and not answer.held
 
 
-def test_values_of_another_episode_are_at_the_same_step():
+@pytest.mark.parametrize("of", ["episode", "step"])
+def test_a_random_feature_of_an_episode_or_of_a_step_is_not_selective(of):
+    """The memory has a random code of it, from which a read-out gains nothing, or as much for others."""
+    random = np.random.default_rng(3)
+    places = places_of(60, 20)
+    where = getattr(places, of)
+    codes, drawn = random.normal(size=(where.max() + 1, 8)), random.normal(size=where.max() + 1)
+    parts = split_episodes(places.episode, random)
+    sources = Sources(codes[where], [codes[where]], random.normal(size=(len(where), 1)))
+    (answer,) = read_targets(sources, [Target("drawn", drawn[where])], parts, places)
+    low, high = answer.selectivity_interval
+    assert low - 1e-9 <= 0 <= high + 1e-9 and abs(answer.selectivity) < 0.3
+
+
+def test_a_memory_that_holds_a_quantity_is_selective():
+    """A third of the variance is a matter of the step: chance is what that gives, and the rest is above."""
+    random = np.random.default_rng(4)
+    places = places_of(100, 20)
+    clock, own = random.normal(size=20)[places.step], random.normal(size=100)[places.episode]
+    truth = clock / clock.std() * np.sqrt(1 / 3) + own / own.std() * np.sqrt(2 / 3)
+    blind = random.normal(size=(2000, 1))
+    parts = split_episodes(places.episode, random)
+    targets = [Target("number", truth), Target("sign", np.sign(truth))]
+    for answer in read_targets(Sources(truth[:, None], [blind], blind), targets, parts, places):
+        assert answer.held and answer.selectivity == pytest.approx(answer.memory - answer.chance)
+        low, high = answer.selectivity_interval
+        assert 0.1 < low < answer.selectivity < high
+        if answer.measure == "R2":
+            # The share of the other episode that the clock explains: a third squared.
+            assert answer.memory > 0.999 and low < 1 - 1 / 9 < high
+
+
+def test_chance_is_the_mean_of_several_permutations():
+    """With five episodes to choose the penalty there are four ways to give each one that of another."""
+    places, random = places_of(25, 20), np.random.default_rng(5)
+    parts = split_episodes(places.episode, random)
+    memory, target = random.normal(size=(500, 3)), Target("noise", random.normal(size=500))
+    each = []
+    for shift in range(1, 5):
+        rows = match_steps(parts, places, shift)
+        known = Split(*(part & (rows >= 0) for part in parts))
+        others = target.values[rows]
+        errors = others[known.score] - predict(memory, others[:, None], known)[:, 0]
+        each.append(
+            1 - np.square(errors).sum() / np.square(others[known.score] - others[known.score].mean()).sum()
+        )
+    (answer,) = read_targets(Sources(memory, [memory], memory), [target], parts, places)
+    assert answer.chance == pytest.approx(np.mean(each)) and np.ptp(each) > 1e-3
+
+
+def test_a_few_episodes_or_one_permutation_give_no_interval():
+    random = np.random.default_rng(6)
+    places = places_of(20, 60)
+    truth = random.normal(size=1200)
+    parts = split_episodes(places.episode, random)  # four episodes are scored
+    sources = Sources(truth[:, None], [truth[:, None]], random.normal(size=(1200, 1)))
+    (answer,) = read_targets(sources, [Target("number", truth)], parts, places)
+    assert answer.selectivity > 0.9 and answer.selectivity_interval is None and not answer.held
+    two = Split(places.episode < 10, np.isin(places.episode, (10, 11)), places.episode > 11)
+    (answer,) = read_targets(sources, [Target("number", truth)], two, places)
+    assert answer.beyond_interval.low > 0.9 and answer.selectivity_interval is None and not answer.held
+
+
+def test_a_value_is_matched_with_that_of_another_episode_at_the_same_step():
     places = Places(np.array([7, 7, 7, 9, 9, 4, 4]), np.array([0, 1, 2, 0, 1, 0, 1]))
     values = np.array([1.0, 2, 3, 10, 20, 5, 6])
     first = np.isin(places.episode, (7, 9))
-    parts = Split(first, ~first, ~first)
-    out = swap_episodes(values, parts, places)
+    rows = match_steps(Split(first, ~first, ~first), places, 1)
     # The second part has no other episode.
-    np.testing.assert_array_equal(out, [10, 20, np.nan, 1, 2, np.nan, np.nan])
+    assert rows.tolist() == [3, 4, -1, 0, 1, -1, -1] and values[rows[:2]].tolist() == [10, 20]
+    whole = np.ones(7, bool)
+    assert match_steps(Split(whole, ~whole, ~whole), places, 1).tolist() == [3, 4, -1, 5, 6, 0, 1]
+    assert match_steps(Split(whole, ~whole, ~whole), places, 2).tolist() == [5, 6, -1, 0, 1, 3, 4]
 
 
 # Exactness ------------------------------------------------------------------------------------

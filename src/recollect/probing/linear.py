@@ -5,9 +5,9 @@ Ridge regression on whole episodes: some are fitted, some choose the ridge penal
 A random recurrence retains much of its input, so the read-out of a trained memory alone does not show that
 anything was learned; only the gain over memories of the same shape with initial weights does. A flexible
 read-out fits something in any state: chance is its score for the values of another episode at the same
-steps (a control task, Hewitt and Liang, 2019).
+steps (a control task, Hewitt and Liang, 2019), and the difference to it is the selectivity.
 
-Shapes.  R steps, F features, C targets, E episodes.
+Shapes.  R steps, F features, C targets, E episodes, P permutations.
 """
 
 import math
@@ -35,6 +35,7 @@ Measure: TypeAlias = Literal["accuracy", "R2"]
 SHARES = (0.6, 0.2)  # of the episodes: fitted, and to choose the penalty; the rest is scored
 FEWEST = 50  # steps of each part, below which a target is left out
 FEWEST_EPISODES = 5  # scored episodes, below which there is no interval
+PERMUTATIONS = 5  # of episodes, over which chance is averaged
 
 
 class Target(NamedTuple):
@@ -68,7 +69,13 @@ class ReadOut:
     beyond_interval: Interval | None
     """95 % interval of memory - observation over episodes; None if too few are scored."""
     chance: float
-    """Read-out of the values of another episode at the same steps; NaN if none match."""
+    """Read-out of the values of another episode at the same steps, the mean over several permutations of the
+    episodes; NaN if none match."""
+    selectivity: float
+    """memory - chance."""
+    selectivity_interval: Interval | None
+    """95 % interval of the selectivity, over episodes and permutations; None if too few are scored, or if
+    fewer than two permutations match."""
     rows: int
 
     @property
@@ -79,8 +86,8 @@ class ReadOut:
     @property
     def held(self) -> bool:
         """Whether the state holds more of it than the observation says, and than chance gives."""
-        beyond = self.beyond_interval is not None and self.beyond_interval.low > 0
-        return beyond and self.memory > max(0.0, self.chance if math.isfinite(self.chance) else 0.0)
+        intervals = self.beyond_interval, self.selectivity_interval
+        return self.memory > 0 and all(one is not None and one.low > 0 for one in intervals)
 
 
 class Sources(NamedTuple):
@@ -96,6 +103,17 @@ class Places(NamedTuple):
 
     episode: Array
     step: Array
+
+
+class Chance(NamedTuple):
+    """The read-out of a target's values in other episodes, one for each permutation.
+
+    values      scores (P,); empty if no permutation has enough steps
+    influences  how far their mean would move with the weight of each episode (E,); their sum is 0
+    """
+
+    values: Floats
+    influences: Floats
 
 
 def split_episodes(episode: Array, random: np.random.Generator) -> Split:
@@ -118,11 +136,11 @@ def read_targets(sources: Sources, targets: Sequence[Target], parts: Split, plac
             values = np.stack([target.values for target in varying], 1)
             inputs = (sources.memory, sources.observation, *sources.untrained)
             predictions = [predict(x, values, known) for x in inputs]
+            chances = _measure_chances(sources.memory, values, known, parts, places)
             for i, target in enumerate(varying):
                 columns = [prediction[:, i] for prediction in predictions]
-                chance = _measure_chance(sources.memory, target, parts, places)
                 episodes = places.episode[known.score]
-                read_outs.append(_score(target, known, columns, episodes, chance))
+                read_outs.append(_score(target, known, columns, episodes, chances[i]))
     order = {key: place for place, key in enumerate((target.name, target.lag) for target in targets)}
     return sorted(read_outs, key=lambda one: order[one.name, one.lag])
 
@@ -133,31 +151,52 @@ def leave_out_unknown(target: Target, parts: Split) -> Split:
     return Split(*(part & known for part in parts))
 
 
-def _measure_chance(memory: Floats, target: Target, parts: Split, places: Places) -> float:
-    """The same read-out with the values of another episode at the same steps."""
-    other = target._replace(values=swap_episodes(target.values, parts, places))
-    known = leave_out_unknown(other, parts)
-    if min(part.sum() for part in known) < FEWEST or not all(_varies(other.values[x]) for x in known):
-        return math.nan
-    kinds = np.unique(target.values[np.isfinite(target.values)])
-    predicted = predict(memory, other.values[:, None], known)[:, 0]
-    return _share(*_sums(other.values[known.score], predicted, kinds))
+def _measure_chances(
+    memory: Floats, values: Floats, known: Split, parts: Split, places: Places
+) -> list[Chance]:
+    """The read-outs of each column of values (R, C), all known at the same steps, in other episodes.
 
-
-def swap_episodes(values: Floats, parts: Split, places: Places) -> Floats:
-    """Replace each value (R,) by that of the next episode of its part at the same step.
-
-    NaN where that episode is shorter.
+    known  the parts without the steps at which the values are not known
     """
-    out = np.full(values.shape, np.nan)
+    scores: list[list[float]] = [[] for _ in values.T]
+    names = np.unique(places.episode[known.score])
+    influences = np.zeros((values.shape[1], len(names)))
+    fewest = min(len(np.unique(places.episode[part])) for part in parts)
+    # Each pair of episodes is in one of these permutations only.
+    for shift in range(1, min(PERMUTATIONS, fewest - 1) + 1):
+        rows = match_steps(parts, places, shift)
+        others = np.where(rows[:, None] >= 0, values[rows], np.nan)
+        matched = Split(*(part & np.isfinite(others[:, 0]) for part in known))
+        if min(part.sum() for part in matched) < FEWEST:
+            continue
+        predicted = predict(memory, others, matched)
+        pairs = [np.searchsorted(names, places.episode[x]) for x in (matched.score, rows[matched.score])]
+        for i, other in enumerate(others.T):
+            if not all(_varies(other[part]) for part in matched):
+                continue
+            kinds = np.unique(values[np.isfinite(values[:, i]), i])
+            good, total = _sums(other[matched.score], predicted[:, i], kinds)
+            scores[i].append(_share(good, total))
+            # A step depends on two episodes: that of the state and that of the value.
+            moved = (good - scores[i][-1] * total) / total.sum()
+            influences[i] += sum(np.bincount(pair, moved, len(names)) for pair in pairs)
+    return [Chance(np.array(x), y / max(1, len(x))) for x, y in zip(scores, influences, strict=True)]
+
+
+def match_steps(parts: Split, places: Places, shift: int) -> Array:
+    """For each step (R,) the row of the same step of the episode `shift` places later in its part.
+
+    -1 where that episode is shorter, or is the same one.
+    """
+    out = np.full(places.step.shape, -1)
     longest = int(places.step.max()) + 1
     for part in parts:
         names, which = np.unique(places.episode[part], return_inverse=True)
-        if len(names) < 2:  # no other episode
+        if len(names) <= shift:
             continue
-        table = np.full((len(names), longest), np.nan)
-        table[which, places.step[part]] = values[part]
-        out[part] = table[(which + 1) % len(names), places.step[part]]
+        table = np.full((len(names), longest), -1)
+        table[which, places.step[part]] = np.flatnonzero(part)
+        out[part] = table[(which + shift) % len(names), places.step[part]]
     return out
 
 
@@ -174,7 +213,7 @@ def _varies(values: Floats) -> bool:
 
 
 def _score(
-    target: Target, parts: Split, predictions: Sequence[Floats], episodes: Array, chance: float
+    target: Target, parts: Split, predictions: Sequence[Floats], episodes: Array, chance: Chance
 ) -> ReadOut:
     """predictions: from the memory, the observation and each untrained memory, at the scored steps."""
     truth = target.values[parts.score]
@@ -184,12 +223,14 @@ def _score(
     sums = [_sums(truth, x, kinds) for x in predictions]
     memory, observation, *untrained = (_share(*each) for each in sums)
     of_untrained = np.mean([good for good, _ in sums[2:]], axis=0)
-    total = sums[0][1]
-    interval = _over_episodes(sums[0][0] - of_untrained, total, episodes)
-    if interval is not None:
-        interval = _over_networks(interval, memory, np.array(untrained))
-    beyond = _over_episodes(sums[0][0] - sums[1][0], total, episodes)
+    good, total = sums[0]
+    gain = _over_episodes(good - of_untrained, total, episodes)
     before = float(np.mean(untrained))
+    by_chance = float(chance.values.mean()) if len(chance.values) else math.nan
+    selectivity = None
+    if len(chance.values) > 1:
+        # A share of all steps, so that the ratio of each resample is the memory's minus chance.
+        selectivity = _over_episodes(good - by_chance * total, total, episodes, chance.influences)
     return ReadOut(
         target.name,
         target.lag,
@@ -197,10 +238,12 @@ def _score(
         memory,
         before,
         memory - before,
-        interval,
+        gain and _over_draws(gain, memory, np.array(untrained), 1),
         observation,
-        beyond,
-        chance,
+        _over_episodes(good - sums[1][0], total, episodes),
+        by_chance,
+        memory - by_chance,
+        selectivity and _over_draws(selectivity, memory, chance.values, 0),
         len(truth),
     )
 
@@ -218,30 +261,41 @@ def _share(good: Floats, total: Floats) -> float:
     return float(good.sum() / total.sum())
 
 
-def _over_networks(over_episodes: Interval, memory: float, untrained: Floats) -> Interval:
-    """The interval of the gain over untrained networks (U,), of which a few were drawn.
+def _over_draws(over_episodes: Interval, memory: float, others: Floats, further: int) -> Interval:
+    """The interval of the difference to the mean of others (D,), of which a few were drawn.
 
-    A memory that training did not change would be one more of them, so the gain varies by as much as one of
-    them from the mean of the others. Independent of the episodes, so squares are added.
+    further  1: the memory may be one more of the draws, as one that training did not change is one more
+             untrained network; it then varies by as much as one of them from the mean of the others. 0: only
+             the mean of the draws is uncertain
+
+    Independent of the episodes, so squares are added.
     """
-    count = len(untrained)
+    count = len(others)
     if count < 2:
         return over_episodes
-    gain = memory - float(untrained.mean())
-    spread = student(count - 1) * float(untrained.std(ddof=1)) * math.sqrt(1 + 1 / count)
-    below, above = (math.hypot(end - gain, spread) for end in over_episodes)
-    return Interval(gain - below, gain + above)
+    difference = memory - float(others.mean())
+    spread = student(count - 1) * float(others.std(ddof=1)) * math.sqrt(further + 1 / count)
+    below, above = (math.hypot(end - difference, spread) for end in over_episodes)
+    return Interval(difference - below, difference + above)
 
 
-def _over_episodes(good: Floats, total: Floats, episodes: Array) -> Interval | None:
-    """The interval of a ratio of sums over steps, with whole episodes resampled."""
+def _over_episodes(
+    good: Floats, total: Floats, episodes: Array, influences: Floats | None = None
+) -> Interval | None:
+    """The interval of a ratio of sums over steps, with whole episodes resampled.
+
+    influences  of the weight of each episode on what is subtracted from the ratio (E,)
+    """
     names, which = np.unique(episodes, return_inverse=True)
     if len(names) < FEWEST_EPISODES:
         return None
     goods, totals = (np.bincount(which, x, len(names)) for x in (good, total))
     drawn, times = resamples(tuple(mean_weights(len(names))))
     # A ratio of sums in each resample, not a mean of ratios: episodes differ in length and in variance.
-    low, high = quantiles((drawn @ goods) / (drawn @ totals), times)
+    ratios = (drawn @ goods) / (drawn @ totals)
+    if influences is not None:
+        ratios = ratios - len(names) * (drawn @ influences)
+    low, high = quantiles(ratios, times)
     centre = np.array([_share(good, total)])
     ends = stretched(centre, np.array([low]), np.array([high]), one_factor(len(names)))
     return Interval(float(ends[0][0]), float(ends[1][0]))

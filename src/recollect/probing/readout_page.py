@@ -7,13 +7,17 @@ import numpy as np
 
 from ..common.format import number
 from ..reporting.blocks import Block, Chart, DotRow, Line, Plot, Table, Text
-from .linear import ReadOut
+from .linear import PERMUTATIONS, ReadOut
 from .measure import ProbeResult
+from .open_loop import Estimate
 from .readout import UNTRAINED
-from .verdict import format_share
+from .verdict import format_estimate, format_share
 
 MEMORY, OBSERVATION = "from the memory", "from the observation"
-READ_OUT = ("measure", "memory", "untrained", "gain (95 %)", "observation", "chance")
+READ_OUT = (
+    *("measure", "memory", "untrained", "gain (95 %)", "observation", "chance"),
+    "memory minus chance (95 %)",
+)
 EACH = 12  # entries per lag; of more only the mean is listed
 
 
@@ -26,7 +30,9 @@ def build_readout(result: ProbeResult) -> Iterator[Block]:
         f"Untrained: the same read-out of {UNTRAINED} memories of the same shape with initial weights, given "
         "the same steps. A random memory retains much of its input, so only the gain over it (95 % interval "
         "over episodes and untrained memories) was learned. Chance: the same read-out for the values of "
-        "another episode at the same steps. R2 is 1 for perfect predictions and 0 for the mean."
+        f"another episode at the same steps, the mean over {PERMUTATIONS} permutations of the episodes; the "
+        "interval of the difference to it is over episodes and permutations. R2 is 1 for perfect predictions "
+        "and 0 for the mean."
     )
     yield from _lags(result.readout)
     for measure in ("accuracy", "R2"):
@@ -69,8 +75,8 @@ def average_by_lag(answers: Sequence[ReadOut]) -> list[ReadOut]:
     means: list[ReadOut] = []
     for lag, measure in dict.fromkeys((answer.lag, answer.measure) for answer in answers):
         here = [answer for answer in answers if (answer.lag, answer.measure) == (lag, measure)]
-        columns = [(x.memory, x.untrained, x.gain, x.observation, x.chance) for x in here]
-        memory, untrained, gain, observation, chance = np.mean(columns, axis=0).tolist()
+        columns = [(x.memory, x.untrained, x.gain, x.observation, x.chance, x.selectivity) for x in here]
+        memory, untrained, gain, observation, chance, selectivity = np.mean(columns, axis=0).tolist()
         name = f"observation, mean of {len(here)} entries" if len(here) > 1 else "observation"
         mean = replace(
             here[0],
@@ -80,8 +86,10 @@ def average_by_lag(answers: Sequence[ReadOut]) -> list[ReadOut]:
             gain=gain,
             observation=observation,
             chance=chance,
+            selectivity=selectivity,
         )
-        means.append(mean if len(here) == 1 else replace(mean, gain_interval=None, beyond_interval=None))
+        unknown = replace(mean, gain_interval=None, beyond_interval=None, selectivity_interval=None)
+        means.append(mean if len(here) == 1 else unknown)
     return means
 
 
@@ -97,9 +105,14 @@ def tabulate_readout(answers: Sequence[ReadOut], each: int) -> list[list[str]]:
 
 def _cells(answer: ReadOut) -> list[str]:
     """A cell for each of READ_OUT."""
-    gain = format_share(answer.gain)
-    if answer.gain_interval is not None:
-        low, high = answer.gain_interval
-        gain += f" ({format_share(low)} to {format_share(high)})"
-    values = [format_share(x) for x in (answer.observation, answer.chance)]
-    return [answer.measure, format_share(answer.memory), format_share(answer.untrained), gain, *values]
+    gain, selectivity = (
+        format_share(by) if interval is None else format_estimate(Estimate(by, interval))
+        for by, interval in (
+            (answer.gain, answer.gain_interval),
+            (answer.selectivity, answer.selectivity_interval),
+        )
+    )
+    memory, untrained, observation, chance = map(
+        format_share, (answer.memory, answer.untrained, answer.observation, answer.chance)
+    )
+    return [answer.measure, memory, untrained, gain, observation, chance, selectivity]
