@@ -7,7 +7,8 @@ that prints it. The coverage is the share of studies whose interval contains the
 in docs/results/coverage.json, and the tables of docs/reports.md are written from it. NAME limits the call to
 the rows of these intervals; the other rows of the file stay. All rows take ten minutes of one core.
 
-coverage_kinds.py has the intervals over seeds, coverage_probe.py those over episodes.
+coverage_kinds.py has the intervals over seeds, coverage_probe.py those over episodes, coverage_states.py
+those of read-outs and values.
 """
 
 import argparse
@@ -20,13 +21,13 @@ import numpy as np
 
 from recollect.reporting.significance import LEVEL, compare_means
 
-from . import coverage_kinds, coverage_probe
+from . import coverage_kinds, coverage_probe, coverage_states
 from .cells import table
 from .coverage_kinds import Row, Study
 from .intervals import SHAPES
 
 RESULTS = Path("docs") / "results" / "coverage.json"
-ROWS = (*coverage_kinds.ROWS, *coverage_probe.ROWS)
+ROWS = (*coverage_kinds.ROWS, *coverage_probe.ROWS, *coverage_states.ROWS)
 UNEQUAL_SIZES = (3, 5, 10, 20, 40)
 UNEQUAL_STUDIES = 1000
 

@@ -17,13 +17,10 @@ from recollect.common.intervals import (
     resamples,
     stretched,
 )
-from recollect.envs import Array
 from recollect.probing.ablate import average, compare
 from recollect.probing.controls import compare_controls
-from recollect.probing.linear import Places, Sources, Target, read_targets
 from recollect.probing.memory_length import measure_length
 from recollect.probing.open_loop import average_steps
-from recollect.probing.ridge import Split
 from recollect.run.recording import EpisodeScores
 
 from .coverage_kinds import BOTH, Generator, Row, Study, held
@@ -32,11 +29,7 @@ from .intervals import SHAPES
 EPISODES = (5, 10, 20, 100)
 PLAYED = (10, 20, 100)  # of a probe, which plays at least 10
 STEPS = 10  # of an episode
-READ = (5, 10, 20)  # scored for a read-out, a fifth of those that are played
 OF_CONTROLS = 50  # episodes of each control
-FITTED, CHOOSING, UNTRAINED = 60, 20, 5  # episodes, episodes, memories
-OF_STEP = 0.4  # share of the variance of a quantity that is a matter of the step
-EXTRA = 0.1, 0.5  # range of the noise variance that untrained memories add to that of the memory
 
 
 def scores_of(successes: Floats) -> EpisodeScores:
@@ -197,90 +190,9 @@ def share(shape: str) -> Study:
     return study
 
 
-def split_at(episode: Array) -> Split:
-    """The first episodes are fitted, the next ones choose the penalty, and the rest is scored."""
-    ends = FITTED, FITTED + CHOOSING
-    return Split(episode < ends[0], (episode >= ends[0]) & (episode < ends[1]), episode >= ends[1])
-
-
-def read_out(shape: str) -> Study:
-    """The gain of a read-out over untrained memories, and over the observation.
-
-    Features are the quantity with noise, whose variance is 2 in place of 0.1 in episodes that fail.
-    """
-    noise = 0.1 if shape == "bell" else 0.1 * 0.9 + 2.0 * 0.1
-    extra = np.linspace(EXTRA[0], EXTRA[1], 10_001)
-    truths = 1 / (1 + noise) - float(np.mean(1 / (1 + 0.1 + extra))), 1 / (1 + noise) - 1 / (1 + 1.0)
-
-    def study(random: Generator, episodes: int) -> dict[str, float]:
-        count = FITTED + CHOOSING + episodes
-        episode, step = np.divmod(np.arange(count * STEPS), STEPS)
-        value = np.sqrt(0.5) * (random.normal(size=count)[episode] + random.normal(size=len(episode)))
-        hard = 0.1 if shape == "bell" else np.where(random.random(count) < 0.1, 2.0, 0.1)[episode]
-        variances = [hard, 1.0, *(0.1 + random.uniform(EXTRA[0], EXTRA[1], UNTRAINED))]
-        memory, observation, *untrained = (
-            (value + np.sqrt(one) * random.normal(size=len(value)))[:, None] for one in variances
-        )
-        sources = Sources(memory, untrained, observation)
-        (one,) = read_targets(sources, [Target("", value)], split_at(episode), Places(episode, step))
-        ends = one.gain_interval, one.beyond_interval
-        return dict(zip(GAINS, map(held, ends, truths), strict=True))
-
-    return study
-
-
-def selectivity(shape: str) -> Study:
-    """A read-out of the memory minus chance, that for the values of other episodes at the same steps.
-
-    A share of the variance of the quantity is a matter of the step, and so is found in other episodes too.
-    The memory has noise as in read_out.
-    """
-    noise = 0.1 if shape == "bell" else 0.1 * 0.9 + 2.0 * 0.1
-    # Squared correlations of the memory with the quantity, and with that of another episode.
-    truth = (1 - OF_STEP**2) / (1 + noise)
-    by_step = np.sqrt(2 * OF_STEP) * np.sin(2 * np.pi * np.arange(STEPS) / STEPS)
-
-    def study(random: Generator, episodes: int) -> dict[str, float]:
-        count = FITTED + CHOOSING + episodes
-        episode, step = np.divmod(np.arange(count * STEPS), STEPS)
-        own = random.normal(size=count)[episode] + random.normal(size=len(episode))
-        value = by_step[step] + np.sqrt((1 - OF_STEP) / 2) * own
-        hard = 0.1 if shape == "bell" else np.where(random.random(count) < 0.1, 2.0, 0.1)[episode]
-        memory = (value + np.sqrt(hard) * random.normal(size=len(value)))[:, None]
-        blind = random.normal(size=memory.shape)
-        parts = split_at(episode)
-        (one,) = read_targets(
-            Sources(memory, [blind], blind), [Target("", value)], parts, Places(episode, step)
-        )
-        return {SELECTIVITY: held(one.selectivity_interval, truth)}
-
-    return study
-
-
-def rare_event() -> Study:
-    """The same for a quantity of two values, of which one is rare: chance is the share of the other.
-
-    An event happens in a quarter of the steps, more often in some episodes than in others, and the memory
-    has it without noise.
-    """
-
-    def study(random: Generator, episodes: int) -> dict[str, float]:
-        count = FITTED + CHOOSING + episodes
-        episode, step = np.divmod(np.arange(count * STEPS), STEPS)
-        value = (random.random(len(episode)) < random.beta(2, 6, count)[episode]).astype(float)
-        blind = random.normal(size=(len(value), 1))
-        sources = Sources(value[:, None], [blind], blind)
-        (one,) = read_targets(sources, [Target("", value)], split_at(episode), Places(episode, step))
-        return {SELECTIVITY: held(one.selectivity_interval, 0.25)}
-
-    return study
-
-
 RETURNS = ("mean return, eval", "mean return, probe")
 LENGTHS = ("steps of memory, score", "steps of memory, policy")
 DIVERGENCES = ("KL", "KL, before the bootstrap-t")
-GAINS = ("gain of a read-out", "read-out beyond the observation")
-SELECTIVITY = "read-out beyond chance"
 CONTROLS = "agent minus controls, by the number of controls"
 
 ROWS = (
@@ -313,7 +225,4 @@ ROWS = (
         Row(("share of steps",), shape, partial(share, shape), EPISODES, "episodes")
         for shape in ("bell", "one in ten differs")
     ),
-    *(Row(GAINS, shape, partial(read_out, shape), READ, "episodes", 300) for shape in BOTH),
-    *(Row((SELECTIVITY,), shape, partial(selectivity, shape), READ, "episodes", 300) for shape in BOTH),
-    Row((SELECTIVITY,), "an event in one of four steps", rare_event, READ, "episodes", 300),
 )

@@ -36,7 +36,10 @@ MEASURED = {
     "probing/ablate.py: compare": ["loss of success"],
     "probing/controls.py: _compare_mean": ["agent minus controls, by the number of controls"],
     "probing/controls.py: interval_over_runs": ["agent minus controls, by the number of controls"],
-    "probing/critic.py: _over_episodes": ["explained variance of values", "its loss"],
+    "probing/critic.py: _over_episodes": [
+        "explained variance of values, loss",
+        "squared correlation of values, loss",
+    ],
     "probing/linear.py: _over_draws": ["gain of a read-out", "read-out beyond chance"],
     "probing/linear.py: _over_episodes": [
         "gain of a read-out",

@@ -35,7 +35,7 @@ from recollect.probing.ablate import (
     measure_unmatched,
 )
 from recollect.probing.controls import compare_controls, interval_over_runs
-from recollect.probing.critic import compute_returns_to_go
+from recollect.probing.critic import compute_returns_to_go, score_values
 from recollect.probing.interventions import (
     Averaged,
     Cleared,
@@ -57,6 +57,7 @@ from recollect.probing.linear import (
     split_episodes,
 )
 from recollect.probing.memory_length import measure_length, search_fewest
+from recollect.probing.open_loop import Estimate
 from recollect.probing.probe_page import list_verdict, write_command
 from recollect.probing.ridge import Split, predict
 from recollect.probing.screen import write_text
@@ -475,6 +476,107 @@ def test_the_critic_knows_what_its_memory_knows():
     assert probed.values.by_alteration["frozen after the first step"] == pytest.approx(1.0)
     assert 0 < probed.values.by_alteration["cleared at every step"] < 0.5
     assert probed.values.by_alteration["that of another episode"] < 0
+    losses = probed.values.losses
+    assert losses["as it is"] is None and losses["frozen after the first step"].interval == (0, 0)
+    for name in ("cleared at every step", "that of another episode"):
+        low, high = probed.values.intervals[name]
+        assert low < probed.values.by_alteration[name] < high
+        assert 0.4 < losses[name].interval.low < losses[name].value < losses[name].interval.high
+
+
+class Turns(gymnasium.Env):
+    """Episodes of 2 to 6 steps; the rewards that follow sum to 1 at even steps, and to -1 at odd ones."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps, self.length = 0, self.np_random.integers(2, 7)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        sign, ends = 1.0 - 2 * (self.steps % 2), self.steps + 1 == self.length
+        self.steps += 1
+        return np.zeros(1, np.float32), sign if ends else 2 * sign, bool(ends), False, {}
+
+
+def test_a_critic_that_is_exact_with_its_memory_and_constant_without_loses_all():
+    probed = probe(trained(1.0, CountConfig(), EnvConfig(), factory=Turns), episodes=30)
+    # Cleared, it counts one step, at every step.
+    for name, value in {"as it is": 1, "that of another episode": 1, "cleared at every step": 0}.items():
+        assert probed.values.by_alteration[name] == pytest.approx(value)
+        assert probed.values.intervals[name] == pytest.approx((value, value))
+        if name != "as it is":
+            loss = probed.values.losses[name]
+            assert (loss.value, *loss.interval) == pytest.approx([1 - value] * 3)
+
+
+def test_the_page_and_the_screen_show_the_loss_of_the_critic(tmp_path):
+    probed = probe(trained(1.0, CountConfig(), EnvConfig(), factory=Turns), episodes=30)
+    write(probed, tmp_path)
+    assert "<td>1.00 to 1.00</td>" in (tmp_path / "probe.html").read_text().replace(' class="number"', "")
+    head, _, line, *_ = write_text(probed).partition("critic: ")[2].splitlines()
+    assert head.split()[-6:] == ["variance", "95", "%", "loss", "95", "%"]
+    assert line.removeprefix("reset at every step").split() == [
+        "0.00",
+        "0.00",
+        "to",
+        "0.00",
+        "1.00",
+        "1.00",
+        "to",
+        "1.00",
+    ]
+    data = json.loads((tmp_path / "probe.json").read_text())["values"]
+    assert data["found"]["cleared at every step"] == pytest.approx(0)
+    assert data["intervals"]["as it is"] == data["losses"]["cleared at every step"]["interval"] == [1.0, 1.0]
+
+
+def drawn_values(episodes, steps=10, noise=(0.1, 1.0)):
+    """Returns of episodes, and values with noise of these variances, more of it in some episodes."""
+    random, episode = np.random.default_rng(0), np.repeat(np.arange(episodes), steps)
+    returns = random.normal(size=episodes)[episode] + random.normal(size=len(episode))
+    hard = random.exponential(size=episodes)[episode]
+    values = [returns + np.sqrt(x * hard) * random.normal(size=len(episode)) for x in noise]
+    return dict(zip(("whole", "altered"), values, strict=True)), returns, episode
+
+
+@pytest.mark.parametrize("measure", ["explained variance", "squared correlation"])
+def test_intervals_of_values_are_of_the_measure_over_paired_episodes(measure):
+    values, returns, episode = drawn_values(40)
+    values["same"] = values["whole"]
+    scores = {one.name: one for one in score_values(values, returns, episode, measure)}
+    one = scores["whole"]
+    expected = (
+        1 - np.var(returns - values["whole"]) / np.var(returns)
+        if measure == "explained variance"
+        else np.corrcoef(values["whole"], returns)[0, 1] ** 2
+    )
+    assert one.value == pytest.approx(expected) and one.loss is None
+    for score in scores.values():
+        assert score.interval.low < score.value < score.interval.high <= 1
+    assert scores["same"].loss == Estimate(0.0, Interval(0.0, 0.0))  # the same episodes for both
+    loss = scores["altered"].loss
+    assert loss.value == pytest.approx(one.value - scores["altered"].value)
+    assert 0 < loss.interval.low < loss.value < loss.interval.high
+    shifted = score_values({"": 3 + 2 * values["whole"]}, returns, episode, measure)[0]
+    assert (shifted.interval == pytest.approx(one.interval)) == (measure == "squared correlation")
+
+
+def test_intervals_of_values_need_five_episodes_and_stay_in_the_range_of_the_measure():
+    values, returns, episode = drawn_values(4)
+    for one in score_values(values, returns, episode, "explained variance"):
+        assert one.value < 1 and one.interval is None and one.loss is None
+    values, returns, episode = drawn_values(5, noise=(1e-6, 100.0))
+    for one in score_values(values, returns, episode, "squared correlation"):
+        assert 0 <= one.interval.low <= one.value <= one.interval.high <= 1
+    # Some resamples have equal returns, so that nothing is left to explain; none of them is infinitely far.
+    signs = np.repeat([1.0, 1, 1, -1, -1], 10)
+    for measure in ("explained variance", "squared correlation"):
+        wrong, constant = score_values({"": -signs, "0": 0 * signs}, signs, episode, measure)
+        assert wrong.interval == pytest.approx([wrong.value] * 2) and constant.interval == (0, 0)
+        assert wrong.value == pytest.approx(-3 if measure == "explained variance" else 0)
 
 
 def test_the_sign_is_read_out_of_the_memory_and_not_out_of_the_observation(remembering):

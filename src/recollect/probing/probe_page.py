@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..common.format import number
+from ..common.intervals import Interval
 from ..reporting.blocks import Block, Bullets, Chart, Code, DotRow, Line, Plot, Section, Table, Text
 from .ablate import Ablation, Difference, Score, Source
 from .contents_page import build_contents
 from .controls import Controls
+from .critic import CriticProbe
 from .measure import ProbeResult
 from .policy_page import OCCLUDED, build_dependence, build_policy, build_replays
 from .readout_page import MEMORY, OBSERVATION, build_readout
@@ -212,17 +214,33 @@ def _critic(result: ProbeResult) -> Iterator[Block]:
         "steps that the actor took with its memory unchanged: 1 is perfect, 0 is no better than a constant."
     )
     rows = [
-        DotRow(label(name), np.empty(0), x, None) for name, x in values.by_alteration.items() if x is not None
+        DotRow(label(name), np.empty(0), x, values.intervals[name])
+        for name, x in values.by_alteration.items()
+        if x is not None
     ]
     text = f"{values.measure}: " + ", ".join(f"{row.label} {format_share(row.value)}" for row in rows) + "."
     if len(rows) > 1:
-        yield Chart("critic", "dots", values.measure.capitalize(), text, rows=rows)
-    cells = [[label(name), format_share(x)] for name, x in values.by_alteration.items()]
+        about = f"{values.measure.capitalize()}, and 95 % interval over episodes"
+        yield Chart("critic", "dots", about, text, rows=rows)
     yield Table(
-        f"{values.measure.capitalize()} over {values.rows} steps",
-        ["the critic's memory", values.measure],
-        cells,
+        f"{values.measure.capitalize()}, with its loss, over {values.rows} steps",
+        ["the critic's memory", values.measure, "95 %", "loss", "95 %"],
+        tabulate_values(values),
     )
+
+
+def tabulate_values(values: CriticProbe) -> list[list[str]]:
+    """A row for each alteration of the critic's memory."""
+    rows = []
+    for name, x in values.by_alteration.items():
+        loss = values.losses[name]
+        lost = [format_share(loss.value), _format_ends(loss.interval)] if loss else ["-", "-"]
+        rows.append([label(name), format_share(x), _format_ends(values.intervals[name]), *lost])
+    return rows
+
+
+def _format_ends(interval: Interval | None) -> str:
+    return " to ".join(map(format_share, interval)) if interval else "-"
 
 
 def _notes(result: ProbeResult) -> Iterator[str]:

@@ -6,9 +6,9 @@ from ..common.format import wrapped
 from .contents_page import EXCHANGED, HELD, tabulate_exchanged, tabulate_held
 from .measure import ProbeResult
 from .policy_page import HEAD, tabulate_policy
-from .probe_page import list_verdict, name_critic_memory, tabulate_scores
+from .probe_page import list_verdict, name_critic_memory, tabulate_scores, tabulate_values
 from .readout_page import READ_OUT, tabulate_readout
-from .verdict import format_share, label, name_score
+from .verdict import name_score
 
 
 def write_text(result: ProbeResult) -> str:
@@ -20,8 +20,8 @@ def write_text(result: ProbeResult) -> str:
     )
     if result.policy is not None:
         lines += _align(["policy at the same steps", *HEAD], tabulate_policy(result.policy))
-    values = [[label(name), format_share(x)] for name, x in result.values.by_alteration.items()]
-    lines += _align([f"critic: {name_critic_memory(result)}", result.values.measure], values)
+    head = [f"critic: {name_critic_memory(result)}", result.values.measure, "95 %", "loss", "95 %"]
+    lines += _align(head, tabulate_values(result.values))
     if result.readout:
         head = ["read-out of the memory state", "steps ago", *READ_OUT]
         lines += _align(head, tabulate_readout(result.readout, each=0))
