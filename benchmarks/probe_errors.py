@@ -5,8 +5,7 @@
 
 Probes agents whose use of memory is known by construction (probe_agents.py), with three controls, and counts
 the pages with a false statement. Each page has its own agent, environment and seed; the noise of the scores
-has ten levels, in turn. --rules compares two rules for the statement that a task needs a memory, with agents
-that are like their controls. The results are in docs/results/probe_errors.json, and the tables of
+has ten levels, in turn. --rules compares the rules of two statements with those that they had before. The results are in docs/results/probe_errors.json, and the tables of
 docs/reports.md are written from it. Pages that are in the file are not repeated.
 """
 
@@ -14,7 +13,7 @@ import argparse
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,13 +37,16 @@ RESULTS = Path("docs") / "results" / "probe_errors.json"
 NOISE = np.geomspace(0.05, 2, 10)  # deviations of the score of an episode, as shares of its mean
 SUCCESS = np.linspace(0.5, 0.95, 10)
 EPISODES = (10, 20, 100)
-RULE_PAGES = {10: 200, 20: 200, 100: 100}
+RULE_PAGES, FOLLOWED_PAGES = {10: 200, 20: 200, 100: 100}, 40
+RULES = "statement", "episodes", "pages", "before", "now"
 
 USED, SCORE_LENGTH, POLICY_LENGTH = "its score needs it, or does not", "steps, score", "steps, policy"
 INPUT, QUANTITY, TASK = "earlier input", "quantity", "the task needs it, or does not"
 STATEMENTS = (USED, SCORE_LENGTH, POLICY_LENGTH, INPUT, QUANTITY, TASK)
 DEPENDS = POLICY_LENGTH, INPUT, QUANTITY  # on the memory state
 UNDETERMINED = "It has a memory. Whether"
+
+Results = dict[str, list[dict[str, Any]]]
 
 
 class Kind(NamedTuple):
@@ -77,6 +79,7 @@ def sign_kind(first: int, second: int) -> Kind:
 
 
 UNUSED = "does not read its memory"
+UNNAMED = "follows a sign of 1 or 4 steps before"  # which is not among the quantities of a probe
 RUNS_DIFFER = f"{UNUSED}; runs differ"
 KINDS = {
     f"{UNUSED}; returns": Kind(
@@ -98,7 +101,7 @@ KINDS = {
         depends=True,
     ),
     "follows a sign of 2 or 3 steps before": sign_kind(2, 3),
-    "follows a sign of 1 or 4 steps before": sign_kind(1, 4),
+    UNNAMED: sign_kind(1, 4),
 }
 
 
@@ -222,10 +225,10 @@ def measure(name: str, episodes: int, entry: dict[str, Any], pages: int) -> dict
 # Two rules ------------------------------------------------------------------------------------
 
 
-def compare_rules(episodes: int, pages: int) -> dict[str, int]:
+def compare_needs(episodes: int, pages: int) -> dict[str, Any]:
     """In how many pages an agent that is like its controls is said to show that its task needs a memory: by
-    the interval of the difference to their mean alone, as before, and by the rule of the verdict."""
-    kind, by_mean, by_rule = KINDS[RUNS_DIFFER], 0, 0
+    the interval of the difference to their mean alone, as before, and now."""
+    kind, before, now = KINDS[RUNS_DIFFER], 0, 0
     for page in range(pages):
         trained, others = build_with_controls(_task(kind, page), page, kind.memory, kind.draw(page))
         envs = make_for_evaluation(replace(trained.config.env, num_envs=min(episodes, 50)), trained.factory)
@@ -237,21 +240,46 @@ def compare_rules(episodes: int, pages: int) -> dict[str, int]:
         controls = compare_controls(whole, [str(one.folder) for one in others], scores, "return")
         assert controls
         none_equal = not any(one.above.direction in NO_LOSS for one in controls.runs)
-        by_mean += controls.above.direction == "better" and none_equal
-        by_rule += judge_need("return", whole, controls, "").startswith("The task needs")
-    return {"episodes": episodes, "pages": pages, "by mean": by_mean, "by rule": by_rule}
+        before += controls.above.direction == "better" and none_equal
+        now += judge_need("return", whole, controls, "").startswith("The task needs")
+    return {
+        "statement": "the task needs a memory",
+        "episodes": episodes,
+        "pages": pages,
+        "before": before,
+        "now": now,
+    }
+
+
+def compare_followed(episodes: int, pages: int) -> dict[str, Any]:
+    """In how many pages some quantity is followed that is not: by the share of other actions alone, as before,
+    and now. The sign that is followed is not among the quantities."""
+    kind, before, now = KINDS[UNNAMED], 0, 0
+    for page in range(pages):
+        contents = make_page(kind, page, episodes).contents
+        held = [one for one in contents.held if not one.action] if contents else []
+        shares = [(one.other.changed, one.same.changed) for one in held if one.other and one.same]
+        before += any(one.interval.low > two.interval.high for one, two in shares if one and two)
+        now += any(one.followed for one in held)
+    return {
+        "statement": "a quantity is followed",
+        "episodes": episodes,
+        "pages": pages,
+        "before": before,
+        "now": now,
+    }
 
 
 # Tables ---------------------------------------------------------------------------------------
 
 
-def read(root: Path) -> dict[str, list[dict[str, Any]]]:
+def read(root: Path) -> Results:
     """The counts: of pages, and of rules."""
-    results: dict[str, list[dict[str, Any]]] = json.loads((root / RESULTS).read_text())
+    results: Results = json.loads((root / RESULTS).read_text())
     return results
 
 
-def lines(results: Sequence[dict[str, Any]]) -> list[str]:
+def pages_table(results: Results) -> list[str]:
     """A row for each kind of agent and number of episodes."""
     header = ["agents", "episodes", "pages", "a false statement (95 %)", *STATEMENTS, "use determined"]
     rows = [
@@ -263,16 +291,18 @@ def lines(results: Sequence[dict[str, Any]]) -> list[str]:
             *(_percent(one["false"].get(key, 0) / one["pages"]) for key in STATEMENTS),
             _percent(one["determined"] / one["pages"]),
         ]
-        for one in results
+        for one in results["pages"]
     ]
     return table(header, rows)
 
 
-def rules_lines(results: Sequence[dict[str, Any]]) -> list[str]:
-    """A row for each number of episodes."""
-    header = ["episodes", "pages", "by the mean of the controls (95 %)", "and by one more control (95 %)"]
-    cells = [[_cell(one[key], one["pages"]) for key in ("by mean", "by rule")] for one in results]
-    return table(header, [[one["episodes"], one["pages"], *x] for one, x in zip(results, cells, strict=True)])
+def rules_table(results: Results) -> list[str]:
+    """A row for each rule and number of episodes."""
+    rows = [
+        [*(one[key] for key in RULES[:3]), *(_cell(one[key], one["pages"]) for key in RULES[3:])]
+        for one in results["rules"]
+    ]
+    return table(RULES, rows)
 
 
 def _cell(count: int, of: int) -> str:
@@ -297,7 +327,8 @@ def main() -> None:
     path = Path(__file__).parents[1] / RESULTS
     results = json.loads(path.read_text()) if path.exists() else {"pages": [], "rules": []}
     if options.rules:
-        results["rules"] = [compare_rules(episodes, RULE_PAGES[episodes]) for episodes in EPISODES]
+        results["rules"] = [compare_needs(episodes, RULE_PAGES[episodes]) for episodes in EPISODES]
+        results["rules"].append(compare_followed(EPISODES[-1], FOLLOWED_PAGES))
         path.write_text(json.dumps(results, indent=1) + "\n")
         return
     entries = {(one["agents"], one["episodes"]): one for one in results["pages"]}

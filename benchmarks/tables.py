@@ -23,7 +23,7 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     intervals NAME                                 a table of simulated studies: means, differences,
                                                    families, power, ranks
     probe_errors                                   false statements of the verdict of a probe
-    probe_errors rules                             two rules for the statement that a task needs a memory
+    probe_errors rules                             rules of its statements, before and now
     soak                                           memory and disk of long runs
     presets, mujoco, toy control, memory tasks, cards    scores of the presets
     scores STUDY, differences STUDY                a folder of docs/results: its report as tables
@@ -107,8 +107,8 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
         )
         for name in intervals.MEASUREMENTS
     },
-    "probe_errors": lambda out: probe_errors.lines(probe_errors.read(out.parents[1])["pages"]),
-    "probe_errors rules": lambda out: probe_errors.rules_lines(probe_errors.read(out.parents[1])["rules"]),
+    "probe_errors": lambda out: probe_errors.pages_table(probe_errors.read(out.parents[1])),
+    "probe_errors rules": lambda out: probe_errors.rules_table(probe_errors.read(out.parents[1])),
     "soak": lambda out: soak.table(json.loads((out.parents[1] / soak.RESULTS).read_text())),
     **{
         f"equivalence{name}": lambda out, i=i: equivalence.lines(

@@ -11,19 +11,19 @@ from benchmarks.probe_errors import (
     KINDS,
     POLICY_LENGTH,
     QUANTITY,
-    RULE_PAGES,
     SCORE_LENGTH,
     STATEMENTS,
     TASK,
     UNUSED,
     USED,
-    compare_rules,
+    compare_followed,
+    compare_needs,
     exact_interval,
     find_false,
-    lines,
     make_page,
+    pages_table,
     read,
-    rules_lines,
+    rules_table,
 )
 
 from recollect.common.intervals import Interval
@@ -116,15 +116,24 @@ def test_exact_intervals_are_those_of_published_tables(count, of, ends):
 
 def test_the_table_has_shares_of_pages():
     entry = {"agents": "a", "episodes": 10, "pages": 20, "any": 1, "determined": 10, "false": {TASK: 1}}
-    *_, row = lines([entry])
+    *_, row = pages_table({"pages": [entry], "rules": []})
     assert row == "| a | 10 | 20 | 5 % (0.1 to 24.9) | 0 % | 0 % | 0 % | 0 % | 0 % | 5 % | 50 % |"
 
 
-def test_the_rule_of_the_verdict_shows_a_need_less_often_than_the_mean_of_the_controls():
-    counts = compare_rules(20, 60)
-    assert counts["by rule"] < counts["by mean"] <= 10
-    *_, row = rules_lines([{**counts, "pages": 100, "by mean": 5, "by rule": 0}])
-    assert row == "| 20 | 100 | 5 % (1.6 to 11.3) | 0 % (0.0 to 3.6) |"
+def test_a_need_is_shown_less_often_than_by_the_mean_of_the_controls():
+    counts = compare_needs(20, 60)
+    assert counts["now"] < counts["before"] <= 10
+
+
+def test_a_choice_that_rounding_makes_was_followed_before():
+    counts = compare_followed(100, 5)  # with a false statement in the page of number 4
+    assert (counts["before"], counts["now"]) == (1, 0)
+
+
+def test_the_table_of_rules_has_shares_of_pages():
+    entry = {"statement": "a", "episodes": 20, "pages": 100, "before": 5, "now": 0}
+    *_, row = rules_table({"pages": [], "rules": [entry]})
+    assert row == "| a | 20 | 100 | 5 % (1.6 to 11.3) | 0 % (0.0 to 3.6) |"
 
 
 def test_every_kind_of_agent_was_measured():
@@ -134,5 +143,5 @@ def test_every_kind_of_agent_was_measured():
     for one in results["pages"]:
         assert set(one["false"]) <= set(STATEMENTS) and one["pages"] >= 10
         assert max(one["false"].values(), default=0) <= one["any"] <= sum(one["false"].values())
-    assert [(one["episodes"], one["pages"]) for one in results["rules"]] == [*RULE_PAGES.items()]
-    assert all(one["by rule"] <= one["by mean"] for one in results["rules"])
+    assert [one["episodes"] for one in results["rules"]] == [*EPISODES, 100]
+    assert all(one["now"] <= one["before"] for one in results["rules"])

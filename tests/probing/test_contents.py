@@ -1,7 +1,7 @@
 """Which quantity in a memory state decides, of agents that were built by hand."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import ClassVar
@@ -163,6 +163,17 @@ def test_a_state_with_the_other_cue_turns_the_choice_and_one_with_the_same_does_
     assert cue.same.changed.value == 0 and cue.same.divergence.value == pytest.approx(0, abs=1e-9)
     assert cue.followed and not other.followed
     assert 0.2 < other.other.changed.value < 0.8 and 0.2 < other.same.changed.value < 0.8
+
+
+def test_a_most_likely_action_that_rounding_chooses_follows_nothing(keeping):
+    """Of two actions that are as likely the most likely one is another with the other value, by rounding."""
+    cue = held_with(keeping, "cue")
+    equal = replace(cue, other=replace(cue.other, divergence=cue.same.divergence))
+    assert cue.followed and not equal.followed
+    # And the divergence alone is not enough where the choices do not differ.
+    assert not replace(cue, other=replace(cue.other, changed=cue.same.changed)).followed
+    real = replace(cue, other=replace(cue.other, changed=None), same=replace(cue.same, changed=None))
+    assert real.followed
 
 
 def test_the_verdict_names_the_cue(keeping):

@@ -98,8 +98,8 @@ class Team(gymnasium.Env[Any, Any]):  # type: ignore[misc] # its base is Any to 
         if len(parts) != count or not all(isinstance(part, dict) for part in parts):
             kinds = ", ".join(type(part).__name__ for part in parts) or "nothing"
             raise EnvDataError(
-                f"{call} of {self.env} returned {kinds}; PettingZoo's returns {count} dicts by agent, {names}:"
-                " correct the environment"
+                f"{call} of {self.env} returned {kinds}; PettingZoo's returns {count} dicts by agent, "
+                f"{names}: correct the environment"
             )
         return parts
 

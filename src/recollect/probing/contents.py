@@ -102,11 +102,15 @@ class Held:
 
     @property
     def followed(self) -> bool:
-        """Whether the policy differs more with states where it has the other value."""
+        """Whether the policy differs more with states where it has the other value.
+
+        In its divergence and in its choices: of two actions that are as likely, rounding decides which is the
+        most likely one.
+        """
         if self.other is None or self.same is None:
             return False
-        one, two = ((x.changed or x.divergence).interval for x in (self.other, self.same))
-        return one.low > two.high
+        pairs = [(self.other.divergence, self.same.divergence), (self.other.changed, self.same.changed)]
+        return all(one.interval.low > two.interval.high for one, two in pairs if one and two)
 
     @property
     def strongest(self) -> Effect:
