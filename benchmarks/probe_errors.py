@@ -5,8 +5,9 @@
 
 Probes agents whose use of memory is known by construction (probe_agents.py), with three controls, and counts
 the pages with a false statement. Each page has its own agent, environment and seed; the noise of the scores
-has ten levels, in turn. --rules compares the rules of two statements with those that they had before. The results are in docs/results/probe_errors.json, and the tables of
-docs/reports.md are written from it. Pages that are in the file are not repeated.
+has ten levels, in turn. --rules compares the rules of two statements with those that they had before. The
+results are in docs/results/probe_errors.json, and the tables of docs/reports.md are written from it. Pages
+that are in the file are not repeated.
 """
 
 import argparse
@@ -252,8 +253,8 @@ def compare_needs(episodes: int, pages: int) -> dict[str, Any]:
 
 
 def compare_followed(episodes: int, pages: int) -> dict[str, Any]:
-    """In how many pages some quantity is followed that is not: by the share of other actions alone, as before,
-    and now. The sign that is followed is not among the quantities."""
+    """In how many pages a quantity is falsely followed: by the share of other actions alone, as before, and
+    now. The sign that is followed is not among the quantities."""
     kind, before, now = KINDS[UNNAMED], 0, 0
     for page in range(pages):
         contents = make_page(kind, page, episodes).contents
