@@ -68,8 +68,8 @@ def selectivity(shape: str) -> Study:
     def study(random: Generator, episodes: int) -> dict[str, float]:
         count = FITTED + CHOOSING + episodes
         episode, step = np.divmod(np.arange(count * STEPS), STEPS)
-        own = random.normal(size=count)[episode] + random.normal(size=len(episode))
-        value = by_step[step] + np.sqrt((1 - OF_STEP) / 2) * own
+        rest = random.normal(size=count)[episode] + random.normal(size=len(episode))
+        value = by_step[step] + np.sqrt((1 - OF_STEP) / 2) * rest
         hard = 0.1 if shape == "bell" else np.where(random.random(count) < 0.1, 2.0, 0.1)[episode]
         memory = (value + np.sqrt(hard) * random.normal(size=len(value)))[:, None]
         blind = random.normal(size=memory.shape)

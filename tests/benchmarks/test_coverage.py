@@ -122,6 +122,13 @@ def test_the_bootstrap_t_holds_more_often_than_percentiles_where_divergences_are
     assert now > before + 0.04
 
 
+def test_the_interval_beyond_chance_has_the_variance_of_both_episodes_of_a_step():
+    """Chance for a rare event is the share of other steps, which depends on the values and not on the state."""
+    row = next(row for row in ROWS if row.scores == "an event in one of four steps")
+    (coverage,) = simulate(row._replace(studies=60), row.prepare(), 10).values()
+    assert coverage > 0.85
+
+
 def test_a_rare_failure_makes_equal_means_differ():
     assert unequal_differences(5, studies=100) > 0.4
 

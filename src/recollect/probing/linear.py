@@ -262,7 +262,7 @@ def _share(good: Floats, total: Floats) -> float:
 
 
 def _over_draws(over_episodes: Interval, memory: float, others: Floats, further: int) -> Interval:
-    """The interval of the difference to the mean of others (D,), of which a few were drawn.
+    """The interval of the difference to the mean of other scores (D,), of which a few were drawn.
 
     further  1: the memory may be one more of the draws, as one that training did not change is one more
              untrained network; it then varies by as much as one of them from the mean of the others. 0: only
