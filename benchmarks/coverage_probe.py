@@ -4,6 +4,8 @@ Shapes.  E episodes, C controls.
 """
 
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from recollect.common.intervals import (
     stretched,
 )
 from recollect.probing.ablate import average, compare
-from recollect.probing.controls import compare_controls
+from recollect.probing.controls import Controls, compare_controls
 from recollect.probing.memory_length import measure_length
 from recollect.probing.open_loop import average_steps
 from recollect.run.recording import EpisodeScores
@@ -102,6 +104,19 @@ def controls(shape: str) -> Study:
         between = compare_controls(whole, [""] * runs, scores, "return")
         assert between is not None
         return {CONTROLS: held(between.above.interval, truth)}
+
+    return study
+
+
+def next_run(shape: str) -> Study:
+    """Whether one more run without a memory is within what controls say that it may reach."""
+
+    def study(random: Generator, runs: int) -> dict[str, float]:
+        levels = random.normal(size=runs + 1) if shape == "bell" else 1.0 - (random.random(runs + 1) < 0.1)
+        one, *others = levels + random.normal(0, 0.3 / np.sqrt(OF_CONTROLS), runs + 1)
+        scored: list[Any] = [SimpleNamespace(score=SimpleNamespace(mean=x)) for x in others]
+        above: Any = SimpleNamespace(by=one - np.mean(others))
+        return {NEXT_RUN: float(not Controls(scored, float(np.mean(others)), above).exceeded)}
 
     return study
 
@@ -194,10 +209,12 @@ RETURNS = ("mean return, eval", "mean return, probe")
 LENGTHS = ("steps of memory, score", "steps of memory, policy")
 DIVERGENCES = ("KL", "KL, before the bootstrap-t")
 CONTROLS = "agent minus controls, by the number of controls"
+NEXT_RUN = "one more control, from above, by the number of controls"
 
 ROWS = (
     Row((CONTROLS,), "bell", partial(controls, "bell"), (3, 5, 10, 20), studies=200),
     Row((CONTROLS,), "one in ten fails", partial(controls, "one in ten fails"), (3, 5, 10, 20), studies=200),
+    *(Row((NEXT_RUN,), shape, partial(next_run, shape), (3, 5, 10, 20), studies=1000) for shape in BOTH),
     *(Row(RETURNS, shape, partial(returns, shape), EPISODES, "episodes") for shape in BOTH),
     *(
         Row(("loss of return",), shape, partial(paired_returns, shape), PLAYED, "episodes")

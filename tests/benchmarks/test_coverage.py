@@ -35,6 +35,7 @@ MEASURED = {
     "probing/ablate.py: average": ["success rate"],
     "probing/ablate.py: compare": ["loss of success"],
     "probing/controls.py: _compare_mean": ["agent minus controls, by the number of controls"],
+    "probing/controls.py: exceeded": ["one more control, from above, by the number of controls"],
     "probing/controls.py: interval_over_runs": ["agent minus controls, by the number of controls"],
     "probing/critic.py: _over_episodes": [
         "explained variance of values, loss",
@@ -123,7 +124,7 @@ def test_the_bootstrap_t_holds_more_often_than_percentiles_where_divergences_are
 
 
 def test_the_interval_beyond_chance_has_the_variance_of_both_episodes_of_a_step():
-    """Chance for a rare event is the share of other steps, which depends on the values and not on the state."""
+    """Chance for a rare event is the share of other steps: a matter of the values, not of the state."""
     row = next(row for row in ROWS if row.scores == "an event in one of four steps")
     (coverage,) = simulate(row._replace(studies=60), row.prepare(), 10).values()
     assert coverage > 0.85
