@@ -568,9 +568,12 @@ def test_intervals_of_values_need_five_episodes_and_stay_in_the_range_of_the_mea
     values, returns, episode = drawn_values(4)
     for one in score_values(values, returns, episode, "explained variance"):
         assert one.value < 1 and one.interval is None and one.loss is None
-    values, returns, episode = drawn_values(5, noise=(1e-6, 100.0))
+    values, returns, episode = drawn_values(5, noise=(0.3, 30.0))
     for one in score_values(values, returns, episode, "squared correlation"):
         assert 0 <= one.interval.low <= one.value <= one.interval.high <= 1
+    assert one.interval.low == 0 and one.loss.interval.high <= 1
+    (one,) = score_values({"": np.full(50, 0.1)}, returns, episode, "squared correlation")
+    assert (one.value, one.interval) == (0, (0, 0))  # though their mean is not 0.1
     # Some resamples have equal returns, so that nothing is left to explain; none of them is infinitely far.
     signs = np.repeat([1.0, 1, 1, -1, -1], 10)
     for measure in ("explained variance", "squared correlation"):
@@ -699,18 +702,18 @@ def test_a_memory_that_holds_a_quantity_is_selective():
 
 def test_chance_is_the_mean_of_several_permutations():
     """With five episodes to choose the penalty there are four ways to give each one that of another."""
-    places, random = places_of(25, 20), np.random.default_rng(5)
+    places, random = places_of(25, 30), np.random.default_rng(5)
     parts = split_episodes(places.episode, random)
-    memory, target = random.normal(size=(500, 3)), Target("noise", random.normal(size=500))
+    memory = random.normal(size=(750, 3))
+    target = Target("noise", np.where(random.random(750) < 0.8, random.normal(size=750), np.nan))
     each = []
     for shift in range(1, 5):
-        rows = match_steps(parts, places, shift)
-        known = Split(*(part & (rows >= 0) for part in parts))
-        others = target.values[rows]
-        errors = others[known.score] - predict(memory, others[:, None], known)[:, 0]
-        each.append(
-            1 - np.square(errors).sum() / np.square(others[known.score] - others[known.score].mean()).sum()
-        )
+        others = target.values[match_steps(parts, places, shift)]
+        # The steps at which the value is known in both episodes.
+        known = Split(*(part & np.isfinite(others + target.values) for part in parts))
+        truth = others[known.score]
+        errors = truth - predict(memory, others[:, None], known)[:, 0]
+        each.append(1 - np.square(errors).sum() / np.square(truth - truth.mean()).sum())
     (answer,) = read_targets(Sources(memory, [memory], memory), [target], parts, places)
     assert answer.chance == pytest.approx(np.mean(each)) and np.ptp(each) > 1e-3
 
