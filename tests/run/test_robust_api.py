@@ -318,6 +318,15 @@ FOREIGN = {
         ["tune", "-e", "CartPole-v1", "-m", "ppo", "--steps", "100", "--dry-run", "--space"],
         f"memory.name: ['{MEMORY}']\n",
     ),
+    "tune with an encoder": (
+        ["tune", "-e", "CartPole-v1", "-m", "ppo", "--steps", "100", "--dry-run", "--space"],
+        f"actor.encoder.name: ['{MEMORY}']\n",
+    ),
+    "train with an encoder": (["train", "--config"], f"rollouts: 1\ncritic.encoder.name: '{MEMORY}'\n"),
+    "compare with an encoder": (
+        ["compare"],
+        f"environments: [CartPole-v1]\nmodels: [{{model: ppo, actor.encoder: '{MEMORY}'}}]\n",
+    ),
 }
 
 

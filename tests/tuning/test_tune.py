@@ -31,7 +31,7 @@ from recollect.tuning.option_names import (
     changed_options,
     format_value,
     full_names,
-    memories_first,
+    names_first,
     option_values,
     to_flags,
 )
@@ -343,6 +343,26 @@ def test_memories_of_every_kind_are_tuned_where_the_file_names_them(model, tmp_p
         assert len(kinds) > 2
 
 
+@pytest.mark.parametrize("model", ["ppo", "ppo_gru", "ppo_gpt_shared"])
+def test_encoders_of_every_kind_are_tuned_with_the_options_that_each_has(model, tmp_path):
+    file = tmp_path / "space.yaml"
+    file.write_text(
+        "actor.encoder.width: [8, 24]\nactor.encoder.features: [16, 48]\n"
+        "actor.encoder.name: [mixed, mlp, residual]\n"
+    )
+    build_config = config_builder(model, TASKS[1])
+    space = build_space(build_config, file, [])
+    kinds = set()
+    for i in range(12):
+        config = build_config(to_flags(propose(random_choice(i), space, build_config)))
+        check_config(config)
+        encoder = config.actor.encoder
+        assert getattr(encoder, "width", 8) in (8, 24) and getattr(encoder, "features", 16) in (16, 48)
+        assert build_config(to_flags(changed_options(config, build_config(())))) == config
+        kinds.add(encoder.name)
+    assert kinds == {"mixed", "mlp", "residual"}
+
+
 def test_options_of_flags_are_not_tuned_and_a_file_overrides_the_default(tmp_path):
     file = tmp_path / "space.yaml"
     file.write_text(
@@ -516,7 +536,7 @@ def test_where_the_preset_is_best_there_is_no_fresh_study(tmp_path):
 
 def test_a_study_file_with_another_memory_makes_the_run_of_the_trial(tmp_path):
     chosen = {"critic.shared": True, "actor.memory.name": "gtrxl", "critic.memory.name": "gtrxl"}
-    model = {"model": "ppo_trxl", **memories_first(chosen)}
+    model = {"model": "ppo_trxl", **names_first(chosen)}
     (tmp_path / "fresh.yaml").write_text(
         yaml.safe_dump({"environments": ["poc"], "models": [model]}, sort_keys=False)
     )

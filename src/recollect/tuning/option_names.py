@@ -14,6 +14,7 @@ Settings: TypeAlias = dict[str, Any]
 BRANCHES = ("actor", "critic")
 MEMORY_NAME = "memory.name"
 PARTS = ("memory", "encoder")
+PART_NAMES = tuple(f"{part}.name" for part in PARTS)
 
 
 def option_values(config: RunConfig) -> Settings:
@@ -53,12 +54,12 @@ def to_flags(settings: Settings) -> tuple[str, ...]:
     """Settings as arguments of `recollect train`."""
     return tuple(
         word
-        for name, value in memories_first(settings).items()
+        for name, value in names_first(settings).items()
         for word in (f"--{name}", *format_value(value).split())
     )
 
 
-def memories_first(settings: Settings) -> Settings:
-    """Names of memories before all other settings, because naming a memory resets its options."""
+def names_first(settings: Settings) -> Settings:
+    """Names of memories and encoders before all other settings, because naming one resets its options."""
     # sorted() is stable: the others keep their order, so equal settings give equal command lines.
-    return dict(sorted(settings.items(), key=lambda item: not item[0].endswith(MEMORY_NAME)))
+    return dict(sorted(settings.items(), key=lambda item: not item[0].endswith(PART_NAMES)))

@@ -4,7 +4,16 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..config.config import RunConfig
-from .option_names import BRANCHES, MEMORY_NAME, Settings, Value, full_names, option_values, to_flags
+from .option_names import (
+    BRANCHES,
+    MEMORY_NAME,
+    PART_NAMES,
+    Settings,
+    Value,
+    full_names,
+    option_values,
+    to_flags,
+)
 from .search_space import Dimension, SearchSpace, has_memory
 
 # The preset with flags over it.
@@ -21,18 +30,18 @@ def propose(
 ) -> Settings:
     """Choose a value for every option that the config has, and adapt the sizes to one another.
 
-    Names of memories are chosen first: the memory decides which of the other options exist.
+    Names of memories and encoders are chosen first: they decide which of the other options exist.
     """
     chosen: Settings = {}
     config = build_config(())
-    for name in sorted(space, key=lambda name: not name.endswith(MEMORY_NAME)):
+    for name in sorted(space, key=lambda name: not name.endswith(PART_NAMES)):
         options = full_names(name, option_values(config))
         if options:
             # One draw for both branches, so that Optuna sees one dimension.
             chosen |= dict.fromkeys(options, choose(name, space[name]))
         if name == MEMORY_NAME and config.critic.shared:
             chosen["critic.shared"] = True  # else naming the critic's memory would make it a branch again
-        if name.endswith(MEMORY_NAME):
+        if name.endswith(PART_NAMES):
             config = build_config(to_flags(chosen))
     recurrent = has_memory(config.actor.memory, config.critic.memory)
     # Optuna keeps the values that it drew; only the runs get the sizes that fit.

@@ -15,7 +15,7 @@ from ..common.yaml_text import dump_yaml
 from ..config.assembly import import_flags
 from ..config.data import to_dict
 from ..run.run_folder import write_json
-from .option_names import BRANCHES, Settings, format_value, memories_first, option_values, to_flags
+from .option_names import BRANCHES, Settings, format_value, names_first, option_values, to_flags
 from .optuna_storage import import_optuna, without_experimental_warnings
 from .trials import RUNGS, TuningSpec
 
@@ -207,7 +207,7 @@ class TuningResult:
         first_seed = max(self.spec.seeds) + 1
         study = {
             "environments": [config.env.id],
-            "models": [config.model, {"model": config.model, **memories_first(self.best.settings)}],
+            "models": [config.model, {"model": config.model, **names_first(self.best.settings)}],
             "seeds": list(range(first_seed, first_seed + FRESH_SEEDS)),
             "episodes": self.spec.episodes,
             "options": {setting.name: plain(setting.value) for setting in self.options},

@@ -21,6 +21,7 @@ from ..memory import MemoryConfig, find
 from .option_names import (
     BRANCHES,
     MEMORY_NAME,
+    PART_NAMES,
     Settings,
     Value,
     format_value,
@@ -46,11 +47,11 @@ def build_space(
     """
     prefix = f"space {file}: "
     entries = _read_entries(file) if file else {}
-    for memories in _memory_choices(entries):
-        settings = [Setting(option, str(name), "") for option, name in memories.items()]
+    for parts in _part_choices(entries):
+        settings = [Setting(option, str(name), "") for option, name in parts.items()]
         check_imports(settings, imports, f"space {file}")
-    # Which options exist depends on the memory, so the options of all memories in the file are known.
-    configs = [build_config(to_flags(memories)) for memories in _memory_choices(entries)]
+    # Which options exist depends on memories and encoders, so the options of all in the file are known.
+    configs = [build_config(to_flags(parts)) for parts in _part_choices(entries)]
     known = {option: value for config in configs for option, value in option_values(config).items()}
     types = {option: of for config in configs for option, of in types_in(config).items()}
     for name, dimension in entries.items():
@@ -141,15 +142,15 @@ def _check_overlaps(entries: SearchSpace, known: Settings, prefix: str) -> None:
             names[option] = name
 
 
-def _memory_choices(entries: SearchSpace) -> list[Settings]:
-    """Every combination of the memories in the file, as settings."""
-    names = [name for name in entries if name.endswith(MEMORY_NAME)]
-    known = dict.fromkeys(f"{branch}.{MEMORY_NAME}" for branch in BRANCHES)
+def _part_choices(entries: SearchSpace) -> list[Settings]:
+    """Every combination of the memories and encoders in the file, as settings."""
+    names = [name for name in entries if name.endswith(PART_NAMES)]
+    known = dict.fromkeys(f"{branch}.{name}" for branch in BRANCHES for name in PART_NAMES)
     combinations = product(*(entries[name].ends for name in names))
     return [
         {
-            option: memory
-            for name, memory in zip(names, combination, strict=True)
+            option: part
+            for name, part in zip(names, combination, strict=True)
             for option in full_names(name, known)
         }
         for combination in combinations
@@ -159,17 +160,17 @@ def _memory_choices(entries: SearchSpace) -> list[Settings]:
 def _memories(entries: SearchSpace, branch: str, config: RunConfig) -> list[MemoryConfig]:
     """The memories that a branch may have: the preset's where the file names none."""
     preset: MemoryConfig = getattr(config, branch).memory
-    choices = (settings.get(f"{branch}.{MEMORY_NAME}") for settings in _memory_choices(entries))
+    choices = (settings.get(f"{branch}.{MEMORY_NAME}") for settings in _part_choices(entries))
     names = {preset.found_as() if name is None else str(name) for name in choices} - {"shared"}
     return [preset if name == preset.found_as() else find(name)() for name in sorted(names)]
 
 
 def _check_values(entries: SearchSpace, build_config: ConfigBuilder, prefix: str) -> None:
-    """Build a config for both ends of each range and for each choice, with each combination of memories."""
+    """Build a config for both ends of each range and for each choice, with each combination of parts."""
     for name, dimension in entries.items():
-        combinations = [{}] if name.endswith(MEMORY_NAME) else _memory_choices(entries)
-        for value, memories in product(dimension.ends, combinations):
-            point: SearchSpace = {k: Choices((v,)) for k, v in {**memories, name: value}.items()}
+        combinations = [{}] if name.endswith(PART_NAMES) else _part_choices(entries)
+        for value, parts in product(dimension.ends, combinations):
+            point: SearchSpace = {k: Choices((v,)) for k, v in {**parts, name: value}.items()}
             try:
                 build_config(to_flags(propose(lambda _, choices: choices.ends[0], point, build_config)))
             except UsageError as error:
