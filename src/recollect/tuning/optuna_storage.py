@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..common.errors import UsageError, install_hint
+from ..common.option_values import Setting
+from ..config.assembly import check_imports
 from ..config.data import LATER
 from ..reporting.runs import flatten
 from .journal_file import Journal
-from .option_names import Settings, format_value, full_names, option_values
+from .option_names import PART_NAMES, Settings, format_value, full_names, option_values
 from .trials import TuningSpec
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def load_study(folder: Path, spec: TuningSpec) -> "optuna.Study":
     if QUESTION not in study.user_attrs:
         study.set_user_attr(QUESTION, spec.as_settings())
     _check_settings(study, folder, spec)
+    _check_imports(study, path, spec)
     # Only in an empty study: trial 0 must be the preset, and everything is compared with it.
     if not study.get_trials(deepcopy=False):
         study.enqueue_trial(preset_params(spec))
@@ -69,6 +72,7 @@ def read_study(folder: Path, spec: TuningSpec) -> "optuna.Study | None":
         study: Any = optuna.load_study(storage=storage, study_name=NAME)
     if QUESTION in study.user_attrs:
         _check_settings(study, folder, spec)
+    _check_imports(study, path, spec)
     return study
 
 
@@ -106,6 +110,21 @@ def _check_settings(study: "optuna.Study", folder: Path, spec: TuningSpec) -> No
             f"{folder} holds a study with other settings ({'; '.join(changes)}{more}): use the same "
             "settings, or another --out"
         )
+
+
+def _check_imports(study: "optuna.Study", path: Path, spec: TuningSpec) -> None:
+    """Raise UsageError if the settings of a trial name a module that this search does not.
+
+    The config of the best trial is built from them, and a file alone may import nothing.
+    """
+    named = [value for name, value in option_values(spec.preset).items() if name.endswith(PART_NAMES)]
+    for name, dimension in spec.space.items():
+        named += dimension.ends if name.endswith(PART_NAMES) else ()
+    for trial in study.get_trials(deepcopy=False):
+        settings = trial.user_attrs.get("settings", {})
+        if not isinstance(settings, dict):
+            raise UsageError(f"{path} holds no study of recollect; use another --out")
+        check_imports([Setting(name, str(value), "") for name, value in settings.items()], named, str(path))
 
 
 def preset_params(spec: TuningSpec) -> Settings:
