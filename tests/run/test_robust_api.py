@@ -341,6 +341,18 @@ def test_a_file_imports_no_module_that_the_user_did_not_name(name, stranger, cap
     assert not (stranger / "touched").exists() and "stranger_module" not in sys.modules
 
 
+@pytest.mark.parametrize("place", ["models: [{model: ppo, config: %s, imports: %s}]", "options"])
+def test_a_study_allows_nothing_to_the_config_that_it_names(place, stranger, capsys):
+    config, study = stranger / "config.yaml", stranger / "study.yaml"
+    config.write_text(f"actor.encoder.name: {MEMORY}\n")
+    models = "models: [{model: ppo, config: %s}]\noptions: {import: %s}" if place == "options" else place
+    text = f"environments: [CartPole-v1]\n{models % (config, MEMORY)}\n"
+    study.write_text(text)
+    assert cli.main(["compare", str(study), "--dry-run"]) == 2
+    assert "only the command line allows a module to be imported" in capsys.readouterr().err
+    assert not (stranger / "touched").exists()
+
+
 def test_a_file_imports_what_the_user_names(stranger, capsys):
     file = stranger / "file.yaml"
     file.write_text(f"env.id: {ENV}\nactor.memory.name: {MEMORY}\nrollouts: 1\n")

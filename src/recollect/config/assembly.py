@@ -195,7 +195,11 @@ def file_settings(data: Mapping[str, Any], file: str) -> list[Setting]:
     """The settings of a file that a user wrote."""
     settings = settings_in(data, file)
     _note_renamed(settings)
-    return _in_order(settings)
+    ordered = _in_order(settings)
+    for setting in ordered:
+        if setting.name == "imports":  # a study could allow a config file that it names
+            raise UsageError(f"{setting.label}: only the command line allows a module to be imported")
+    return ordered
 
 
 def _in_order(settings: Iterable[Setting]) -> list[Setting]:
