@@ -353,6 +353,17 @@ def test_a_study_allows_nothing_to_the_config_that_it_names(place, stranger, cap
     assert not (stranger / "touched").exists()
 
 
+@pytest.mark.parametrize("flag", ["--actor.memory.name", "-e"])
+def test_a_value_of_a_space_file_sets_no_other_option(flag, stranger, capsys):
+    space = stranger / "space.yaml"
+    space.write_text(f"hidden: ['64 {flag} {MEMORY}']\n")
+    command = ["tune", "-e", "CartPole-v1", "-m", "ppo", "--steps", "100", "--dry-run", "--space", str(space)]
+    assert cli.main(command) == 2
+    error = capsys.readouterr().err
+    assert f"a value has no words that begin with a hyphen, as {flag}" in error and error.count("\n") == 1
+    assert not (stranger / "touched").exists()
+
+
 def test_a_file_imports_what_the_user_names(stranger, capsys):
     file = stranger / "file.yaml"
     file.write_text(f"env.id: {ENV}\nactor.memory.name: {MEMORY}\nrollouts: 1\n")

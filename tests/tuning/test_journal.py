@@ -102,21 +102,30 @@ def test_a_study_with_settings_of_another_form_is_refused(tmp_path, question):
         tuned(tmp_path, lambda trial, seed: 5, 1)
 
 
-@pytest.mark.parametrize("part", ["actor.memory.name", "critic.encoder.name", "env.id"])
-def test_a_journal_imports_no_module_that_the_search_does_not_name(tmp_path, monkeypatch, part):
+STRANGER = "stranger_in_journal:X"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (("actor.memory.name", STRANGER), f"{JOURNAL} names {STRANGER}, which imports a module"),
+        (("critic.encoder.name", STRANGER), f"{JOURNAL} names {STRANGER}, which imports a module"),
+        (("env.id", STRANGER), f"{JOURNAL} names {STRANGER}, which imports a module"),
+        (("actor.hidden", f"64 --actor.memory.name {STRANGER}"), "no words that begin with a hyphen"),
+    ],
+)
+def test_a_journal_imports_no_module_that_the_search_does_not_name(tmp_path, monkeypatch, setting, message):
     """The config of the best trial is made of the settings that the journal has."""
     (tmp_path / "stranger_in_journal.py").write_text(f"open({str(tmp_path / 'touched')!r}, 'w')\n")
     monkeypatch.syspath_prepend(tmp_path)
     file = tuned(tmp_path, lambda trial, seed: 50 + trial, 2).result.folder / JOURNAL
     logs = [json.loads(line) for line in as_before(file.read_bytes()).splitlines()]
     for log in logs:
-        log.get("user_attr", {}).get("settings", {})[part] = "stranger_in_journal:X"
+        log.get("user_attr", {}).get("settings", {}).update([setting])
     file.write_text("".join(json.dumps(log) + "\n" for log in logs))
-    for command in (["--trials", "2"], ["--dry-run"]):
-        options = [*OPTIONS, "--out", str(tmp_path), "--quiet", *command]
-        assert cli.main(["tune", *options]) == 2
-    with pytest.raises(UsageError, match=f"{JOURNAL} names stranger_in_journal:X, which imports a module"):
-        tuned(tmp_path, lambda trial, seed: 50 + trial, 2)
+    assert cli.main(["tune", *OPTIONS, "--out", str(tmp_path), "--quiet", "--trials", "2"]) == 2
+    with pytest.raises(UsageError, match=message):
+        _ = tuned(tmp_path, lambda trial, seed: 50 + trial, 2).result.commands
     assert not (tmp_path / "touched").exists()
 
 

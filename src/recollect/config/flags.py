@@ -111,7 +111,7 @@ def read_flags(
     loose: list[str] = []
     for argument in arguments:
         # -1e-3 is a value.
-        if argument.startswith("-") and not _is_number(argument):
+        if argument.startswith("-") and not is_number(argument):
             argument = "--device=cpu" if argument == "--cpu" else argument
             flag, equals, value = argument.partition("=")
             flags.append((flag, equals, [value] if equals else []))
@@ -187,7 +187,8 @@ def _positionals(words: Sequence[str], known: Mapping[str, Any], names: Sequence
     return settings
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a word of the command line is a number, also where it begins with a hyphen."""
     try:
         float(text)
     except ValueError:

@@ -6,8 +6,9 @@ A name without its branch stands for both branches: memory.width sets the width 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from ..common.errors import UsageError
 from ..config.config import RunConfig
-from ..config.flags import values_in
+from ..config.flags import is_number, values_in
 
 Value: TypeAlias = bool | int | float | str | None
 Settings: TypeAlias = dict[str, Any]
@@ -52,11 +53,14 @@ def format_value(value: Any) -> str:
 
 def to_flags(settings: Settings) -> tuple[str, ...]:
     """Settings as arguments of `recollect train`."""
-    return tuple(
-        word
-        for name, value in names_first(settings).items()
-        for word in (f"--{name}", *format_value(value).split())
-    )
+    flags: list[str] = []
+    for name, value in names_first(settings).items():
+        words = format_value(value).split()
+        if flag := next((word for word in words if word.startswith("-") and not is_number(word)), None):
+            # A value of a file could set any other option, as a memory that imports a module.
+            raise UsageError(f"{name} {value}: a value has no words that begin with a hyphen, as {flag}")
+        flags += [f"--{name}", *words]
+    return tuple(flags)
 
 
 def names_first(settings: Settings) -> Settings:

@@ -59,7 +59,7 @@ class TuneOptions(ExecutorOptions):
     space: Path | None = None
     """A file with the options to tune and their values, over the default ones: see docs/tuning.md."""
     imports: tuple[str, ...] = ()
-    """Third-party memories named in the space file, which may then be imported."""
+    """Third-party memories and encoders named in the space file, which may then be imported."""
     episodes: int | None = None
     """Episodes of the evaluation of each run's last weights; None: 100."""
     out: str = "tune"
