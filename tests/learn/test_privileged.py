@@ -153,6 +153,26 @@ def test_the_agent_acts_without_the_secret_also_after_loading(tmp_path):
     assert "hidden[0]" in page.read_text()
 
 
+@pytest.mark.parametrize(
+    ("option", "missing"), [("hidden", "hidden variables"), ("action-mask", "action masks")]
+)
+def test_what_a_recording_lacks_or_has_beside_a_clone_is_named(option, missing, tmp_path, capsys):
+    flag, env = ["--env." + option, "True"], "minigrid:Empty-5x5"
+    for name, extra in (("with", flag), ("without", [])):
+        out = ["--out", str(tmp_path), "--run-id", name, "--quiet", "--env.backend", "gymnasium"]
+        assert cli.main(["train", env, "--env.num-envs", "2", "--rollouts", "1", *out, *extra]) == 0
+        run, file = next(tmp_path.glob(f"*/*/{name}")), tmp_path / f"{name}.npz"
+        assert cli.main(["record", str(run), "-o", str(file), "--episodes", "1"]) == 0
+    words = ["-e", env, "--env.backend", "gymnasium", "--epochs", "1", "-o", str(tmp_path / "x.safetensors")]
+    shown = " ".join(flag)
+    for name, extra, hint in (
+        ("with", [], f"the recording has {missing}: add {shown}\n"),
+        ("without", flag, f"no {missing}: record an agent that was trained with {shown}\n"),
+    ):
+        assert cli.main(["clone", str(tmp_path / f"{name}.npz"), *words, *extra]) == 2
+        assert capsys.readouterr().err.endswith(hint)
+
+
 def test_an_agent_plays_where_there_is_not_what_only_its_critic_sees(tmp_path, monkeypatch, capsys):
     options = SHORT | PRIVILEGED | {"rollouts": 1, "steps": None, "val_check_interval": 1}
     run = recollect.train("CartPoleNoVel-v1", options=options, out=tmp_path, quiet=True)

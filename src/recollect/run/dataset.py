@@ -4,7 +4,7 @@ An .npz has R rows, episode after episode. An episode of n steps has n + 1 rows;
 observation, and no action. Arrays:
 
     obs, or obs.KEY for the entries of a Dict   observations; entries that env.mask hides are 0
-    action_mask, hidden, new_episode            (R, ...) if the environment has them
+    action_mask, hidden, new_episode            (R, ...) if the agent was trained with them
     action        (R, ...) as the environment takes it
     reward        (R,) of the action
     terminated    (R,) whether the action ended the episode

@@ -145,9 +145,7 @@ def clone_data(config: RunConfig, data: Dataset, epochs: int, on_epoch: OnEpoch)
     """A new agent that has learned the actions of recorded episodes, and its resolved config."""
     envs, agent, config = build(config)
     try:
-        lacks_hidden = HIDDEN in data.spaces[0].leaves and not config.env.hidden
-        hint = "; the recording has hidden variables: add --env.hidden True" if lacks_hidden else ""
-        check_spaces(data, (envs.obs_spec, envs.action_spec), config.env.id, hint)
+        check_spaces(data, (envs.obs_spec, envs.action_spec), config.env.id, _hint(data, config))
         length = config.ppo.chunk_length(any(agent.initial_state(1)))
         rows = rows_of(data, columns_of(data, envs.num_envs, length))
         learner = _learner(config, envs, agent)
@@ -162,6 +160,20 @@ def clone_data(config: RunConfig, data: Dataset, epochs: int, on_epoch: OnEpoch)
     finally:
         envs.adapter.close()
     return learner, config
+
+
+def _hint(data: Dataset, config: RunConfig) -> str:
+    """What to do where a recording and the environments differ in a leaf that an option adds."""
+    for leaf, name, option in (
+        (ACTION_MASK, "action masks", "action_mask"),
+        (HIDDEN, "hidden variables", "hidden"),
+    ):
+        is_recorded, flag = leaf in data.spaces[0].leaves, f"--env.{option.replace('_', '-')} True"
+        if is_recorded and not getattr(config.env, option):
+            return f"; the recording has {name}: add {flag}"
+        if not is_recorded and getattr(config.env, option):
+            return f"; the recording has no {name}: record an agent that was trained with {flag}"
+    return ""
 
 
 def clone_teacher(
