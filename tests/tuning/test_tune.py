@@ -657,8 +657,10 @@ def test_ranges_that_differ_have_different_texts():
 def test_a_study_that_was_stopped_at_once_has_no_best_trial(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tune, "run_trials", lambda *_: None)
-    cli.main(["tune", *OPTIONS, "-m", "ppo"])
-    assert "tune.html and tune.json are written" in capsys.readouterr().out
+    cli.main(["tune", *OPTIONS, "-m", "ppo", "--out", "my searches"])
+    out = capsys.readouterr().out
+    assert "tune.html and tune.json are written" in out
+    assert "optuna-dashboard 'my searches/ppo/CartPole-v1/journal.log'" in out  # as a shell reads it
     assert not list(tmp_path.rglob("best.yaml"))
 
 

@@ -1,6 +1,7 @@
 """`recollect tune`: hyperparameter search for a model on an environment, over several seeds."""
 
 import json
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -124,7 +125,7 @@ def run_tune(options: TuneOptions) -> int:
             run_trials(search, signals, display)
         result = TuningResult(spec, folder, options.settings, trial_results(study), importances(study))
         write_results(result, options.command)
-    display.results(result, f"optuna-dashboard {folder / JOURNAL}")
+    display.results(result, shlex.join(["optuna-dashboard", str(folder / JOURNAL)]))
     best = ", best.yaml" if result.best else ""  # the preset has no score before its runs are finished
     print(f"{folder / 'tune.html'}{best} and tune.json are written")
     if signals.caught:
