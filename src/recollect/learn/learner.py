@@ -174,7 +174,8 @@ def begin(
 
 def first_row(envs: Envs, agent: Agent, seed: int, iteration: int, ranks: Ranks = ALONE) -> Row:
     """Reset every environment from its seed; their first row."""
-    # For the environments of all ranks, of which each takes its block: a split changes no environment.
+    # For the environments of all ranks, of which each takes its block: a split changes none
+    # but those of Gymnasium's CartPole, which share a generator (envs/cartpole.py).
     seeds = rng.env_seeds(seed, rng.Purpose.ENV, iteration, envs.num_envs * ranks.size)
     obs = envs.reset(seeds[ranks.block(envs.num_envs)])
     dtype = np.dtype("int64" if agent.policy.discrete else "float32")
