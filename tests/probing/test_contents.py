@@ -416,9 +416,10 @@ def test_a_turn_goes_to_the_mean_read_out_of_the_other_value():
 # Donors ---------------------------------------------------------------------------------------
 
 
-def sample_of(episode, step):
+def sample_of(episode, step, agent=0):
     episode, step = np.array(episode), np.array(step)
-    return SimpleNamespace(row=step, env=episode, episode=episode, step=step)
+    agent = np.broadcast_to(agent, step.shape)
+    return SimpleNamespace(row=step, env=episode, agent=agent, episode=episode, step=step)
 
 
 def test_donors_are_at_the_same_step_of_the_next_episode_that_fits():
@@ -427,6 +428,16 @@ def test_donors_are_at_the_same_step_of_the_next_episode_that_fits():
     values = np.array([1.0, 1, 1, 0, 0, 0, np.nan])
     assert find_donors(sample, values, equal=True).tolist() == [2, -1, 0, 5, -1, 3, -1]
     assert find_donors(sample, values, equal=False).tolist() == [4, 3, 4, 1, 0, 1, -1]
+
+
+def test_donors_are_steps_of_the_same_agent():
+    """The agents of one environment share the number of its episode, and may have different parts to play."""
+    sample = sample_of([0, 0, 1, 1, 2, 2], [1] * 6, agent=[0, 1, 0, 1, 0, 1])
+    assert find_donors(sample).tolist() == [2, 3, 4, 5, 0, 1]
+    values = np.array([1.0, 0, 1, 1, 0, 1])
+    assert find_donors(sample, values, equal=False).tolist() == [4, 3, 4, 1, 0, 1]
+    record = SimpleNamespace(episode=np.zeros((3, 3), int) + np.arange(3), valid=np.ones((3, 3), dtype=bool))
+    assert find_by_progress(sample, record).tolist() == [2, 3, 4, 5, 0, 1]
 
 
 def test_a_value_that_few_episodes_have_is_not_exchanged():

@@ -204,7 +204,7 @@ def test_an_exchange_with_itself_changes_no_bit(name, monkeypatch):
     agent, record, episode = recorded(name)
     others = measure_replays(agent, record, episode, 0)
     assert all(one.divergence.value > 1e-4 for one in others) and others[0].choices.steps > 20
-    monkeypatch.setattr(replay, "find_donors", lambda sample, _: np.arange(len(sample.row)))
+    monkeypatch.setattr(replay, "find_donors", lambda sample: np.arange(len(sample.row)))
     same = measure_replays(agent, record, episode, 0)
     assert len(same) == len(others)
     assert all(one.divergence.value == 0 and one.choices is None for one in same)
@@ -269,7 +269,7 @@ def test_an_episode_counts_if_the_other_one_has_as_many_inputs():
 def test_states_that_are_too_large_are_those_of_fewer_episodes(monkeypatch):
     agent, record, episode = recorded("gru")
     counts = []
-    monkeypatch.setattr(replay, "find_donors", lambda x, _: counts.append(len(x.row)) or find_donors(x))
+    monkeypatch.setattr(replay, "find_donors", lambda x: counts.append(len(x.row)) or find_donors(x))
     width = sum(leaf.numel() for leaf in float_leaves(agent.actor.initial_state(1)).values())
     for largest, measured in ((10 * width, True), (4 * width, False), (width - 1, False)):
         monkeypatch.setattr(samples, "LARGEST", largest)
@@ -283,8 +283,8 @@ def test_the_other_episode_is_one_of_the_same_agent(monkeypatch):
     _, record = record_deterministic(agent, make(EnvConfig(num_envs=8), Shown), 24, 0)
     record, pairs = replace(record, agents=2), []
 
-    def paired(sample, values):
-        donors = find_donors(sample, values)
+    def paired(sample):
+        donors = find_donors(sample)
         pairs.append((sample, donors))
         return donors
 

@@ -69,9 +69,7 @@ def _replay(agent: Agent, record: Record, sample: Sample, place: Array, inside: 
 
     place, inside  rows of the record from the start of each episode, and which are of it (L, S)
     """
-    # Of the same agent of another episode, because agents of one environment may have different parts.
-    donors = find_donors(sample, (sample.env % record.agents).astype(np.float64))
-    policy, step = agent.policy, np.arange(len(place))[:, None]
+    donors, policy, step = find_donors(sample), agent.policy, np.arange(len(place))[:, None]
     unchanged = compute_policy(agent, record, sample, *exchange_inputs(sample, place, donors, 0))
     episode = np.broadcast_to(sample.episode, place.shape)
     if policy.discrete:

@@ -37,6 +37,7 @@ class Sample(NamedTuple):
     """Steps of a record.
 
     row, env   where they are in the record (S,)
+    agent      which of the agents of one environment acted (S,)
     episode    its number (S,)
     step       since the start of the episode (S,)
     rows       inputs of the actor (1, S, ...)
@@ -47,6 +48,7 @@ class Sample(NamedTuple):
 
     row: Array
     env: Array
+    agent: Array
     episode: Array
     step: Array
     rows: Rows
@@ -98,7 +100,17 @@ def take_sample(agent: Agent, record: Record, episode: Array, weight: Floats) ->
     )
     rows = record.rows.map(lambda x: x[row, env][None]).to(agent.device)
     params = agent.actor(rows, state)[0][0].cpu()
-    return Sample(row, env, episode[row, env], record.step[row, env], rows, state, params, weight[row, env])
+    return Sample(
+        row,
+        env,
+        env % record.agents,
+        episode[row, env],
+        record.step[row, env],
+        rows,
+        state,
+        params,
+        weight[row, env],
+    )
 
 
 def follow_episodes(record: Record, episode: Array, sample: Sample, steps: int) -> tuple[Array, Array]:
@@ -180,12 +192,15 @@ def take(state: Tree, places: Array) -> Tree:
 def find_donors(sample: Sample, values: Floats | None = None, equal: bool = True) -> Array:
     """For each step the place (S,) of the same step of another episode, the next one in turn; -1: none.
 
+    It is of the same agent, because agents of one environment may have different parts to play.
+
     values  of a quantity (S,), which must be equal, or differ; NaN: not known
     """
     donors = np.full(len(sample.row), -1)
     for step in np.unique(sample.step):
         here = np.flatnonzero(sample.step == step)
         possible = sample.episode[here][:, None] != sample.episode[here]
+        possible &= sample.agent[here][:, None] == sample.agent[here]
         if values is not None:
             known = np.isfinite(values[here])
             possible &= ((values[here][:, None] == values[here]) == equal) & known[:, None] & known
@@ -210,7 +225,7 @@ def count_donors(sample: Sample, donors: Array) -> int:
 
 def find_by_progress(sample: Sample, record: Record) -> Array:
     """For each step the place (S,) of the step of the next episode that is as far from its end, in shares;
-    -1: that episode has none in the sample."""
+    -1: that episode has none of the same agent in the sample."""
     numbers = record.episode
     present = numbers[sample.row, sample.env]
     lengths = (record.valid[:, sample.env] & (numbers[:, sample.env] == present)).sum(0)
@@ -221,6 +236,7 @@ def find_by_progress(sample: Sample, record: Record) -> Array:
     for name, donor in zip(names, np.roll(names, -1), strict=True):
         here, there = (np.flatnonzero(sample.episode == x) for x in (name, donor))
         apart = np.abs(progress[here][:, None] - progress[there])
+        apart[sample.agent[here][:, None] != sample.agent[there]] = np.inf
         # No step of that episode is nearer than half of one; the sample may lack the nearest.
         near = apart.min(1) <= 0.5 / lengths[there[0]] + 1e-9
         donors[here] = np.where(near, there[apart.argmin(1)], -1)
