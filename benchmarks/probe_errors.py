@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recollect.common.intervals import Interval
 from recollect.envs import make_for_evaluation
 from recollect.memory import MemoryConfig
 from recollect.probing.ablate import NO_LOSS, average
@@ -161,10 +160,6 @@ def _false_of_used(result: ProbeResult, back: int) -> dict[str, bool]:
         QUANTITY: same or (name is not None and name != quantity),
         TASK: result.needs.startswith(("The task does not", "The task can be")),
     }
-
-
-def _contains(interval: Interval, x: float) -> bool:
-    return interval.low <= x <= interval.high
 
 
 def _named(result: ProbeResult) -> str | None:

@@ -858,6 +858,13 @@ def test_a_window_shows_every_picture_until_it_is_closed(monkeypatch) -> None:
     film.show_window(playing(), 1000, "three")
     assert made == [0, 1, 2]
 
+    def fail(size):
+        raise pygame.error("no video mode")
+
+    monkeypatch.setattr(pygame.display, "set_mode", fail)
+    with pytest.raises(UsageError, match="no window can be opened: no video mode; write a file"):
+        film.show_window(playing(), 1000, "none")
+
 
 def test_with_a_screen_the_window_is_what_opens(shown, monkeypatch, capsys) -> None:
     opened = []

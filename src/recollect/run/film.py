@@ -269,8 +269,7 @@ def show_window(frames: Iterable[Array], fps: int, title: str) -> None:
     try:
         for number, frame in enumerate(map(_resize, frames)):
             if not number:
-                screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))
-                pygame.display.set_caption(title)
+                screen = _open_window(pygame, frame, title)
             if any(event.type == pygame.QUIT for event in pygame.event.get()):
                 return
             screen.blit(pygame.surfarray.make_surface(frame.swapaxes(0, 1)), (0, 0))
@@ -278,6 +277,16 @@ def show_window(frames: Iterable[Array], fps: int, title: str) -> None:
             time.sleep(1 / fps)
     finally:
         pygame.display.quit()
+
+
+def _open_window(pygame: Any, frame: Array, title: str) -> Any:
+    """Open a window of the size of a frame."""
+    try:
+        screen = pygame.display.set_mode((frame.shape[1], frame.shape[0]))
+    except pygame.error as error:  # a screen that can be opened may still have no such mode
+        raise UsageError(f"no window can be opened: {error}; write a file instead") from error
+    pygame.display.set_caption(title)
+    return screen
 
 
 def _import_pygame() -> Any:
