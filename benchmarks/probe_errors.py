@@ -136,7 +136,7 @@ def _false_of_unused(result: ProbeResult, depends: bool) -> dict[str, bool]:
     }
     return {
         USED: result.uses.startswith(used),
-        TASK: result.needs.startswith(("The task needs", "The task seems")),
+        TASK: result.needs.startswith("The task needs"),
         **({} if depends else of_policy),
     }
 

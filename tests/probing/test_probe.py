@@ -168,8 +168,9 @@ def test_an_agent_that_copies_the_sign_uses_its_memory_for_the_whole_episode(rem
     assert remembering.uses.startswith(
         "It uses about 4 steps (4 to 4) of memory: without it the success rate falls"
     )
-    assert remembering.needs.startswith("The task seems to need a memory: the control without one reaches 0.")
-    assert remembering.needs.endswith("One control is a hint; test it with --control and at least 3 runs.")
+    assert remembering.needs.startswith("Whether the task needs a memory cannot be determined from ")
+    assert " episodes and one control: the control without one reaches 0." in remembering.needs
+    assert remembering.needs.endswith(" At least 3 controls are needed, of different seeds.")
 
 
 class Lag(Memory):
@@ -334,8 +335,10 @@ def test_a_task_in_plain_sight_needs_no_memory():
 
 def test_a_task_needs_a_memory_if_three_runs_without_one_show_it():
     two, three = (probe(trained(1.0), episodes=60, controls=plain_controls(count)) for count in (2, 3))
-    assert two.needs.startswith("The task seems to need a memory: 2 controls without one reach 0.")
-    assert two.needs.endswith("2 controls are a hint; test it with --control and at least 3 runs.")
+    assert two.needs.startswith(
+        "Whether the task needs a memory cannot be determined from 60 episodes and 2 controls: 2 controls"
+    )
+    assert two.needs.endswith("over runs and episodes). At least 3 controls are needed, of different seeds.")
     assert three.needs.startswith("The task needs a memory: 3 controls without one reach 0.")
     assert three.needs.endswith(
         "over runs and episodes). None of the 3 reaches as much; of further ones up to 63 % may."
@@ -356,7 +359,8 @@ def needs_beside(*shares, episodes=100):
     [
         ((0.5, 0.5, 0.5), "The task needs a memory: "),
         ((0.5, 0.6, 0.4), "The task needs a memory: "),
-        ((0.5, 0.6), "The task seems to need a memory: "),
+        ((0.5,), "Whether the task needs a memory cannot be determined from 100 episodes and one control: "),
+        ((0.5, 0.5), "Whether the task needs a memory cannot be determined from 100 episodes and 2 controls"),
         ((0.5, 0.9), "Whether the task needs a memory cannot be determined from 100 episodes and 2 controls"),
         ((0.9, 0.3, 0.4), "Whether the task needs a memory cannot be determined from 100 episodes and 3"),
         # Another run without a memory may reach as much, as these differ by as much as the agent is above.

@@ -30,7 +30,7 @@ from ..run.recording import has_memory
 from ..run.run import Trained
 from .ablate import Difference, Score, Source, classify, compare, is_share
 
-FEWEST = 3  # runs, below which a task only seems to need a memory
+FEWEST = 3  # runs, below which no task is said to need a memory
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Controls:
 
     @property
     def exceeded(self) -> bool:
-        """Whether the agent is above the 95 % prediction interval of one more run; False for one run.
+        """Whether the agent is above the 95 % prediction interval of one more run; False for fewer than 3.
 
         The agent is a run as well: if runs differ and it is like them, it is often above their mean.
         """
         count = len(self.runs)
-        if count == 1:
+        if count < FEWEST:
             return False
         deviation = float(np.std([one.score.mean for one in self.runs], ddof=1))
         return self.above.by > student(count - 1) * deviation * math.sqrt(1 + 1 / count)

@@ -25,7 +25,7 @@ class ProbeOptions(Playing):
     out: Path | None = None
     """Folder of probe.html and probe.json; None: the folder probe in that of the run."""
     control: tuple[str, ...] = ()
-    """Runs without a memory in the same environment, to test whether the task needs one; at least 3 for
-    more than a hint."""
+    """Runs without a memory in the same environment, to test whether the task needs one: at least 3, of
+    different seeds."""
     json: bool = False
     """Print everything as JSON."""

@@ -221,13 +221,10 @@ def judge_need(source: Source, whole: Score, controls: Controls | None, actor: s
         verb = "reaches" if equal == 1 else "reach"
         solved = f"{equal} of {count} controls without one {verb} as much. All {count} reach {means}"
         return f"The task can be solved without a memory: {solved}"
-    if above.direction == "unclear" or (count >= FEWEST and not controls.exceeded):
-        played = f"{len(whole.scores)} episodes" + f" and {count} controls" * (count > 1)
-        return f"Whether the task needs a memory cannot be determined from {played}: {who} {means}"
-    if count < FEWEST:
-        hint = f"{'One control is' if count == 1 else f'{count} controls are'} a hint; "
-        hint += f"test it with --control and at least {FEWEST} runs."
-        return f"The task seems to need a memory: {who} {means} {hint}"
+    if above.direction == "unclear" or not controls.exceeded:
+        played = f"{len(whole.scores)} episodes and {'one control' if count == 1 else f'{count} controls'}"
+        more = f" At least {FEWEST} controls are needed, of different seeds." * (count < FEWEST)
+        return f"Whether the task needs a memory cannot be determined from {played}: {who} {means}{more}"
     none = f"None of the {count} reaches as much; of further ones up to {most_failures(count):.0%} may."
     return f"The task needs a memory: {who} {means} {none.replace('%', ' %')}"
 
