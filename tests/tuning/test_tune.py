@@ -434,6 +434,9 @@ BAD_SPACES = {
     "ppo.lam: [1]\nenv.id: [poc]": "unknown option 'ppo.lam'",
     "ppo.batch_size: [256]\nppo.num_minibatches: [2]": "set the same quantity: remove one of them",
     "ppo.ent_coef: [0]": "ppo.ent_coef is set on the command line as well: remove one of them",
+    "ppo.gamma: [0.9, 0.99, 0.9]": "ppo.gamma: 0.9 is listed twice",
+    "memory.name: [gru, gru]": "memory.name: gru is listed twice",
+    "{}": "space space.yaml holds no options",
     "a: [": "config file",
 }
 

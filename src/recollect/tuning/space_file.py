@@ -72,16 +72,23 @@ def build_space(
 
 def _read_entries(file: Path) -> SearchSpace:
     """The dimensions of a file, each checked by itself."""
+    data = read_yaml(file)
+    if not data:
+        raise UsageError(f"space {file} holds no options")
     return {
         str(name).replace("-", "_"): _parse_dimension(f"space {file}: {name}", entry)
-        for name, entry in read_yaml(file).items()
+        for name, entry in data.items()
     }
 
 
 def _parse_dimension(prefix: str, entry: Any) -> Dimension:
     """Choices from a list, or a range from a mapping."""
     if isinstance(entry, list) and entry:
-        return Choices(tuple(map(_plain_value, entry)))
+        values = tuple(map(_plain_value, entry))
+        texts = list(map(format_value, values))
+        if twice := next((text for text in texts if texts.count(text) > 1), None):
+            raise UsageError(f"{prefix}: {twice} is listed twice")
+        return Choices(values)
     if not isinstance(entry, Mapping):
         raise UsageError(f"{prefix}: {entry!r} is neither a list of choices nor {{low, high, log, step}}")
     for key in entry:
