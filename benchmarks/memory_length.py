@@ -33,7 +33,7 @@ Shapes.  A agents.
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -252,10 +252,19 @@ def is_primary(agent: Agent) -> bool:
     return agent.score >= SOLVED and not agent.task.startswith(ENDS_AT_HORIZON)
 
 
-def read(results: Path = RESULTS) -> dict[str, Any]:
-    """The analysis as it was written."""
+TABLES: dict[str, Callable[[Sequence[Agent], Mapping[str, Any]], list[str]]] = {
+    "solved": solved_table,
+    "primary": lambda _, result: calibration_table(result, "primary"),
+    "all tasks": lambda _, result: calibration_table(result, "all tasks"),
+    "half solved": lambda _, result: calibration_table(result, "half solved"),
+    "used": used_table,
+}
+
+
+def lines(name: str, results: Path = RESULTS) -> list[str]:
+    """A table of the analysis as it was written."""
     result: dict[str, Any] = json.loads((results / ANALYSIS).read_text())
-    return result
+    return TABLES[name](read_agents(results / AGENTS), result)
 
 
 def main() -> None:
@@ -272,12 +281,8 @@ def main() -> None:
     result = analyse(agents)
     write_json(args.results / ANALYSIS, result)
     draw([agent for agent in agents if is_primary(agent)], CALIBRATED, args.results / "lengths.svg")
-    for lines in (
-        solved_table(agents, result),
-        *(calibration_table(result, among) for among in ("primary", "all tasks", "half solved")),
-        used_table(agents, result),
-    ):
-        print("\n".join([*lines, ""]))
+    for name in TABLES:
+        print("\n".join([*lines(name, args.results), ""]))
 
 
 if __name__ == "__main__":

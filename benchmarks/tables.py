@@ -17,6 +17,8 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     leaderboard                                    memories over all tasks
     leaderboard kinds, leaderboard tasks           memories in each kind of task, and in each task
     leaders                                        the two memories that lead a task, with ten fresh seeds
+    memory_length NAME                             estimates of memory length beside the required one:
+                                                   solved, primary, all tasks, half solved, used
     delays                                         memories that learn to repeat an input, from labels
     coverage seeds, coverage episodes              how often intervals contain the true value
     coverage unequal                               false differences of models with equal means
@@ -54,6 +56,7 @@ from . import (
     leaders,
     limits,
     memories,
+    memory_length,
     peers,
     probe_errors,
     recurrent,
@@ -98,6 +101,12 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
         study_tables.read(out.parents[1] / "docs/results", "memories_leaders")
     ),
     "delays": lambda out: delays.table(json.loads((out.parents[1] / delays.RESULTS).read_text())),
+    **{
+        f"memory_length {name}": lambda out, name=name: memory_length.lines(
+            name, out.parents[1] / "docs/results/memory_length"
+        )
+        for name in memory_length.TABLES
+    },
     "coverage seeds": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "seeds"),
     "coverage episodes": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "episodes"),
     "coverage unequal": lambda out: coverage.unequal_table(coverage.read(out.parents[1])),
