@@ -855,7 +855,7 @@ def test_a_memory_that_is_never_reset_goes_on_where_clearings_are_rare():
 
 
 def test_a_swapped_state_is_that_of_another_episode_after_as_many_steps():
-    shown = {(0, 0): (10.0, 2), (0, 1): (30.0, 3), (1, 0): (20.0, 4), (1, 1): (40.0, 3)}
+    shown = {(0, 0, 0): (10.0, 2), (0, 1, 0): (30.0, 3), (1, 0, 0): (20.0, 4), (1, 1, 0): (40.0, 3)}
     recorded = {key: torch.full((rows, 2), number) for key, (number, rows) in shown.items()}
     memory = Swapped(Copy(), True, recorded)
     first = torch.tensor([[True, True]] + [[False, False]] * 4)
@@ -864,6 +864,18 @@ def test_a_swapped_state_is_that_of_another_episode_after_as_many_steps():
     assert y[1:, 0, 0].tolist() == [30, 30, 20, 20]  # the next episode, then one that lasts longer
     assert y[1:, 1, 0].tolist() == [20, 20, 20, 20]
     assert inside[1].tolist() == [4, 4]  # no donor has a fifth row: its last state stays
+
+
+def test_a_swapped_state_is_one_of_the_same_agent():
+    """Two environments of two agents, which may have different parts to play."""
+    shown = {(0, env, env % 2): torch.full((5, 2), 10.0 * env) for env in range(4)}
+    memory = Swapped(Copy(), True, shown)
+    first = torch.tensor([[True] * 4, [False] * 4])
+    y, _ = memory(torch.full((2, 4, 2), 9.0), memory.initial_state(4), first)
+    assert y[1, :, 0].tolist() == [20, 30, 0, 10]
+    agent, _, record = recalling("gru")
+    recorded = record_sequences(agent.actor, replace(record, agents=2))
+    assert {(env, part) for _, env, part in recorded} == {(env, env % 2) for env in range(10)}
 
 
 @pytest.mark.parametrize("resets", [True, False])

@@ -87,8 +87,9 @@ class Altered(Memory, ABC):
 Alter: TypeAlias = Callable[[Memory, bool], Altered]
 
 
-# (number of the episode in its environment, environment) -> recorded rows, as inputs of the memory (rows, in)
-Sequences: TypeAlias = dict[tuple[int, int], Tensor]
+# (number of the episode in its environment, column of the record, which of the agents of one environment) ->
+# recorded rows, as inputs of the memory (rows, in)
+Sequences: TypeAlias = dict[tuple[int, int, int], Tensor]
 
 
 @contextmanager
@@ -141,7 +142,7 @@ def split_sequences(x: Tensor, record: Record, resets: bool) -> Sequences:
     for env in range(first.shape[1]):
         starts = np.flatnonzero(first[1:, env] & resets) + 1
         for number, rows in enumerate(x[:, env].tensor_split(starts.tolist())):
-            sequences[number, env] = rows
+            sequences[number, env, env % record.agents] = rows
     return dict(sorted(sequences.items()))
 
 
@@ -216,7 +217,8 @@ class Swapped(Altered):
 
     The states are recomputed from the recorded inputs. The donor of an episode is the recorded episode with
     the same number in the next environment; after its end, the next one that lasts longer. If no other
-    episode lasts as long, the last state of the donor stays.
+    episode lasts as long, the last state of the donor stays. The agents of one environment may have different
+    parts to play, so donors are of the same agent.
 
     origins  gets the donor of each state and its step, (2, B) per step
     """
@@ -227,8 +229,9 @@ class Swapped(Altered):
         super().__init__(memory, resets)
         self.origins = origins
         self.inputs, self.lengths = list(recorded.values()), np.array([len(x) for x in recorded.values()])
-        self.places = {key: place for place, key in enumerate(recorded)}
-        self.counts = Counter(env for _, env in recorded)
+        self.places = {(number, env): place for place, (number, env, _) in enumerate(recorded)}
+        self.counts = Counter(env for _, env, _ in recorded)
+        self.agents = np.array([agent for *_, agent in recorded])
 
     def initial_state(self, batch: int) -> Tree:
         """The state of the donors; steps since the start, number of the episode, and donor (B,)."""
@@ -262,7 +265,7 @@ class Swapped(Altered):
         # Altered episodes may be shorter, so that an environment plays more of them than were recorded.
         place = self.places[number % self.counts[env], env]
         others = np.roll(np.arange(len(self.inputs)), -place)[1:]
-        longer = others[self.lengths[others] > steps]
+        longer = others[(self.lengths[others] > steps) & (self.agents[others] == self.agents[place])]
         return int(longer[0]) if len(longer) else None
 
     def _replay(self, place: int, steps: int) -> Tree:
