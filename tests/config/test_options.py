@@ -449,6 +449,16 @@ def test_bench_and_train_read_the_same_config():
     )
 
 
+def test_bench_imports_what_a_file_names_if_it_is_allowed(tmp_path):
+    name = "recollect.memory.rnn:GruConfig"
+    file = tmp_path / "config.yaml"
+    file.write_text(f"env: {{id: poc}}\nactor: {{memory: {{name: '{name}'}}}}\n")
+    with pytest.raises(UsageError, match="which imports a module: allow it with --imports"):
+        parse(BenchOptions, ["--config", str(file)], "")
+    allowed = parse(BenchOptions, ["--config", str(file), "--imports", name], "")
+    assert allowed.config.actor.memory == GruConfig()
+
+
 def test_every_meaning_of_an_alias_is_an_option():
     known = set(values_in(RunConfig())) | set(PARTS)
     known |= {field.name for kind in COMMANDS.values() for field in fields(kind)}

@@ -37,6 +37,9 @@ class BenchOptions:
 
     POSITIONAL: ClassVar = ("env.id",)
 
+    imports: tuple[str, ...] = ()
+    """Third-party environments, memories and encoders named in the --config file, which may then be
+    imported."""
     config: RunConfig
 
 
