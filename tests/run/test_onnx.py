@@ -16,6 +16,7 @@ import recollect
 from recollect import cli
 from recollect.agent.agent import BranchConfig, build_agent
 from recollect.agent.policies import Categorical
+from recollect.agent.speed import faster
 from recollect.common.errors import UsageError
 from recollect.envs.spaces import ACTION_MASK, Extended, ExtendedObs, read_spaces
 from recollect.memory.gpt2 import Gpt2Config
@@ -182,6 +183,43 @@ def test_bounds_whose_difference_is_no_float32(tmp_path):
     actions = graph.step(obs, np.ones(3, bool), np.zeros(3))["action"], player.act(obs)
     np.testing.assert_allclose(*(action / 3e38 for action in actions), atol=1e-5)
     assert 0 < np.abs(actions[0]).max() < 3e38
+
+
+WIDE = spaces.Box(np.float64([-0.1, -1e300, -np.inf]), np.float64([0.1, 1e300, 0.1]), dtype=np.float64)
+
+
+@pytest.mark.parametrize("actions", [WIDE, spaces.Box(-0.1, 0.1, (3,), np.float16)], ids=["64", "16"])
+def test_actions_have_the_type_of_the_environment_and_are_in_its_bounds(actions, tmp_path):
+    agent = built(VECTOR, actions, "mlp", prev_action=True)
+    graph, player, random = Graph(agent, tmp_path / "agent.onnx"), agent.player(3), np.random.default_rng(0)
+    graph.begin(3)
+    first = np.ones(3, bool)
+    for size in (1, 1000, 1):  # between the bounds, at them, and after actions that were clipped to them
+        obs = (size * random.normal(size=(3, 4))).astype(np.float32)
+        out, action = graph.step(obs, first, np.zeros(3)), player.act(obs)
+        assert out["action"].dtype == action.dtype == actions.dtype
+        scale = np.maximum(np.abs(action), 1)
+        np.testing.assert_allclose(out["action"] / scale, action / scale, atol=1e-3)
+        assert all(actions.contains(one) for one in out["action"])
+        first[:] = False
+
+
+class Replaced:
+    """A method that `faster` has replaced; a CUDA graph can be neither copied nor exported."""
+
+    def __call__(self, *inputs):
+        raise AssertionError("an export takes the methods of the class")
+
+    __deepcopy__ = __call__
+
+
+def test_an_export_while_training_is_that_of_the_agent_after_it(tmp_path):
+    agent = built(VECTOR, spaces.Discrete(4), "mlp")
+    with faster(agent, bf16=True, compiled=False):
+        vars(agent.actor)["features"] = vars(agent.actor)["forward"] = Replaced()
+        graph = Graph(agent, tmp_path / "agent.onnx")
+        assert agent.actor.bf16 and isinstance(vars(agent.actor)["features"], Replaced)
+    assert_equal_over_episodes(agent, graph, VECTOR, 3, steps=5)
 
 
 def test_action_masks(tmp_path):

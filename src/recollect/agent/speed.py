@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 
 from .agent import Agent, Branch
 from .graphs import GraphedStep
@@ -37,9 +38,17 @@ def faster(agent: Agent, bf16: bool, compiled: bool, graphs: bool = False) -> It
         agent.bf16 = agent.compiled = False
         for branch in branches:
             branch.bf16 = False
-            vars(branch).pop("features", None)
-            for part in (branch, branch.inputs, branch.encoder):
-                vars(part).pop("forward", None)
+        for part, name in _replaceable(agent):
+            vars(part).pop(name, None)
+
+
+def _replaceable(agent: Agent) -> list[tuple[nn.Module, str]]:
+    """The modules and names of the methods that `faster` may replace."""
+    places: list[tuple[nn.Module, str]] = []
+    for branch in dict.fromkeys((agent.actor, agent.critic.trunk)):
+        places.append((branch, "features"))
+        places += [(part, "forward") for part in (branch, branch.inputs, branch.encoder)]
+    return places
 
 
 @contextlib.contextmanager
@@ -54,6 +63,19 @@ def full_precision(agent: Agent) -> Iterator[None]:
     finally:
         for branch, bf16 in zip(branches, rounded, strict=True):
             branch.bf16 = bf16
+
+
+@contextlib.contextmanager
+def as_built(agent: Agent) -> Iterator[None]:
+    """The agent without what `faster` changes, within the block: to be copied."""
+    places = [(part, name) for part, name in _replaceable(agent) if name in vars(part)]
+    replaced = [vars(part).pop(name) for part, name in places]
+    try:
+        with full_precision(agent):
+            yield
+    finally:
+        for (part, name), method in zip(places, replaced, strict=True):
+            vars(part)[name] = method
 
 
 def _compile(branch: Branch) -> None:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from .._version import __version__
 from ..agent.agent import Agent
 from ..agent.nets import Rows
+from ..agent.speed import as_built
 from ..common import tree
 from ..common.errors import UsageError, install_hint
 from ..common.output_paths import whole_file
@@ -105,22 +106,29 @@ class ActorStep(nn.Module):
         """ActionSpec.to_env as operations of torch."""
         if self.spec.kind == "categorical":
             return (choice + torch.tensor(self.spec.start)).reshape(-1, *self.spec.shape)
-        # In 64 bits, because `high - low` may overflow 32, as in `ActionSpec.to_env`.
-        low, high = torch.tensor(self.spec.low).double(), torch.tensor(self.spec.high).double()
-        bounded = torch.tensor(np.isfinite(self.spec.low) & np.isfinite(self.spec.high))
+        low, high, bounded = self._bounds()
         # Where a bound is infinite, `scaled` is not used, and must not be computed from infinity.
         ends = torch.where(bounded, low, 0.0), torch.where(bounded, high, 1.0)
         scaled = ends[0] + (choice.clamp(-1, 1) + 1) * 0.5 * (ends[1] - ends[0])
         action = torch.minimum(torch.maximum(torch.where(bounded, scaled, choice), low), high)
-        dtype = torch.promote_types(choice.dtype, torch.tensor(self.spec.low).dtype)
-        return action.to(dtype).reshape(-1, *self.spec.shape)
+        return action.to(getattr(torch, self.spec.dtype)).reshape(-1, *self.spec.shape)
+
+    def _bounds(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The bounds of a real action as its type has them, and which components have both.
+
+        In 64 bits, because `high - low` may overflow 32, as in `ActionSpec.to_env`.
+        """
+        low, high = (
+            torch.from_numpy(np.array(bound, dtype=self.spec.dtype).astype(np.float64))
+            for bound in (self.spec.low, self.spec.high)
+        )
+        return low, high, low.isfinite() & high.isfinite()
 
     def _clipped(self, choice: Tensor) -> Tensor:
         """ActionSpec.to_prev_action of a real action."""
-        low, high = torch.tensor(self.spec.low), torch.tensor(self.spec.high)
-        bounded = low.isfinite() & high.isfinite()
+        low, high, bounded = self._bounds()
         low, high = torch.where(bounded, -1.0, low), torch.where(bounded, 1.0, high)
-        return torch.minimum(torch.maximum(choice, low.to(choice.dtype)), high.to(choice.dtype))
+        return torch.minimum(torch.maximum(choice, low), high).to(choice.dtype)
 
 
 def _scaling(agent: Agent) -> dict[str, tuple[Tensor, Tensor]]:
@@ -144,7 +152,8 @@ def export(agent: Agent, path: Path) -> None:
     if missing:
         raise UsageError(f"an .onnx file needs {' and '.join(missing)}: {install_hint('onnx')}")
     # A copy on the CPU, because examples and constants are there.
-    step = ActorStep(copy.deepcopy(agent).cpu()).eval()
+    with as_built(agent):
+        step = ActorStep(copy.deepcopy(agent).cpu()).eval()
     inputs = step.example()
     if any(x.any() for name, x in inputs.items() if name.startswith(STATE)):
         raise UsageError("this memory does not begin with zeros, as the states of an .onnx file must")
