@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import recollect
 from recollect.agent.agent import BranchConfig, build_agent
 from recollect.agent.nets import Rows
+from recollect.agent.player import value
 from recollect.common import tree
 from recollect.common.errors import UsageError
 from recollect.common.notebook import table
@@ -34,7 +35,7 @@ from recollect.run.weights import load_rewards
 from recollect.testing import check_memory
 from recollect.tuning.tune import TuneOptions
 
-from ..helpers import branch, run_quietly, show_in_a_notebook, small_config
+from ..helpers import branch, lively, run_quietly, show_in_a_notebook, small_config
 
 OPTIONS = {"env.num_envs": 4, "ppo.num_steps": 16, "ppo.num_minibatches": 2, "val_check_interval": 0}
 
@@ -674,6 +675,72 @@ def test_rewards_that_an_agent_takes_are_finite_numbers_for_each_environment(tra
             player.act(obs, wrong)
     assert player.state.memory is before.memory
     trained.player().act(obs[0], np.inf)  # this agent takes none
+
+
+def agent_of(observation, **options):
+    actor = replace(branch("gru"), **options)
+    spec = read_spaces(observation, spaces.Discrete(3))
+    return lively(build_agent(spec, actor, branch("mlp"), False, 0))
+
+
+NO_NUMBERS = None, "four", {1, 2}, ["a"] * 4, [None] * 4, [[1, 2], [3]], np.ones(4, complex)
+
+
+CALLS = {
+    "act": lambda agent, obs: agent.player().act(obs),
+    "predict": lambda agent, obs: agent.predict(obs),
+    "value": lambda agent, obs: value(agent, obs, None, None),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_observation_that_is_no_array_of_numbers_is_one_line(call):
+    agent = agent_of(spaces.Dict({"other": spaces.Discrete(2), "vector": spaces.Box(-1, 1, (4,))}))
+    for wrong in NO_NUMBERS:
+        with pytest.raises(UsageError, match=r"observation obs\.vector is .*array of numbers") as error:
+            CALLS[call](agent, {"other": 1, "vector": wrong, "text": "what no agent takes may be anything"})
+        assert "\n" not in str(error.value)
+    CALLS[call](agent, {"other": 1, "vector": torch.ones(4, requires_grad=True)})
+    with pytest.raises(UsageError, match=r"observation 'obs' has shape \(\)"):
+        CALLS[call](agent_of(spaces.Box(-1, 1, (4,))), 3)
+
+
+def test_pictures_are_bytes_and_categories_whole_numbers():
+    agent, picture = agent_of(spaces.Box(0, 255, (36, 36, 3), np.uint8)), np.arange(36 * 36 * 3) % 256
+    player, picture = agent.player(), picture.reshape(36, 36, 3)
+    params = []
+    for right in (picture.astype(np.uint8), picture, picture.tolist()):
+        player.reset()
+        player.act(right)
+        params.append(player.inspect().params)
+    assert all(torch.equal(one, params[0]) for one in params)
+    for wrong, message in (
+        (picture / 255, "obs is a picture of float64; .* bytes, 0 to 255"),
+        (picture.astype(np.float32), "obs is a picture of float32; .* bytes"),
+        (picture + 1, "obs is a picture with values from 1 to 256; .* bytes, 0 to 255"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            player.act(wrong)
+    player = agent_of(spaces.Discrete(5)).player()
+    assert player.act(2.0) == player.act(np.array(2))
+    for wrong in (2.7, np.nan, np.inf):
+        with pytest.raises(UsageError, match=f"obs is {wrong}; .* whole number"):
+            player.act(wrong)
+
+
+def test_the_state_of_a_player_that_has_not_acted_begins_an_episode():
+    agent, obs = agent_of(spaces.Box(-1, 1, (4,)), prev_action=True), np.ones((2, 4), np.float32)
+    player, other = agent.player(2), agent.player(2)
+    other.continue_from(player.state)
+    player.act(obs)
+    other.act(obs)
+    assert torch.equal(player.inspect().params, other.inspect().params)
+    other.continue_from(player.state)  # and later none
+    player.act(obs)
+    other.act(obs)
+    assert torch.equal(player.inspect().params, other.inspect().params)
+    with pytest.raises(UsageError, match="num_envs is True"):
+        agent.player(True)
 
 
 @pytest.mark.parametrize("how", ["trained", "loaded"])

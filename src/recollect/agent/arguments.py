@@ -6,10 +6,61 @@ import numpy as np
 
 from ..common import tree
 from ..common.errors import UsageError
-from ..envs.spaces import Array
+from ..envs.spaces import Array, Leaf, Obs, ObsSpec, flatten
 
 if TYPE_CHECKING:
     from .player import PlayerState
+
+
+def check_obs(spec: ObsSpec, obs: Any) -> None:
+    """Raise a UsageError for an entry that is no array of numbers, or has others than its leaf; entries that
+    the agent does not know may be anything."""
+    for name, given in flatten(obs).items():
+        if name in spec.leaves:
+            _check_entry(name, given, spec.leaves[name])
+
+
+def _check_entry(name: str, given: Any, leaf: Leaf) -> None:
+    try:
+        x = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # a ragged list; a tensor on a GPU
+        raise UsageError(f"observation {name} is no array of numbers: {error}") from None
+    kind = x.dtype.kind
+    if kind not in "biuf":
+        shown = " ".join(repr(given).split())
+        raise UsageError(f"observation {name} is {shown:.80}; it must be an array of numbers")
+    if leaf.kind == "picture" and x.dtype != np.uint8 and x.size:
+        # Numbers from 0 to 1, as other libraries scale them, would look black.
+        values = f"with values from {x.min()} to {x.max()}" if kind in "iu" else f"of {x.dtype}"
+        if kind == "f" or x.min() < 0 or x.max() > 255:
+            raise UsageError(
+                f"observation {name} is a picture {values}; this agent takes pictures of bytes, 0 to 255, as "
+                "the environment has them: convert it, for example by x.astype(numpy.uint8)"
+            )
+    if leaf.kind == "discrete" and kind == "f":
+        fractions = x[~np.isfinite(x) | (x != np.trunc(x))]
+        if fractions.size:
+            raise UsageError(f"observation {name} is {fractions[0]}; it must be a whole number")
+
+
+def known_leaves(spec: ObsSpec, obs: Any) -> Obs:
+    """The entries of an observation that an agent knows, as named arrays; there may be others."""
+    return {name: np.asarray(x) for name, x in flatten(obs).items() if name in spec.leaves}
+
+
+def count_envs(spec: ObsSpec, obs: Any) -> int:
+    """The number of environments of an observation; 1 for a number alone, whose shape is refused later."""
+    check_obs(spec, obs)
+    return 1 if spec.is_single(obs) else len(np.atleast_1d(next(iter(known_leaves(spec, obs).values()))))
+
+
+def batched_obs(obs: Any) -> Any:
+    """One observation, with a batch axis of 1 before every array."""
+    if isinstance(obs, dict):
+        return {key: batched_obs(part) for key, part in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(batched_obs(part) for part in obs)
+    return np.asarray(obs)[None]
 
 
 def check_state(given: Any, current: "PlayerState") -> None:

@@ -13,8 +13,16 @@ from ..common.finite import find_not_finite
 from ..common.tree import Tree
 from ..envs.action_masks import find_blocked, read_mask
 from ..envs.ranges import Ranges
-from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs, flatten
-from .arguments import check_state, read_flags, read_rewards
+from ..envs.spaces import ACTION_MASK, NEW_EPISODE, Array, Obs
+from .arguments import (
+    batched_obs,
+    check_obs,
+    check_state,
+    count_envs,
+    known_leaves,
+    read_flags,
+    read_rewards,
+)
 from .nets import Rows
 
 if TYPE_CHECKING:
@@ -40,6 +48,7 @@ class PlayerState(NamedTuple):
     memory: Tree  # of the actor
     action: Array  # (N, K)
     critic: "Tree | None" = None  # of the critic, for values; None: of a player, which does not compute it
+    first: Array | None = None  # (N,) where an episode begins, as after a reset; None: nowhere
 
 
 class Player:
@@ -52,7 +61,7 @@ class Player:
 
     def __init__(self, agent: "Agent", num_envs: int, deterministic: bool, seed: int) -> None:
         for name, number, least in (("num_envs", num_envs, 1), ("seed", seed, 0)):
-            if not isinstance(number, int | np.integer) or number < least:
+            if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < least:
                 raise UsageError(
                     f"player: {name} is {number!r}; a whole number of at least {least} is needed"
                 )
@@ -74,13 +83,13 @@ class Player:
     @property
     def state(self) -> PlayerState:
         """What is carried to the next step; another player of the same agent continues from it."""
-        return PlayerState(self._state, self._action)
+        return PlayerState(self._state, self._action, first=self._first)
 
     def continue_from(self, state: PlayerState) -> None:
         """Continue the episodes of another player."""
         check_state(state, self.state)
-        self._state, self._action, _ = state
-        self._first = np.zeros(self.num_envs, dtype=bool)
+        self._state, self._action, _, first = state
+        self._first = np.zeros(self.num_envs, dtype=bool) if first is None else first
 
     def inspect(self) -> Decision:
         """The inputs, the policy parameters and the memory state of the latest step."""
@@ -107,6 +116,7 @@ class Player:
         new_episode  (num_envs,) bool: which environments begin a further episode of a trial, for agents of
                      trials, unless it is in the observation. The memory is not reset; `first` begins a trial
         """
+        check_obs(self.agent.obs_spec, obs)
         single = self.agent.obs_spec.is_single(obs)
         rows = self.rows(obs, reward, first, action_mask, new_episode)
         (params,), self._state = self.agent.actor(rows, self._state)
@@ -151,8 +161,8 @@ class Player:
         single = spec.is_single(obs)
         if single and self.num_envs != 1:
             raise UsageError(f"one observation for a player of {self.num_envs} environments")
-        batched = _batched(obs) if single else obs
-        self._check_shapes(_known(self.agent, batched))
+        batched = batched_obs(obs) if single else obs
+        self._check_shapes(known_leaves(spec, batched))
         leaves = spec.split(batched, partial=True)
         opens = self._first | (False if first is None else read_flags("first", first, self.num_envs))
         if NEW_EPISODE in spec.leaves and NEW_EPISODE not in leaves:
@@ -229,7 +239,7 @@ def _continue(
     deterministic: bool,
     action_masks: Any,
 ) -> _Continued:
-    num_envs = _count(agent, obs)
+    num_envs = count_envs(agent.obs_spec, obs)
     # A seed from torch's global generator, which the seed functions of other libraries seed.
     player = Player(agent, num_envs, deterministic, seed=int(torch.randint(2**62, ())))
     if state is not None:
@@ -240,21 +250,12 @@ def _continue(
     return _Continued(player, first, player.rows(obs, None, first, action_masks))
 
 
-def _count(agent: "Agent", obs: Any) -> int:
-    """The number of environments of an observation."""
-    return 1 if agent.obs_spec.is_single(obs) else len(next(iter(_known(agent, obs).values())))
-
-
-def _known(agent: "Agent", obs: Any) -> Obs:
-    """The entries of an observation that the agent knows, as named arrays; there may be others."""
-    return {name: np.asarray(x) for name, x in flatten(obs).items() if name in agent.obs_spec.leaves}
-
-
 def _refuse_reward(branch: "Branch", call: str) -> None:
     if branch.inputs.prev_reward:
         raise UsageError(f"{call} gets no rewards, and this agent needs the previous one; use player()")
 
 
+@torch.no_grad()
 def predict(
     agent: "Agent",
     obs: Any,
@@ -275,8 +276,7 @@ def predict(
     critic = agent.initial_state(player.num_envs).critic if state is None else state.critic
     inputs = agent.critic.trunk.inputs
     if critic is not None and not inputs.prev_reward and inputs.leaves.keys() <= rows.obs.keys():
-        with torch.no_grad():
-            critic = agent.critic.advance(rows, critic)
+        critic = agent.critic.advance(rows, critic)
     action = player.act(obs, first=first, action_mask=action_masks)
     return action, player.state._replace(critic=critic)
 
@@ -286,7 +286,7 @@ def value(agent: "Agent", obs: Any, state: PlayerState | None, episode_start: An
     """V (num_envs,) as the critic computes it; arguments are those of predict."""
     _refuse_reward(agent.critic.trunk, "value")
     # Values depend on no mask; the actor of the player takes one.
-    shape = _count(agent, obs), sum(agent.action_spec.sizes)
+    shape = count_envs(agent.obs_spec, obs), sum(agent.action_spec.sizes)
     mask = np.ones(shape, dtype=bool) if agent.actor.masked else None
     player, _, rows = _continue(agent, obs, state, episode_start, True, mask)
     if missing := sorted(agent.critic.trunk.inputs.leaves.keys() - rows.obs.keys()):
@@ -319,12 +319,3 @@ def distribution(
     player, first, _ = _continue(agent, obs, state, episode_start, True, action_masks)
     player.act(obs, first=first, action_mask=action_masks)
     return agent.policy.distribution(player.inspect().params)
-
-
-def _batched(obs: Any) -> Any:
-    """One observation, with a batch axis of 1 before every array."""
-    if isinstance(obs, dict):
-        return {key: _batched(part) for key, part in obs.items()}
-    if isinstance(obs, tuple):
-        return tuple(_batched(part) for part in obs)
-    return np.asarray(obs)[None]
