@@ -294,3 +294,10 @@ def test_an_existing_file_is_not_overwritten(tmp_path):
     (tmp_path / "agent.onnx").touch()
     run = recollect.train("CartPole-v1", steps=1, out=tmp_path, quiet=True)
     assert cli.main(["export", str(run.folder), str(tmp_path / "agent.onnx")]) == 2
+
+
+@pytest.mark.parametrize("words", [["eval"], ["export"], ["record"], ["watch"]], ids=lambda words: words[0])
+def test_a_graph_is_no_saved_agent(words, tmp_path, capsys):
+    (graph := tmp_path / "agent.onnx").touch()
+    assert cli.main([*words, str(graph), *([str(tmp_path / "x.onnx")] if words == ["export"] else [])]) == 2
+    assert f"{graph} is an ONNX graph, which other programs act with; give the run" in capsys.readouterr().err

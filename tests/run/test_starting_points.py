@@ -26,6 +26,7 @@ from recollect.encoder import Encoder
 from recollect.encoder.nature import NatureConfig
 from recollect.envs import EnvConfig
 from recollect.envs.spaces import read_spaces
+from recollect.envs.spaces_json import spaces_to_json
 from recollect.learn import clone
 from recollect.learn.rollout import OBS, Rollout
 from recollect.run import checkpoint, dataset, minari
@@ -285,6 +286,52 @@ def test_recordings_with_impossible_values_are_refused(tmp_path, source):
             dataset.read(path)
 
 
+def test_rows_that_are_no_episodes_and_values_outside_of_a_space_are_refused(tmp_path):
+    space = spaces.Dict({"code": spaces.MultiDiscrete([3, 4], start=[0, 2]), "switch": spaces.MultiBinary(2)})
+    rows = {"first": [1, 0, 0, 1, 0, 0, 0], "terminated": [0, 1, 0, 0, 0, 0, 0]}
+    rows |= {"truncated": [0, 0, 0, 0, 0, 1, 0], "reward": [0] * 7, "action": [1, 2, 1, 1, 2, 2, 1]}
+    obs = {"obs.code": np.tile([2, 3], (7, 1)), "obs.switch": np.ones((7, 2), np.int8)}
+    about = {
+        "format": dataset.FORMAT,
+        "spaces": spaces_to_json(*read_spaces(space, spaces.Discrete(2, start=1))),
+    }
+    arrays = {name: np.array(x) for name, x in rows.items()} | obs | {"about": np.array(json.dumps(about))}
+    path = tmp_path / "made.npz"
+
+    def changed(name, row, value):
+        x = arrays[name].astype(np.float64)
+        x[row] = value
+        return {name: x}
+
+    np.savez(path, **arrays)
+    dataset.read(path)
+    ends = "terminated or truncated at its last action, and at no other: row"
+    for message, change in (
+        (f"{ends} 5", changed("truncated", 5, 0)),
+        (f"{ends} 0", changed("terminated", 0, 1)),
+        (f"{ends} 2", changed("truncated", 2, 1)),
+        ("the episode that begins in row 0 has no action", changed("first", 1, 1)),
+        ("the episode that begins in row 6 has no action", changed("first", 6, 1)),
+        (
+            r"obs\.code\[0\] in row 4 is outside: its space has the values 0 to 2",
+            changed("obs.code", 4, [3, 0]),
+        ),
+        (
+            r"obs\.code\[1\] in row 0 is outside: its space has the values 2 to 5",
+            changed("obs.code", 0, [0, -1]),
+        ),
+        (r"obs\.code has 0\.5 in row 1; whole numbers are needed", changed("obs.code", 1, 0.5)),
+        (r"action has 1\.5 in row 3; whole numbers are needed", changed("action", 3, 1.5)),
+        (
+            r"obs\.switch\[1\] in row 2 is outside: its space has the values 0 and 1",
+            changed("obs.switch", 2, [0, 7]),
+        ),
+    ):
+        np.savez(path, **arrays | change)
+        with pytest.raises(UsageError, match=f"made.npz: .*{message}"):
+            dataset.read(path)
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.int64, np.uint8])
 def test_ends_may_be_numbers(tmp_path, source, kind):
     """Of a file that was made by hand: `~` of a number is no `not`."""
@@ -351,11 +398,12 @@ def test_recordings_of_every_kind_of_leaf_are_read(tmp_path):
         "number": np.ones(3, np.float32),
         "action_mask": np.ones((3, 2), np.int8),
     }
-    flags = np.zeros((3, 3), dtype=bool)
+    ends, never = np.array([False, True, False]), np.zeros(3, dtype=bool)
     columns = [
         np.zeros((3, 4), np.float32),
         np.zeros(3, np.float32),
-        *flags[:2],
+        ends,
+        never,
         np.array([True, False, False]),
     ]
     data = dataset.Dataset("x", (spec, action), spec.split(obs), *columns, about={})

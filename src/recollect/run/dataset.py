@@ -3,12 +3,13 @@
 An .npz has R rows, episode after episode. An episode of n steps has n + 1 rows; the last one has its final
 observation, and no action. Arrays:
 
-    obs, or obs.KEY for the entries of a Dict   observations; entries that env.mask hides are 0
+    obs, or obs.KEY for the entries of a Dict   observations; entries that env.mask hides are 0; categories
+                                                count from 0, a column for each component
     action_mask, hidden, new_episode            (R, ...) if the agent was trained with them
     action        (R, ...) as the environment takes it
     reward        (R,) of the action
     terminated    (R,) whether the action ended the episode
-    truncated     (R,) whether a limit ended the episode after it
+    truncated     (R,) whether a limit ended the episode after it; one of both at its last action alone
     first         (R,) whether the row begins an episode
     about         text, JSON: the environment, the agent, the spaces
 
@@ -29,6 +30,7 @@ import numpy as np
 from ..common.errors import UsageError
 from ..common.output_paths import whole_file
 from ..envs import ActionSpec, Array, Obs, ObsSpec
+from ..envs.ranges import Ranges
 from ..envs.spaces_json import spaces_from_json, spaces_to_json
 from ..envs.spaces_text import describe
 from ..learn.rollout import OBS, Row
@@ -114,6 +116,8 @@ def read(path: Path) -> Dataset:
         if not np.isin(columns[name], (0, 1)).all():
             raise UsageError(f"{path}: {name} has other values than 0 and 1")
         columns[name] = columns[name].astype(bool)
+    _check_episodes(path, columns)
+    _check_indices(path, obs, columns["action"], spaces)
     columns["action"] = spaces[1].from_env(columns["action"])
     check_values(path, obs | columns, spaces[1])
     return Dataset(str(path), spaces, obs, **columns, about=about)
@@ -131,6 +135,37 @@ def _check_shapes(path: Path, arrays: dict[str, Array], spaces: Spaces) -> None:
         if x.ndim == 0 or x.shape[1:] != shape or x.dtype.kind not in "biuf":
             needed = f"({', '.join(map(str, ('rows', *shape)))})"
             raise UsageError(f"{path}: {name} has shape {x.shape} of {x.dtype}; needed are numbers {needed}")
+
+
+def _check_episodes(path: Path, columns: dict[str, Array]) -> None:
+    """Raise UsageError unless each episode has an action, and ends with its last one: what follows an end in
+    the middle would count as steps of the same episode."""
+    first, ends = columns["first"], columns["terminated"] | columns["truncated"]
+    empty = np.flatnonzero(first & np.roll(first, -1))  # the row before each first one has no action
+    if len(empty):
+        raise UsageError(f"{path}: the episode that begins in row {empty[0]} has no action")
+    wrong = np.flatnonzero(ends != np.roll(first, -2))
+    if len(wrong):
+        raise UsageError(
+            f"{path}: each episode is terminated or truncated at its last action, and at no other: row "
+            f"{wrong[0]} is wrong"
+        )
+
+
+def _check_indices(path: Path, obs: Obs, action: Array, spaces: Spaces) -> None:
+    """Raise UsageError for a category that is no whole number or is outside of its space: another one, or one
+    of the next component, would stand for it."""
+    discrete = {name: obs[name] for name, leaf in spaces[0].leaves.items() if leaf.kind == "discrete"}
+    actions = {"action": action} if spaces[1].kind == "categorical" else {}
+    for name, x in (discrete | actions).items():
+        fractions = np.argwhere(x != np.trunc(x))  # also what is not a number
+        if len(fractions):
+            value, row = x[tuple(fractions[0])], fractions[0][0]
+            raise UsageError(f"{path}: {name} has {value} in row {row}; whole numbers are needed")
+    obs |= {name: x.astype(np.int64) for name, x in discrete.items()}
+    outside = Ranges(spaces[0]).find_outside(obs)
+    if outside is not None:
+        raise UsageError(f"{path}: {outside.name} in row {outside.env} is outside: {outside.rule}")
 
 
 def check_values(path: Path | str, arrays: dict[str, Array], action_spec: ActionSpec) -> None:

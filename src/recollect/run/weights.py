@@ -206,6 +206,11 @@ def weights_file(path: Path) -> Path:
     file = path / "checkpoints" / "last.safetensors" if path.is_dir() else path
     if not file.exists():
         raise UsageError(_describe_missing(path, file))
+    if file.suffix.lower() == GRAPH:
+        raise UsageError(
+            f"{file} is an ONNX graph, which other programs act with; give the run folder or the "
+            ".safetensors file of the agent"
+        )
     return file
 
 
