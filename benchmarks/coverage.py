@@ -8,7 +8,7 @@ in docs/results/coverage.json, and the tables of docs/reports.md are written fro
 the rows of these intervals; the other rows of the file stay. All rows take ten minutes of one core.
 
 coverage_kinds.py has the intervals over seeds, coverage_probe.py those over episodes, coverage_states.py
-those of read-outs and values.
+those of read-outs and values, coverage_studies.py those that benchmarks/ alone computes.
 """
 
 import argparse
@@ -21,13 +21,13 @@ import numpy as np
 
 from recollect.reporting.significance import LEVEL, compare_means
 
-from . import coverage_kinds, coverage_probe, coverage_states
+from . import coverage_kinds, coverage_probe, coverage_states, coverage_studies
 from .cells import table
 from .coverage_kinds import Row, Study
 from .intervals import SHAPES
 
 RESULTS = Path("docs") / "results" / "coverage.json"
-ROWS = (*coverage_kinds.ROWS, *coverage_probe.ROWS, *coverage_states.ROWS)
+ROWS = (*coverage_kinds.ROWS, *coverage_probe.ROWS, *coverage_states.ROWS, *coverage_studies.ROWS)
 UNEQUAL_SIZES = (3, 5, 10, 20, 40)
 UNEQUAL_STUDIES = 1000
 
@@ -75,7 +75,7 @@ def read(root: Path) -> dict[str, Any]:
 
 
 def kinds_table(results: dict[str, Any], of: str) -> list[str]:
-    """The coverage of every interval over seeds, or over episodes."""
+    """The coverage of every interval over seeds, over episodes or over tasks."""
     entries = [entry for entry in results["kinds"] if entry["of"] == of]
     sizes = sorted({int(size) for entry in entries for size in entry["coverage"]})
     rows = [

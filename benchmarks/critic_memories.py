@@ -182,17 +182,20 @@ def highest_of_90(x: Floats, y: Floats) -> float:
     return centre + factor((x, y), level=0.9) * max(beyond, 0.0)
 
 
+def correlation(arms: Sequence[Arm]) -> float:
+    """Spearman's correlation of gains in score and in explained variance."""
+    return float(_crossed(arms, _halves(arms))[0])
+
+
 def correlate(arms: Sequence[Arm]) -> tuple[float, Interval]:
-    """Spearman's correlation of gains in score and in explained variance, and its interval over tasks, each
-    with as many arms, and over seeds."""
+    """The correlation, and its interval over tasks, each with as many arms, and over seeds."""
     random = np.random.Generator(np.random.Philox(1))
-    halves = _halves(arms)
-    resampled = [[_resampled(*scores, random) for scores in half] for half in halves]
+    resampled = [[_resampled(*scores, random) for scores in half] for half in _halves(arms)]
     tasks = [arm.env for arm in arms if arm.critic != "mlp"]
     places = np.stack([np.flatnonzero(np.array(tasks) == task) for task in dict.fromkeys(tasks)])
     drawn = places[random.integers(len(places), size=(RESAMPLES, len(places)))].reshape(RESAMPLES, -1)
     low, high = np.nanquantile(_crossed(arms, resampled, drawn), [0.025, 0.975])
-    return float(_crossed(arms, halves)[0]), Interval(float(low), float(high))
+    return correlation(arms), Interval(float(low), float(high))
 
 
 Half: TypeAlias = list[tuple[Floats, Floats]]  # areas and explained variances (R, n) of each arm
@@ -248,27 +251,24 @@ def without_each_task(arms: Sequence[Arm]) -> dict[str, float]:
     """The correlation without each task."""
     tasks = sorted({arm.env for arm in arms})
     rest = {task: [arm for arm in arms if arm.env != task] for task in tasks}
-    return {
-        task: float(_crossed(some, _halves(some))[0]) for task, some in rest.items() if len(gains(some)) > 2
-    }
+    return {task: correlation(some) for task, some in rest.items() if len(gains(some)) > 2}
 
 
 def checks(arms: Sequence[Arm], rho: float, interval: Interval) -> dict[str, Any]:
     """What the correlation of H3 rests on; added after the runs and a review, and judges nothing."""
     tasks = sorted({arm.env for arm in arms})
 
-    def correlation(chosen: Callable[[Arm], bool]) -> float:
-        some = [arm for arm in arms if chosen(arm)]
-        return float(_crossed(some, _halves(some))[0])
+    def of(chosen: Callable[[Arm], bool]) -> float:
+        return correlation([arm for arm in arms if chosen(arm)])
 
-    pairs = {pair: correlation(lambda arm, pair=pair: arm.env not in pair) for pair in combinations(tasks, 2)}
+    pairs = {pair: of(lambda arm, pair=pair: arm.env not in pair) for pair in combinations(tasks, 2)}
     lowest = min(pairs, key=lambda pair: pairs[pair])
     of_actor = {actor: correlate([arm for arm in arms if arm.actor == actor]) for actor in ACTORS}
     return {
         "widened": [
             float(end) for end in stretched(np.array(rho), *map(np.array, interval), one_factor(len(tasks)))
         ],
-        "within tasks": {task: correlation(lambda arm, task=task: arm.env == task) for task in tasks},
+        "within tasks": {task: of(lambda arm, task=task: arm.env == task) for task in tasks},
         "without two": {"tasks": lowest, "rho": pairs[lowest]},
         "one actor": of_actor,
         "critics exchanged": exchanged(arms, rho),

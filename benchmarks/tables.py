@@ -20,7 +20,8 @@ In README.md and docs/**/*.md, this command writes the lines between `<!-- table
     memory_length NAME                             estimates of memory length beside the required one:
                                                    solved, primary, all tasks, half solved, used
     delays                                         memories that learn to repeat an input, from labels
-    coverage seeds, coverage episodes              how often intervals contain the true value
+    coverage seeds, coverage episodes, coverage tasks
+                                                   how often intervals contain the true value
     coverage unequal                               false differences of models with equal means
     intervals NAME                                 a table of simulated studies: means, differences,
                                                    families, power, ranks
@@ -109,6 +110,7 @@ SPEEDS: dict[str, Callable[[Path], list[str]]] = {
     },
     "coverage seeds": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "seeds"),
     "coverage episodes": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "episodes"),
+    "coverage tasks": lambda out: coverage.kinds_table(coverage.read(out.parents[1]), "tasks"),
     "coverage unequal": lambda out: coverage.unequal_table(coverage.read(out.parents[1])),
     **{
         f"intervals {name}": lambda out, name=name: intervals.lines(

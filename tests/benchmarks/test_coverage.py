@@ -62,16 +62,47 @@ MEASURED = {
     "reporting/verdict.py: _unseen_failures": ["bound of equal seeds"],
     "run/evaluate.py: summary": ["mean return, eval"],
 }
+# The same for the analyses of studies, which call some functions of the library as well.
+BENCHMARKS = ROOT / "benchmarks"
+SIMULATIONS = {"coverage_kinds", "coverage_probe", "coverage_states", "coverage_studies", "intervals"}
+MAKERS_OF_ANALYSES = MAKERS | {
+    *("Interval", "factor", "improvement", "model_differences", "weighted_mean_interval")
+}
+MEASURED_OF_ANALYSES = {
+    "areas.py: areas": ["difference of means", "difference of IQMs", "P(A beats B)"],
+    "areas.py: _group_areas": ["mean", "IQM"],
+    "critic_memories.py: checks": ["the same, widened for few tasks"],
+    "critic_memories.py: correlate": ["correlation of the gains of critics"],
+    "critic_memories.py: gain": ["difference of IQMs"],
+    "critic_memories.py: highest_of_90": ["highest gain of a critic, from above"],
+    "equivalence.py: interval": [
+        "difference of kernels",
+        "mean difference of kernels over 4 tasks, of 90 %",
+    ],
+    "leaderboard.py: _kind_cell": ["IQM, 3 environments"],
+    "leaderboard.py: standings": ["IQM, 3 environments", "P(A beats B), 3 environments", "mean rank"],
+    "leaders.py: lines": ["P(A beats B)"],
+    "limits.py: spread": ["mean"],
+    "memory_length.py: slope_interval": ["slope of a memory length over the horizons"],
+    "return_tables.py: _line": ["mean"],
+    "return_tables.py: mean_interval": ["mean"],
+    "rliable_scores.py: compare_with_rliable": ["IQM, 3 environments"],
+    "study_tables.py: _final": ["mean", "IQM"],
+    "study_tables.py: _notes": ["bound of equal seeds"],
+    "study_tables.py: _recomputed": ["difference of means", "difference of IQMs", "P(A beats B)"],
+    "zoo.py: difference": ["difference of means"],
+    "zoo.py: mean_cell": ["mean"],
+}
 
 
-def callers(path):
+def callers(path, folder=SOURCE, makers=MAKERS):
     """Functions and methods of a file that call a maker of intervals."""
     tree = ast.parse(path.read_text())
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     for function in functions:
         calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-        if MAKERS & {call.id for call in calls if isinstance(call, ast.Name)}:
-            yield f"{path.relative_to(SOURCE)}: {function.name}"
+        if makers & {call.id for call in calls if isinstance(call, ast.Name)}:
+            yield f"{path.relative_to(folder)}: {function.name}"
 
 
 def test_every_function_that_makes_an_interval_has_a_row():
@@ -79,6 +110,14 @@ def test_every_function_that_makes_an_interval_has_a_row():
     assert {name for path in files for name in callers(path)} == set(MEASURED)
     rows = {name for row in ROWS for name in row.names}
     assert {name for names in MEASURED.values() for name in names} <= rows
+
+
+def test_every_function_of_an_analysis_that_makes_an_interval_has_a_row():
+    files = [path for path in sorted(BENCHMARKS.glob("*.py")) if path.stem not in SIMULATIONS]
+    makers = {name for path in files for name in callers(path, BENCHMARKS, MAKERS_OF_ANALYSES)}
+    assert makers == set(MEASURED_OF_ANALYSES)
+    rows = {name for row in ROWS for name in row.names}
+    assert {name for names in MEASURED_OF_ANALYSES.values() for name in names} <= rows
 
 
 def test_every_row_was_measured():
