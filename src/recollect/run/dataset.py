@@ -148,7 +148,7 @@ def _check_episodes(path: Path, columns: dict[str, Array]) -> None:
     if len(wrong):
         raise UsageError(
             f"{path}: each episode is terminated or truncated at its last action, and at no other: row "
-            f"{wrong[0]} is wrong"
+            f"{wrong[0]} is wrong; one that was cut off is truncated"
         )
 
 
