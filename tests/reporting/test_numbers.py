@@ -522,6 +522,14 @@ def test_returns_that_fall_have_no_threshold():
     assert efficiency.thresholds(tracks, [], {}) == []
 
 
+@pytest.mark.parametrize("value", [-200.0, 0.1])
+def test_returns_that_stay_the_same_have_no_threshold(value):
+    """As where no run ever reaches the goal: every seed would have reached it before it learned anything."""
+    tracks = [SeedSeries("E", "a", "finished", [series([1, 2, 3], [value] * 3)] * 3)]
+    assert efficiency.thresholds(tracks, [], {}) == []
+    assert efficiency.thresholds(tracks, [], {"E": {"mean": value}}) == []
+
+
 def test_a_failed_run_never_reached_the_threshold():
     runs = [
         Run(Path(), {"seed": seed}, {"status": status}, series([10, 20], [0, 60]), None)

@@ -14,6 +14,7 @@ import numpy as np
 from ..common.intervals import Floats
 from .curves import SeedSeries, Series
 from .groups import Group
+from .scores import rounded
 
 SHARE = 0.9  # of the way from the low end to the best mean
 
@@ -66,7 +67,9 @@ def thresholds(
             # Infinite if unknown, so that the comparison below is false.
             chance = float(random.get(env, {}).get("mean", math.inf))
             bottom = chance if chance < top else min(min(_known_returns(model, 0)) for model in models)
-            if top < bottom:  # returns fall: every seed would begin above the threshold
+            # Returns fall or stay the same: every seed would begin at the threshold. Rounded, because a mean
+            # of equal values may exceed them by its last digit.
+            if rounded(top) <= rounded(bottom):
                 continue
             value = bottom + SHARE * (top - bottom)
             result.append(Threshold(env, value, "random" if chance < top else "lowest"))
