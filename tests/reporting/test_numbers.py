@@ -506,15 +506,33 @@ def test_equal_seeds_of_both_models_give_no_interval_of_a_difference():
     assert "b (0 lower)" in text and "0 to 0" not in text
 
 
-def test_a_run_with_fewer_steps_has_not_failed_to_reach_the_threshold_later():
-    slow, short = (
-        efficiency.Efficiency("E", label, "finished", np.array(steps), np.array(steps), 1.0)
-        for label, steps in (("slow", [9e5] * 5), ("short", [np.inf] * 5))
-    )
-    for budget, least in ((1e5, 0.99), (1e6, 0.0)):
-        budgets = {"slow": 1e6, "short": budget}
-        ((_, _, sooner, oftener),) = efficiency_section._test_table("E", [slow, short], budgets).rows
-        assert (float(sooner) > 0.5) == (float(oftener) > 0.5) == (least > 0)
+def reaching(label: str, kind: str, *ends: tuple[float, float]) -> efficiency.Efficiency:
+    """Of seeds with so many steps, the steps to the threshold; infinite if they do not reach it."""
+    steps = [[1.0, *sorted({at, end} - {np.inf})] for at, end in ends]
+    seeds = [series(x, np.greater_equal(x, at)) for x, (at, _) in zip(steps, ends, strict=True)]
+    tracks = [SeedSeries("E", label, kind, seeds)]
+    ((item),) = efficiency.efficiencies(tracks, [efficiency.Threshold("E", 1.0, "target")])
+    assert item.steps.tolist() == [at for at, _ in ends]
+    return item
+
+
+def p_values(*items: efficiency.Efficiency) -> list[float]:
+    """p of equal steps, and of equally many seeds that reach the threshold."""
+    ((_, _, sooner, oftener),) = efficiency_section._test_table("E", items).rows
+    return [float(sooner), float(oftener)]
+
+
+@pytest.mark.parametrize("kind", ["finished", "imported"])
+def test_a_run_with_fewer_steps_has_not_failed_to_reach_the_threshold_later(kind):
+    slow = reaching("slow", "finished", *[(9e5, 1e6)] * 5)
+    assert min(p_values(slow, reaching("short", kind, *[(np.inf, 1e5)] * 5))) > 0.5
+    assert max(p_values(slow, reaching("long", kind, *[(np.inf, 1e6)] * 5))) < 0.5
+
+
+def test_runs_that_end_at_the_threshold_have_all_reached_it():
+    """As with ppo.target_return: the seed that ends first sets no limit to the others."""
+    ends = reaching("ends", "finished", *[(at, at) for at in (1e4, 2e4, 3e4, 4e4, 5e4)])
+    assert max(p_values(ends, reaching("never", "finished", *[(np.inf, 1e6)] * 5))) < 0.05
 
 
 def test_returns_that_fall_have_no_threshold():

@@ -43,6 +43,9 @@ class Efficiency:
     """(n,); NaN if an imported curve has no time."""
     pace: float
     """Steps per second, the mean over seeds."""
+    budget: float
+    """The fewest steps of a seed that ended without reaching it; infinite if there is none. Not that of a
+    failed run, which never reaches it."""
 
     @property
     def reached(self) -> int:
@@ -107,7 +110,10 @@ def _efficiency(model: SeedSeries, value: float) -> Efficiency:
     )
     paces = [s["step"][-1] / s["time"][-1] for s in model.series if "time" in s and s["time"][-1] > 0]
     pace = float(np.mean(paces)) if paces else np.nan
-    return Efficiency(model.env, model.label, model.kind, steps, seconds, pace)
+    # The failed runs, which are last among the steps, have no series.
+    ends = [s["step"][-1] for s, at in zip(model.series, steps, strict=False) if np.isinf(at)]
+    budget = float(min(ends, default=np.inf))
+    return Efficiency(model.env, model.label, model.kind, steps, seconds, pace, budget)
 
 
 def _known_returns(model: SeedSeries, index: int = -1) -> list[float]:

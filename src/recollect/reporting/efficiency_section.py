@@ -1,6 +1,6 @@
 """The section on sample and time efficiency: when models reached a training return."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +10,6 @@ from .aggregate import MANY_MODELS
 from .blocks import Block, Table, Text
 from .cells import p_cell, range_cell, steps_cell, time_cell
 from .efficiency import Efficiency, Threshold
-from .groups import Group
 from .significance import fisher, holm, mann_whitney
 from .summary import UNEQUAL_STEPS, Summary
 
@@ -33,24 +32,19 @@ def efficiency_blocks(summary: Summary) -> Iterator[Block]:
         caption = f"{threshold.env}: threshold {number(threshold.value)}, {_describe_threshold(threshold)}"
         yield Table(caption, columns, [_efficiency_row(item) for item in items])
         if 1 < len(items) <= MANY_MODELS:
-            budgets = {g.label: _budget(g) for g in summary.groups if g.env == threshold.env and g.finished}
-            yield _test_table(threshold.env, items, budgets)
+            yield _test_table(threshold.env, items)
 
 
-def _budget(group: Group) -> float:
-    """The steps that every finished run of a model had."""
-    return min(float(run.metrics["step"][-1]) for run in group.finished)
-
-
-def _test_table(env: str, items: Sequence[Efficiency], budgets: Mapping[str, float]) -> Table:
+def _test_table(env: str, items: Sequence[Efficiency]) -> Table:
     """Exact tests of each pair of models: steps to the threshold, and seeds that reach it.
 
-    Within the smaller budget of the two: a run with fewer steps has not failed to reach it later.
+    Within the smaller budget of the two: a run with fewer steps has not failed to reach it later. A seed that
+    reached it sets no limit, because it may have ended there (ppo.target_return).
     """
     labels, steps = [], []
     for a, b in combinations(items, 2):
         # Rollouts are whole, so equal budgets may differ by one of them.
-        common = UNEQUAL_STEPS * min(budgets.get(item.label, np.inf) for item in (a, b))
+        common = UNEQUAL_STEPS * min(a.budget, b.budget)
         labels.append([a.label, b.label])
         steps.append([np.where(item.steps <= common, item.steps, np.inf) for item in (a, b)])
     sooner = holm([mann_whitney(x, y) for x, y in steps])
@@ -58,8 +52,8 @@ def _test_table(env: str, items: Sequence[Efficiency], budgets: Mapping[str, flo
     oftener = holm([fisher(*x, *y) for x, y in reached])
     rows = [[*names, p_cell(p), p_cell(q)] for names, p, q in zip(labels, sooner, oftener, strict=True)]
     caption = (
-        f"{env}: exact tests, within the steps that both models had. p of equal steps to the threshold "
-        "(Mann-Whitney; not reached ranks last) and "
+        f"{env}: exact tests, within the steps of every seed of the two that did not reach the threshold. "
+        "p of equal steps to it (Mann-Whitney; not reached ranks last) and "
         "of equally many seeds that reach it (Fisher), each column adjusted (Holm)"
     )
     return Table(caption, ["A", "B", "p, steps", "p, seeds"], rows, names=2)

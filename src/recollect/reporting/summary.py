@@ -115,6 +115,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
     special = {
         "groups": [_group(group) for group in summary.groups],
         "panels": to_json_data(summary.panels, CURVE_DIGITS),
+        "efficiencies": [_efficiency(item) for item in summary.efficiencies],
     }
     names = [field.name for field in dataclasses.fields(summary) if field.name != "popgym" or summary.popgym]
     return {
@@ -160,6 +161,11 @@ def _group(group: Group) -> dict[str, Any]:
         for run in group.runs
     ]
     return to_json_data({"env": group.env, "label": group.label, "settings": group.settings, "runs": runs})
+
+
+def _efficiency(item: Efficiency) -> dict[str, Any]:
+    """Without the budget, which is for the tests of a report."""
+    return {key: value for key, value in to_json_data(item).items() if key != "budget"}
 
 
 # Caveats --------------------------------------------------------------------------------------
