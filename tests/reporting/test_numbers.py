@@ -36,6 +36,7 @@ from recollect.reporting import (
     curves,
     efficiency,
     efficiency_section,
+    score_sections,
     scores,
     significance,
     verdict,
@@ -570,6 +571,28 @@ def test_three_seeds_show_no_difference():
     text = verdict_text(*(final(label, [1, 2, 3]) for label in "abc"))
     assert "With fewer than 5 seeds the intervals assume normally distributed scores" in text
     assert "and 0.30 after the adjustment. Use at least 5 seeds" in text
+
+
+def test_failed_runs_count_as_seeds_where_too_few_are_named():
+    """They are in the tests, so three scores and seven failed runs are ten seeds."""
+    text = verdict_text(final("a", [9, 10, 11]), replace(final("b", [1.0]), failed=tuple(range(2, 11))))
+    assert "It is better than b" in text and "too few" not in text
+    one = [replace(final(label, [score]), failed=(2, 3)) for label, score in (("a", 1.0), ("b", 2.0))]
+    assert "too few seeds to compare it with a" in verdict_text(*one)
+    assert "1 seeds" not in verdict_text(*one)
+    # The rank test, which pairs with failed runs have, has the same p-value for the opposite order of groups
+    # of any sizes: 2 in 35, and not 1 in 35 as the permutation test of means.
+    text = verdict_text(final("a", [9, 10, 11]), replace(final("b", [1, 2, 3]), failed=(4,)))
+    assert "too few seeds to compare it with b" in text and "no detectable difference" not in text
+
+
+def test_the_text_on_differences_says_which_test_pairs_with_failed_runs_have():
+    a, b = final("a", [9, 10, 11]), final("b", [1, 2, 3])
+    for failed in ((), (4,)):
+        pairs = aggregate.model_differences([a, replace(b, failed=failed)])
+        summary = SimpleNamespace(differences=pairs, finals=[a, b], envs=["E"])
+        text, *_ = score_sections.difference_blocks(summary)
+        assert ("Where a run of a pair failed, p is that of the rank test" in text.text) == bool(failed)
 
 
 def test_four_seeds_give_a_hint():

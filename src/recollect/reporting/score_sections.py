@@ -117,10 +117,13 @@ def difference_blocks(summary: Summary) -> Iterator[Block]:
     """A table of pairs of models for each environment."""
     if not summary.differences:
         return
+    failed = "Where a run of a pair failed, p is that of the rank test, in which it is below all scores. "
+    any_failed = any(difference.failed for difference in summary.differences)
     yield Text(
         "A is the model with the higher mean. Each 95 % confidence interval is of this one difference. "
         "p: the larger p-value of Welch's t-test and the exact permutation test of the means, adjusted for "
-        "all tests of the verdict (Holm). If it is below 0.05, the models differ in the distribution of "
+        f"all tests of the verdict (Holm). {failed if any_failed else ''}"
+        "If it is below 0.05, the models differ in the distribution of "
         "their scores; rare failures that no run showed may still make the means equal. P(A beats B): "
         "probability that a run of A beats a run of B, with its 95 % interval; 0.5 = no difference."
     )

@@ -74,9 +74,10 @@ def _confidence(family: Family, finals: Sequence[FinalScores]) -> str:
     several = [len(final.seeds) for final in finals if len(final.seeds) > 1]
     if several and min(several) < MIN_SEEDS:
         text += f" With fewer than {MIN_SEEDS} seeds the intervals assume normally distributed scores."
+    # Runs that failed are in the tests, but in no mean.
+    text += _smallest_difference(family, max(len(final.ranked) for final in finals))
     most = max(len(final.seeds) for final in finals)
-    text += _smallest_difference(family, most)
-    if most <= 10:
+    if 1 < most <= 10:
         text += (
             f" {most} seeds are few for a mean: if one run in ten fails, about a third of the 95 % intervals "
             "of a mean over ten seeds miss it. Check the score of every seed."
@@ -124,7 +125,7 @@ def _env_verdict(finals: Sequence[FinalScores], differences: Sequence[ModelDiffe
     against = [d for d in differences if d.env == best.env and d.better == best.label]
     better = [_describe(difference) for difference in against if difference.differs]
     seeds = {final.label: len(final.ranked) for final in finals}
-    untested = [d for d in against if not _can_differ(seeds[d.better], seeds[d.worse])]
+    untested = [d for d in against if not _can_differ(seeds[d.better], seeds[d.worse], d.failed)]
     loses = [_beaten_by(d) for d in against if d.loses]
     unclear = [_describe(d) for d in against if not d.differs and not d.loses and d not in untested]
     if better:
@@ -152,9 +153,10 @@ def _failures(finals: Sequence[FinalScores]) -> str:
     )
 
 
-def _can_differ(n: int, m: int) -> bool:
+def _can_differ(n: int, m: int, failed: int) -> bool:
     """Whether the smallest possible p-value of two groups of n and m seeds is below the level."""
-    return min(n, m) > 1 and smallest_p(n, m) < LEVEL
+    # Of the rank test, two assignments are as extreme, whatever the sizes.
+    return min(n, m) > 1 and (2 / math.comb(n + m, n) if failed else smallest_p(n, m)) < LEVEL
 
 
 def _overall_verdict(aggregates: Sequence[Aggregate], improvements: Sequence[Improvement]) -> str:
