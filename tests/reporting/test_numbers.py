@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +40,7 @@ from recollect.reporting import (
     score_sections,
     scores,
     significance,
+    summary,
     verdict,
 )
 from recollect.reporting.curves import SeedSeries, resample, summarise_seeds
@@ -590,8 +592,8 @@ def test_the_text_on_differences_says_which_test_pairs_with_failed_runs_have():
     a, b = final("a", [9, 10, 11]), final("b", [1, 2, 3])
     for failed in ((), (4,)):
         pairs = aggregate.model_differences([a, replace(b, failed=failed)])
-        summary = SimpleNamespace(differences=pairs, finals=[a, b], envs=["E"])
-        text, *_ = score_sections.difference_blocks(summary)
+        content = SimpleNamespace(differences=pairs, finals=[a, b], envs=["E"])
+        text, *_ = score_sections.difference_blocks(content)
         assert ("Where a run of a pair failed, p is that of the rank test" in text.text) == bool(failed)
 
 
@@ -670,6 +672,38 @@ def test_a_model_that_loses_most_pairs_is_not_called_equal():
     over_all = verdict.verdict(ends, ranked, aggregate.Family([], against))[-2].text
     assert "But a run of it is more likely to lose against a run of y (P = 0.40, 0.34 to 0.47)" in over_all
     assert "no detectable difference" not in over_all
+
+
+def test_a_pair_of_fewer_environments_says_so():
+    """A model without a score in one environment is compared in the others, below the title of all."""
+    good, bad = [9, 10, 11, 10, 10], [1, 2, 3, 2, 2]
+    ends = [final("a", good, "E"), final("a", good, "F"), final("b", bad, "E"), final("b", bad, "F")]
+    ends.append(final("c", bad, "E"))
+    overall = aggregate.aggregate_scores(aggregate.complete_strata(ends, scores.scales(ends, {})))
+    family = aggregate.Family([], aggregate.improvements(ends, ["a", "b", "c"])).adjusted()
+    (text,) = [s.text for s in verdict.verdict(ends, overall, family) if s.about == "All 2 environments"]
+    assert re.search(r"run of b \(P = 1.00, [^)]*1.00\) and c \(P = 1.00, [^)]*; in 1 of them\)", text)
+
+
+def test_unequal_shares_of_runs_weight_environments_differently():
+    """Both models score 1 in one environment and 0 in the other; only their numbers of seeds differ."""
+
+    def ends(*seeds: tuple[int, int]) -> list[FinalScores]:
+        models = list(zip("ab", seeds, strict=True))
+        return [final(x, [1.0] * n, "E") for x, (n, _) in models] + [
+            final(x, [0.0] * n, "F") for x, (_, n) in models
+        ]
+
+    def note(found: list[FinalScores], partial: set[str]) -> bool:
+        return "weights an environment by its runs" in " ".join(summary._notes([], found, partial))
+
+    unequal = ends((10, 5), (5, 10))
+    scales = [Scale(env, 0.0, 1.0, "worst", "best") for env in "EF"]
+    a, b = aggregate.aggregate_scores(aggregate.complete_strata(unequal, scales))
+    assert a.mean == b.mean and a.iqm > 0.8 and b.iqm < 0.2
+    assert note(unequal, set())
+    assert not note(unequal, {"b"})
+    assert not note(ends((10, 5), (4, 2)), set())
 
 
 @pytest.mark.parametrize("shape", sampled(["bell", "one in ten fails"], "one in ten fails"))

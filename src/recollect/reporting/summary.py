@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -200,6 +201,24 @@ def _notes(groups: Sequence[Group], finals: Sequence[FinalScores], partial: set[
         yield (
             "Without a score in every environment, and so not in the aggregate scores: "
             f"{', '.join(sorted(partial))}."
+        )
+    yield from _notes_on_weights([final for final in finals if final.label not in partial])
+
+
+def _notes_on_weights(finals: Sequence[FinalScores]) -> Iterator[str]:
+    """Warn if models have different shares of their runs in the environments; each has a score in all."""
+    counts: dict[str, dict[str, int]] = {}
+    for final in finals:
+        counts.setdefault(final.label, {})[final.env] = len(final.scores)
+    shares = {
+        tuple((env, Fraction(n, sum(of_model.values()))) for env, n in sorted(of_model.items()))
+        for of_model in counts.values()
+    }
+    if len(shares) > 1:
+        yield (
+            "The models have different shares of their runs in the environments, and the interquartile mean "
+            "over all environments weights an environment by its runs. Compare the means over all "
+            "environments, in which each has the same weight."
         )
 
 

@@ -51,7 +51,7 @@ def verdict(
             text += f" No run has a score, and some failed, of {_listed(list(map(_quote, lost)))}."
         statements.append(Statement(env, text))
     if len(envs) > 1 and len(aggregates) > 1:
-        text = _overall_verdict(aggregates, family.improvements)
+        text = _overall_verdict(aggregates, family.improvements, len(envs))
         statements.append(Statement(f"All {len(envs)} environments", text))
     if family.tests:
         statements.append(Statement("Confidence", _confidence(family, finals)))
@@ -159,26 +159,24 @@ def _can_differ(n: int, m: int, failed: int) -> bool:
     return min(n, m) > 1 and (2 / math.comb(n + m, n) if failed else smallest_p(n, m)) < LEVEL
 
 
-def _overall_verdict(aggregates: Sequence[Aggregate], improvements: Sequence[Improvement]) -> str:
+def _overall_verdict(aggregates: Sequence[Aggregate], improvements: Sequence[Improvement], envs: int) -> str:
     best = aggregates[0]
     mean = _short(best.iqm)
     if best.iqm_interval and best.iqm_interval.low < best.iqm_interval.high:
         mean += f" (95 % interval {_range(best.iqm_interval)})"
     text = f"{_quote(best.label)} has the highest normalised interquartile mean, {mean}."
     against = [pair for pair in improvements if pair.label == best.label]
-    above = [_describe_improvement(pair) for pair in against if pair.differs and pair.probability > 0.5]
-    below = [_describe_improvement(pair) for pair in against if pair.differs and pair.probability < 0.5]
+    above = [_describe_improvement(x, envs) for x in against if x.differs and x.probability > 0.5]
+    below = [_describe_improvement(x, envs) for x in against if x.differs and x.probability < 0.5]
     untested = [_quote(pair.other) for pair in against if math.isnan(pair.p)]
-    unclear = [p for p in against if not p.differs and not math.isnan(p.p)]
+    unclear = [_describe_improvement(x, envs) for x in against if not x.differs and not math.isnan(x.p)]
     if above:
         text += f" A run of it is more likely to win than to lose against a run of {_listed(above)}."
     if below:
         text += f" But a run of it is more likely to lose against a run of {_listed(below)}."
         text += " See each environment."
     if unclear:
-        text += (
-            f" There is no detectable difference from {_listed(list(map(_describe_improvement, unclear)))}."
-        )
+        text += f" There is no detectable difference from {_listed(unclear)}."
     if untested:
         text += f" There are too few seeds to compare it with {_listed(untested)}."
     return text
@@ -206,10 +204,11 @@ def _beaten_by(difference: ModelDifference) -> str:
     return f"one of {_quote(difference.worse)} ({probability})"
 
 
-def _describe_improvement(pair: Improvement) -> str:
-    """The other model, and P(a run of the model beats a run of the other)."""
+def _describe_improvement(pair: Improvement, envs: int) -> str:
+    """The other model, and P(a run of the model beats a run of the other) in all environments or in some."""
     low, high = pair.interval
-    return f"{_quote(pair.other)} (P = {pair.probability:.2f}, {low:.2f} to {high:.2f})"
+    some = f"; in {pair.envs} of them" if pair.envs < envs else ""
+    return f"{_quote(pair.other)} (P = {pair.probability:.2f}, {low:.2f} to {high:.2f}{some})"
 
 
 def _range(interval: Interval) -> str:
