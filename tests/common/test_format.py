@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.common.format import first_few, wrapped
+from recollect.common.format import first_few, number, wrapped
 
 
 @given(st.lists(st.integers().map(str)), st.integers(1, 9))
@@ -35,3 +35,9 @@ def test_lines_end_between_words_and_fit_the_terminal(words):
 
 def test_text_for_files_is_one_line(capsys):
     assert wrapped("word " * 100) == "word " * 100
+
+
+def test_a_large_number_has_as_many_digits_as_a_small_one():
+    """With two digits the ends of an interval of large returns would be equal."""
+    assert number(118_234.0) == "1.182e+05" and number(-124_321.0) == "-1.243e+05"
+    assert number(100_000.0) == "1e+05" and number(0.00012345) == "1.2e-04"

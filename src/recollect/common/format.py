@@ -8,12 +8,10 @@ from textwrap import fill
 
 
 def number(value: float | None) -> str:
-    """At most four significant digits, or two in scientific notation; "-" if there is no finite value."""
+    """At most four significant digits, or two below 0.001; "-" if there is no finite value."""
     if value is None or not math.isfinite(value):
         return "-"
-    if value == 0 or 0.001 <= abs(value) < 1e5:
-        return f"{value:.4g}"
-    return f"{value:.1e}"
+    return f"{value:.1e}" if 0 < abs(value) < 0.001 else f"{value:.4g}"
 
 
 def duration(seconds: float | None) -> str:
