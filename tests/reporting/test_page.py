@@ -326,6 +326,15 @@ def test_seeds_and_budgets_that_do_not_match_are_said(runs, tmp_path):
     assert "different numbers of steps" in notes and "only one seed of ppo_gru" in notes
 
 
+def test_evaluations_of_different_lengths_are_said(runs, tmp_path):
+    shutil.copytree(runs / "ppo" / "CartPole-v1", tmp_path / "runs")
+    assert not any("evaluation episodes" in note for note in summarise(read_runs([tmp_path])).notes)
+    path = tmp_path / "runs" / "s2" / "evaluation.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "episodes": 5}))
+    notes = summarise(read_runs([tmp_path])).notes
+    assert "CartPole-v1: the runs have different numbers of evaluation episodes: 5, 100." in notes
+
+
 # The command ----------------------------------------------------------------------------------
 
 BAD = {

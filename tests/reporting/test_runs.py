@@ -93,6 +93,14 @@ BROKEN = {
     "no object": (lambda run: (run / "summary.json").write_text("[]"), "summary.json is not a JSON object"),
     "no status": (lambda run: (run / "summary.json").write_text("{}"), "summary.json has no status"),
     "no mean": (lambda run: (run / "evaluation.json").write_text("{}"), "evaluation.json has no mean"),
+    "evaluation of random actions": (
+        lambda run: edit(run / "evaluation.json", agent="random"),
+        "evaluation.json is of random on CartPole-v1, not of this run on CartPole-v1",
+    ),
+    "evaluation elsewhere": (
+        lambda run: edit(run / "evaluation.json", env="Pendulum-v1"),
+        "on Pendulum-v1, not of this run on CartPole-v1",
+    ),
     "torn": (lambda run: cut(run / "metrics.jsonl"), "ends in the middle of line 20"),
     "broken line": (lambda run: put(run / "metrics.jsonl", 3, "{"), "line 3: not valid JSON"),
     "no step": (lambda run: put(run / "metrics.jsonl", 3, "{}"), "line 3: no step"),

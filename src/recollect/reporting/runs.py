@@ -144,21 +144,24 @@ def read_run(folder: Path) -> Run:
         raise BadRun("summary.json has no status")
     config = _read_config(folder / "config.yaml", files)
     metrics = _read_metrics(folder / "metrics.jsonl", files, summary["status"])
-    evaluation = _read_evaluation(folder / "evaluation.json", summary.get("config_hash"))
+    env = str(config["env"]["id"])
+    evaluation = _read_evaluation(folder / "evaluation.json", env, summary.get("config_hash"))
     iterations = None
     # For other tasks the file, which may be large, is not read.
-    if is_popgym(str(config["env"]["id"])):
+    if is_popgym(env):
         iterations = read_iterations(folder, int(metrics["step"][-1]), files)
     return Run(folder, config, summary, metrics, evaluation, iterations)
 
 
-def _read_evaluation(path: Path, config_hash: Any) -> dict[str, Any] | None:
+def _read_evaluation(path: Path, env: str, config_hash: Any) -> dict[str, Any] | None:
     """The evaluation of a run; None if there is none."""
     if not path.exists():
         return None
     evaluation, _ = _read_object(path)
     if not is_number(evaluation.get("mean")):
         raise BadRun(f"{path.name} has no mean")
+    if (place := evaluation.get("env", env)) != env or evaluation.get("agent") == "random":
+        raise BadRun(f"{path.name} is of {evaluation.get('agent')} on {place}, not of this run on {env}")
     # Evaluations of earlier versions, and of `recollect eval --json`, do not name their run.
     if evaluation.get("config_hash", config_hash) != config_hash:
         raise BadRun(f"{path.name} is of another run: remove it, and evaluate this one")

@@ -18,7 +18,7 @@ from .curves import RANDOM, Panel, SeedSeries, panels, seed_series, with_random
 from .efficiency import Efficiency, Threshold, efficiencies, thresholds
 from .groups import Group, group_runs
 from .popgym_scores import PopgymTask, popgym_tasks
-from .runs import LeftOut, RunCollection, key_of, task_config
+from .runs import LeftOut, RunCollection, is_number, key_of, task_config
 from .scores import FinalScores, Scale, final_scores, scales
 from .verdict import Statement, verdict
 
@@ -223,10 +223,14 @@ def _notes_on_weights(finals: Sequence[FinalScores]) -> Iterator[str]:
 
 
 def _notes_on_evaluations(env: str, groups: Sequence[Group]) -> Iterator[str]:
-    """Warn if some took the most likely actions and others drew them."""
-    kinds = {(run.evaluation or {}).get("deterministic") for group in groups for run in group.finished}
-    if len(kinds - {None}) > 1:
+    """Warn if some took the most likely actions and others drew them, and if some had fewer episodes."""
+    evaluations = [run.evaluation or {} for group in groups for run in group.finished]
+    if len({evaluation.get("deterministic") for evaluation in evaluations} - {None}) > 1:
         yield f"{env}: some evaluations took the most likely actions, and others drew them."
+    episodes = {count for evaluation in evaluations if is_number(count := evaluation.get("episodes"))}
+    if len(episodes) > 1:
+        counts = ", ".join(f"{count:,}" for count in sorted(episodes))
+        yield f"{env}: the runs have different numbers of evaluation episodes: {counts}."
 
 
 def _notes_on_steps(env: str, groups: Sequence[Group]) -> Iterator[str]:
