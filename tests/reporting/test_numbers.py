@@ -597,6 +597,19 @@ def test_the_text_on_differences_says_which_test_pairs_with_failed_runs_have():
         assert ("Where a run of a pair failed, p is that of the rank test" in text.text) == bool(failed)
 
 
+def test_equal_scores_below_the_reference_are_no_ceiling():
+    """Without a memory, seeds that always turn left succeed in the same share of the episodes."""
+    for env, source, score, said in (
+        ("E", "success", 0.53, False),
+        ("E", "success", 1.0, True),
+        ("MountainCarContinuous-v0", "return", 0.0, False),
+        ("MountainCarContinuous-v0", "return", 95.0, True),
+        ("E", "return", 0.53, True),
+    ):
+        ends = [final("a", [score] * 3, env, source), final("b", [score - 0.5] * 3, env, source)]
+        assert bool(list(score_sections._ceiling(ends))) == said
+
+
 def test_four_seeds_give_a_hint():
     text = verdict_text(final("a", [9, 10, 11, 12]), final("b", [1, 2, 3, 4]))
     assert "It is better than b" in text and "This is only a hint: use at least 5 seeds" in text

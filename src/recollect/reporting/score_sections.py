@@ -10,6 +10,7 @@ from .aggregate import MANY_MODELS, ModelDifference
 from .blocks import Block, Chart, DotRow, Line, Plot, Table, Text, slugs
 from .cells import interval_cell, p_cell, probability_cell
 from .curves import RANDOM
+from .reference_scores import reference_score
 from .scores import FinalScores
 from .summary import Summary
 
@@ -50,12 +51,16 @@ def score_blocks(summary: Summary) -> Iterator[Block]:
 def _ceiling(finals: Sequence[FinalScores]) -> Iterator[Text]:
     """A remark if two or more seeds of a model, and at least half, have exactly the highest score of all.
 
-    Some seed has the highest score of any set, so one alone says nothing.
+    Some seed has the highest score of any set, so one alone says nothing. Nor do equal scores below the
+    reference score, as those of a policy that always does the same.
     """
     scores = np.concatenate([final.scores for final in finals])
     highest = scores.max()
     counts = {f.label: (int((f.scores == highest).sum()), len(f.scores)) for f in finals}
     if not any(at > 1 and 2 * at >= n for at, n in counts.values()) or highest == scores.min():
+        return
+    reference = reference_score(finals[0].env, finals[0].source)
+    if reference is not None and highest < reference:
         return
     seeds = ", ".join(f"{label} {at} of {n} seeds" for label, (at, n) in counts.items() if at)
     yield Text(
