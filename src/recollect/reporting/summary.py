@@ -227,7 +227,7 @@ def _notes_on_evaluations(env: str, groups: Sequence[Group]) -> Iterator[str]:
     evaluations = [run.evaluation or {} for group in groups for run in group.finished]
     if len({evaluation.get("deterministic") for evaluation in evaluations} - {None}) > 1:
         yield f"{env}: some evaluations took the most likely actions, and others drew them."
-    episodes = {count for evaluation in evaluations if is_number(count := evaluation.get("episodes"))}
+    episodes = {x["episodes"] for x in evaluations if is_number(x.get("episodes"))}
     if len(episodes) > 1:
         counts = ", ".join(f"{count:,}" for count in sorted(episodes))
         yield f"{env}: the runs have different numbers of evaluation episodes: {counts}."
